@@ -292,7 +292,7 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
 	}
-	if first := e.backlog.folded(); first != e.backlog.next[p].Load() || e.backlog.age() == 0 {
+	if first := e.backlog.firstNeeded(); first != e.backlog.next[p].Load() || e.backlog.age() == 0 {
 		t.Errorf("%d is the first that waits; the backlog's age is %v", first, e.backlog.age())
 	}
 	part, err := e.take(t.Context(), p, "test", store.Anyone)
@@ -308,8 +308,8 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	measure(t, e)
-	if e.backlog.folded() != seq+1 || e.backlog.age() != 0 {
-		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.folded(), e.backlog.age())
+	if e.backlog.firstNeeded() != seq+1 || e.backlog.age() != 0 {
+		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.firstNeeded(), e.backlog.age())
 	}
 }
 
@@ -353,7 +353,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 	})
 	for before := uint64(0); before < 1000 && !t.Failed(); {
 		measure(t, e)
-		now := e.backlog.folded()
+		now := e.backlog.firstNeeded()
 		if now < before {
 			t.Fatalf("%d is the first that waits, after it had been %d", now, before)
 		}

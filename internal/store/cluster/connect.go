@@ -251,27 +251,27 @@ func (c *conn) checkServer(ctx context.Context) error {
 		return errors.New("JetStream is off on the NATS cluster: give its servers a jetstream section, such as in deploy/nats/nats.conf")
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return errors.New("JetStream is off for the NATS account: set jetstream: enabled in the account, such as in deploy/nats/nats.conf")
-	case unled(err):
-		return errUnled
+	case isNoLeader(err):
+		return errNoLeader
 	case err != nil:
 		return fmt.Errorf("the NATS cluster does not say whether JetStream is on: %w", err)
 	}
 	return nil
 }
 
-var errUnled = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
+var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-// unled reports whether an error means that the cluster or the stream has no leader at
+// isNoLeader reports whether an error means that the cluster or the stream has no leader at
 // present.
-func unled(err error) bool {
+func isNoLeader(err error) bool {
 	const unavailable = 10008
 	api, ok := asAPIError(err)
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || ok && api.ErrorCode == unavailable
 }
 
-// remade reports whether a stream could not be created because the server is still removing
+// isBeingRemoved reports whether a stream could not be created because the server is still removing
 // its predecessor. The server has no better error for that.
-func remade(err error) bool {
+func isBeingRemoved(err error) bool {
 	const notCreated = 10049
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == notCreated
@@ -291,7 +291,7 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 		once, cancel := context.WithTimeout(ctx, try)
 		err := ask(once)
 		cancel()
-		if !unled(err) {
+		if !isNoLeader(err) {
 			return err
 		}
 		select {
@@ -384,9 +384,9 @@ func full(err error) bool {
 	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
 }
 
-// stillInProcess reports whether a write was refused because NATS is still processing an
+// isInProcess reports whether a write was refused because NATS is still processing an
 // earlier one with the same id.
-func stillInProcess(err error) bool {
+func isInProcess(err error) bool {
 	const duplicateInProcess = 10158
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == duplicateInProcess

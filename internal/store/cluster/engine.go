@@ -37,11 +37,11 @@ type Engine struct {
 	committing atomic.Int32 // commits of samples in flight
 	metrics    *metrics
 
-	// forgotten is this node's table of tombstones. stones is the feed of SOURCES, which fills
-	// the table once a RecordStore runs. followed is the feed of FollowStates.
-	forgotten        access.Forgotten
-	stones, followed atomic.Pointer[feed]
-	taken            sync.Map // partitions that this node has taken: *Partition by number
+	// forgotten is this node's table of tombstones. tombstoneFeed is the feed of SOURCES, which
+	// fills the table once a RecordStore runs. statesFeed is the feed of FollowStates.
+	forgotten                 access.Forgotten
+	tombstoneFeed, statesFeed atomic.Pointer[feed]
+	taken                     sync.Map // partitions that this node has taken: *Partition by number
 
 	stop    context.CancelFunc // ends the background goroutines
 	running sync.WaitGroup
@@ -84,12 +84,12 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
 		return nil, err
 	}
-	if err = e.probeRights(ctx, streamConfigs(c, made{partitions: e.partitions})); err != nil {
+	if err = e.probeRights(ctx, streamConfigs(c, fixedNumbers{partitions: e.partitions})); err != nil {
 		return nil, err
 	}
 	err = patiently(ctx, func(ctx context.Context) error { return store.LoadVIDKeys(ctx, e, &e.forgotten) })
-	if unled(err) && ctx.Err() == nil {
-		err = errUnled
+	if isNoLeader(err) && ctx.Err() == nil {
+		err = errNoLeader
 	}
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 	f := e.newFeed(stream)
 	f.apply, f.newer = apply, true
 	if stream == codec.Sources {
-		e.stones.Store(f)
+		e.tombstoneFeed.Store(f)
 	}
 	return f
 }
@@ -251,7 +251,7 @@ func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 
 func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	f.caughtUp = caughtUp
-	e.followed.Store(f)
+	e.statesFeed.Store(f)
 	f.newer = true
 	f.apply = func(r store.Record) error {
 		id, ok := codec.VehicleOfState(r.Subject)
@@ -290,7 +290,7 @@ func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID,
 // AwaitState waits until FollowStates has passed a sequence. It returns at once if
 // FollowStates does not run.
 func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
-	f := e.followed.Load()
+	f := e.statesFeed.Load()
 	if f == nil {
 		return nil
 	}

@@ -48,8 +48,8 @@ func newFeed(c *conn, stream string) *feed {
 }
 
 const (
-	// feedAgain is the backoff after a feed failed.
-	feedAgain = 500 * time.Millisecond
+	// feedBackoff is the backoff after a feed failed.
+	feedBackoff = 500 * time.Millisecond
 	// feedLaps is how many times a feed that catches up looks up the stream's end as its goal.
 	// The first lap misses vehicles whose record was replaced while it ran. The second is so
 	// short that it misses almost none, and the feed continues and delivers those.
@@ -87,7 +87,7 @@ func (f *feed) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(feedAgain):
+		case <-time.After(feedBackoff):
 		}
 	}
 }

@@ -232,9 +232,9 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 
 	// This is like a node that has read up to 5000 of the old SOURCES.
 	store.NewRecordStore(e, store.Config{}, new(access.Tables))
-	stones := e.stones.Load()
-	stones.created = time.Unix(0, old)
-	stones.last = 5000
+	tombstoneFeed := e.tombstoneFeed.Load()
+	tombstoneFeed.created = time.Unix(0, old)
+	tombstoneFeed.last = 5000
 	if err := take(); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("a node that has not seen the tombstone takes the partition: %v", err)
 	}

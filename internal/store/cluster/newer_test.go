@@ -293,8 +293,8 @@ func TestNewerPartition(t *testing.T) {
 			if err := openBehind(t, Config{URLs: o.config.URLs}).Release(t.Context(), 0, "other"); err != nil {
 				t.Errorf("a node that never had it: %v", err)
 			}
-			if err := o.measureBacklog(t.Context()); err != nil || o.backlog.folded() != 0 {
-				t.Errorf("the backlog: %v, and %d counts as folded", err, o.backlog.folded())
+			if err := o.measureBacklog(t.Context()); err != nil || o.backlog.firstNeeded() != 0 {
+				t.Errorf("the backlog: %v, and %d counts as folded", err, o.backlog.firstNeeded())
 			}
 			if string(o.last(t, codec.States, c.subject)) != string(later(c.subject, "of the future")) {
 				t.Error("the cursor was replaced")

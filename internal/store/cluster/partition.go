@@ -69,7 +69,7 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 			return nil, err
 		}
 		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences}
-		if t.overtaken(s) || old.Made != t.cursor.Made {
+		if t.isCursorStale(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // folding what was folded already changes nothing
 		}
 		return []store.Write{t.cursor.write(p, is.Seq)}, nil
@@ -111,10 +111,10 @@ func (e *Engine) noteNewer(stream string, err error) {
 	}
 }
 
-// overtaken reports whether TELEMETRY is not the stream that the cursor refers to, or has lost
+// isCursorStale reports whether TELEMETRY is not the stream that the cursor refers to, or has lost
 // its end. A cluster that does not sync each write can lose it in a power cut. New commits
 // then get sequences that count as folded.
-func (t *Partition) overtaken(s jetstream.Stream) bool {
+func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
@@ -233,7 +233,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	if t.overtaken(s) {
+	if t.isCursorStale(s) {
 		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, store.ErrReplaced, codec.Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
 	}
 	m, err := firstCommit(ctx, s, t.number, t.next)
@@ -357,14 +357,14 @@ func (e *Engine) Folds(ctx context.Context, p int) (bool, error) {
 
 // Folding returns the partitions that this process has taken and not closed.
 func (e *Engine) Folding() map[int]bool {
-	mine := make(map[int]bool)
+	owned := make(map[int]bool)
 	e.taken.Range(func(p, t any) bool {
 		if !t.(*Partition).closed.Load() {
-			mine[p.(int)] = true
+			owned[p.(int)] = true
 		}
 		return true
 	})
-	return mine
+	return owned
 }
 
 // Close stops reading. This process remains the owner until another one takes the partition.
@@ -466,7 +466,7 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	if err := e.Alive(); err != nil {
 		return err // the tables are of streams that no longer exist
 	}
-	f := e.stones.Load()
+	f := e.tombstoneFeed.Load()
 	if f == nil || seq == 0 {
 		return nil // without a RecordStore, this node forgets nothing
 	}

@@ -187,7 +187,7 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 	}
 	for until := time.Now().Add(c.config.Timeouts.Try); ; {
 		seq, err = c.storeOnce(ctx, stream, writes)
-		if api, ok := asAPIError(err); !ok || api.ErrorCode != writeUnderWay || time.Now().After(until) {
+		if api, ok := asAPIError(err); !ok || api.ErrorCode != writeInProgress || time.Now().After(until) {
 			if conflict(err) {
 				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
 			}
@@ -196,13 +196,13 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(underWayAgain):
+		case <-time.After(inProgressBackoff):
 		}
 	}
 }
 
-// underWayAgain is the backoff while another write of the subject is in progress.
-const underWayAgain = 50 * time.Millisecond
+// inProgressBackoff is the backoff while another write of the subject is in progress.
+const inProgressBackoff = 50 * time.Millisecond
 
 // storeOnce is one try of Store.
 //
@@ -263,7 +263,7 @@ func parseAck(data []byte) (uint64, error) {
 		Sequence uint64              `json:"seq"`
 	}
 	if err := json.Unmarshal(data, &ack); err != nil {
-		return 0, fmt.Errorf("%w: %w", errNonsense, err)
+		return 0, fmt.Errorf("%w: %w", errInvalidResponse, err)
 	}
 	if ack.Error != nil {
 		return 0, ack.Error
@@ -275,13 +275,13 @@ func parseAck(data []byte) (uint64, error) {
 // last record only while no write of the subject is in progress.
 const (
 	wrongLastSequence = 10071
-	writeUnderWay     = 10164
+	writeInProgress   = 10164
 )
 
 // conflict reports whether a write failed because its expectation did, or may have.
 func conflict(err error) bool {
 	api, ok := asAPIError(err)
-	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeUnderWay)
+	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeInProgress)
 }
 
 // Scan calls do with the last record of each subject that matches one of the patterns. Writers
@@ -327,8 +327,8 @@ const (
 	tailRecords = 250
 	tailBytes   = 4 << 20
 	tailMost    = 16
-	// tailAgain is the pause after a server had nothing of what other servers have.
-	tailAgain = 10 * time.Millisecond
+	// tailPause is the pause after a server had nothing of what other servers have.
+	tailPause = 10 * time.Millisecond
 )
 
 // scanTail calls do with the records of a stream, created at made, from sequence next
@@ -356,9 +356,9 @@ func (c *conn) scanTail(ctx context.Context, stream string, made time.Time, next
 		if end {
 			return nil
 		}
-		rest := tailAgain
+		rest := tailPause
 		if err != nil {
-			rest, times = feedAgain, 1
+			rest, times = feedBackoff, 1
 		} else if len(records) > 0 {
 			times = min(2*times, tailMost)
 			continue
@@ -411,8 +411,8 @@ var errGap = errors.New("a part of the response from NATS is missing")
 // errNoRecords means that the server that answered has none of the requested records.
 var errNoRecords = errors.New("NATS has no such records")
 
-// errNonsense means that a response violates the protocol.
-var errNonsense = errors.New("invalid response from NATS")
+// errInvalidResponse means that a response violates the protocol.
+var errInvalidResponse = errors.New("invalid response from NATS")
 
 // errBehind means that the server that answered has not reached the required sequence, so it
 // may lack records that were committed.
@@ -457,7 +457,7 @@ func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string
 	}
 	upTo, err := strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
 	if err != nil {
-		return nil, errNonsense
+		return nil, errInvalidResponse
 	}
 	if left := end.Get("Nats-Num-Pending"); left != "0" {
 		return nil, fmt.Errorf("the response from NATS lacks %s records", left)
@@ -517,7 +517,7 @@ func (c *conn) directGet(ctx context.Context, stream string, question any) (reco
 			last = m.Header.Get("Nats-Sequence")
 			seq, err := strconv.ParseUint(last, 10, 64)
 			if err != nil {
-				return nil, nil, errNonsense
+				return nil, nil, errInvalidResponse
 			}
 			records = append(records, store.Record{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Sealed: m.Data})
 		case "204":

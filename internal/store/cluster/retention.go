@@ -25,13 +25,13 @@ type backlog struct {
 	// unknown.
 	next []atomic.Uint64
 
-	measuring sync.Mutex // held during a measurement; guards seen
-	seen      []waiting  // by partition
+	measuring sync.Mutex      // held during a measurement; guards seen
+	seen      []firstUnfolded // by partition
 }
 
-// waiting is what was found after a partition's cursor. It is looked up again once something
+// firstUnfolded is what was found after a partition's cursor. It is looked up again once something
 // has changed.
-type waiting struct {
+type firstUnfolded struct {
 	made   time.Time // when the TELEMETRY stream was created
 	cursor uint64    // first sequence that was not folded, according to the cursor
 	end    uint64    // last sequence of the stream
@@ -39,8 +39,8 @@ type waiting struct {
 	stored time.Time // when first was stored
 }
 
-// holds reports whether another lookup would find the same.
-func (w waiting) holds(cursor uint64, s *jetstream.StreamInfo) bool {
+// isCurrent reports whether another lookup would find the same.
+func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 	if w.cursor != cursor || !w.made.Equal(s.Created) {
 		return false
 	}
@@ -50,7 +50,7 @@ func (w waiting) holds(cursor uint64, s *jetstream.StreamInfo) bool {
 const backlogEvery = 2 * time.Second
 
 func (b *backlog) init(partitions int) {
-	b.next, b.seen = make([]atomic.Uint64, partitions), make([]waiting, partitions)
+	b.next, b.seen = make([]atomic.Uint64, partitions), make([]firstUnfolded, partitions)
 }
 
 func (b *backlog) err() error {
@@ -62,9 +62,9 @@ func (b *backlog) err() error {
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// folded returns the first sequence of TELEMETRY that some partition still needs, or 0 if that
+// firstNeeded returns the first sequence of TELEMETRY that some partition still needs, or 0 if that
 // is not known for every partition.
-func (b *backlog) folded() uint64 {
+func (b *backlog) firstNeeded() uint64 {
 	first := uint64(0)
 	for p := range b.next {
 		n := b.next[p].Load()
@@ -132,13 +132,13 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			c.Next = 0 // like Take: nothing counts as folded
 		}
 		w := &e.backlog.seen[p]
-		if !w.holds(c.Next, info) {
+		if !w.isCurrent(c.Next, info) {
 			// Find the partition's first commit after its cursor.
 			m, err := firstCommit(ctx, s, p, c.Next)
 			if err != nil {
 				return err
 			}
-			*w = waiting{made: info.Created, cursor: c.Next, end: state.LastSeq}
+			*w = firstUnfolded{made: info.Created, cursor: c.Next, end: state.LastSeq}
 			if m != nil {
 				w.first, w.stored = m.Sequence, m.Time
 			}
@@ -193,7 +193,7 @@ func (e *Engine) trim(ctx context.Context) error {
 	}
 	info := s.CachedInfo()
 	state, now := info.State, info.TimeStamp // of the server, which also stamped the commits
-	folded := e.backlog.folded()
+	folded := e.backlog.firstNeeded()
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}

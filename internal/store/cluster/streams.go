@@ -38,7 +38,7 @@ const schemaKey = "carstate.schema"
 //   - TOKENS, SOURCES and AUDIT refuse, and an alarm is logged at 80 %.
 //   - ROADS drops its oldest record, that of the tile longest without a car, and an alarm is
 //     logged at 80 %.
-func streamConfigs(c Config, m made) []jetstream.StreamConfig {
+func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		subjects = append(subjects, codec.HeartbeatSubject(name))
 		return jetstream.StreamConfig{
@@ -115,9 +115,9 @@ func consumersOf(partitions int) int {
 	return 2*partitions + usualConsumers/2
 }
 
-// made is what the first start has fixed, as the metadata of TELEMETRY says. Both numbers are
-// 0 before.
-type made struct{ partitions, replicas int }
+// fixedNumbers is what the first start has fixed, as the metadata of TELEMETRY says. Both
+// numbers are 0 before.
+type fixedNumbers struct{ partitions, replicas int }
 
 // ensureStreams creates the missing streams and updates the others. It returns the number of
 // partitions, which the first start fixed. Nodes that start at the same time agree, because
@@ -140,7 +140,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	// Answers that were given while the cluster changed its leader may be void, so check
 	// again.
 	stored, err := storedStream(ctx, js, codec.Telemetry)
-	if err == nil && madeLike(stored).partitions != want.partitions {
+	if err == nil && numbersOf(stored).partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
 	}
 	return want.partitions, err
@@ -149,18 +149,18 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 // first returns the numbers for streams that do not exist yet. Those of STATES are used if it
 // exists: if only TELEMETRY is created again, a state must remain in the partition where it
 // will be looked up.
-func (c Config) first(ctx context.Context, js jetstream.JetStream) (made, error) {
+func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
-		return made{}, err
+		return fixedNumbers{}, err
 	}
-	was := madeLike(states)
+	was := numbersOf(states)
 	if was.partitions > 0 {
 		if err := c.checkPartitions(was.partitions); err != nil {
-			return made{}, err
+			return fixedNumbers{}, err
 		}
 	}
-	return made{
+	return fixedNumbers{
 		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
 		replicas:   cmp.Or(c.Replicas, was.replicas, c.firstReplicas()),
 	}, nil
@@ -190,27 +190,27 @@ const (
 
 // ensureStream creates one of codec.Streams, or updates it. It never reduces the number of
 // replicas: the flag of one node would reduce it for all.
-func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want made) (made, error) {
+func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers) (fixedNumbers, error) {
 	name := codec.Streams[i]
 	var last error
 	for range ensureTries {
 		stored, err := storedStream(ctx, js, name)
 		if err != nil {
-			return made{}, err
+			return fixedNumbers{}, err
 		}
-		is, found := madeLike(stored), stored.Name != ""
+		is, found := numbersOf(stored), stored.Name != ""
 		target := want
 		if found {
 			if target.replicas = c.Replicas; target.replicas == 0 {
 				target.replicas = is.replicas
 			}
 			if target.replicas < is.replicas {
-				return made{}, fmt.Errorf("the stream %s has %d copies, which --replicas %d would take from all nodes: leave --replicas out or set it to %d; for fewer, run nats stream edit on each stream first",
+				return fixedNumbers{}, fmt.Errorf("the stream %s has %d copies, which --replicas %d would take from all nodes: leave --replicas out or set it to %d; for fewer, run nats stream edit on each stream first",
 					name, is.replicas, target.replicas, is.replicas)
 			}
 			if name == codec.Telemetry {
 				if err := c.checkPartitions(is.partitions); err != nil {
-					return made{}, err
+					return fixedNumbers{}, err
 				}
 				target.partitions = is.partitions
 			}
@@ -232,21 +232,21 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 		case err == nil:
 			return target, nil
 		case tooFewPeers(err):
-			return made{}, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", target.replicas)
-		case unled(err):
-			return made{}, errUnled
-		case remade(err):
+			return fixedNumbers{}, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", target.replicas)
+		case isNoLeader(err):
+			return fixedNumbers{}, errNoLeader
+		case isBeingRemoved(err):
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
-			return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
+			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
 		last = err // another node has just created or removed it
 		select {
 		case <-ctx.Done():
-			return made{}, ctx.Err()
+			return fixedNumbers{}, ctx.Err()
 		case <-time.After(ensureEvery):
 		}
 	}
-	return made{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
+	return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
 }
 
 // storedStream returns the configuration of a stream, or the zero value if it does not exist.
@@ -259,25 +259,25 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return jetstream.StreamConfig{}, nil
-	case unled(err):
-		return jetstream.StreamConfig{}, errUnled
+	case isNoLeader(err):
+		return jetstream.StreamConfig{}, errNoLeader
 	case err != nil:
 		return jetstream.StreamConfig{}, fmt.Errorf("cannot read the configuration of the streams from NATS: %w", err)
 	}
 	stored := s.CachedInfo().Config
-	if name == codec.Telemetry && madeLike(stored).partitions < 1 {
+	if name == codec.Telemetry && numbersOf(stored).partitions < 1 {
 		return jetstream.StreamConfig{}, fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
 	}
 	return stored, nil
 }
 
-// madeLike returns what a stored stream fixes.
-func madeLike(stored jetstream.StreamConfig) made {
+// numbersOf returns what a stored stream fixes.
+func numbersOf(stored jetstream.StreamConfig) fixedNumbers {
 	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
 	if err != nil {
 		partitions = 0 // the stream has no such metadata
 	}
-	return made{partitions, stored.Replicas}
+	return fixedNumbers{partitions, stored.Replicas}
 }
 
 // setUpByNewer reports whether a newer version created a stream or changed it.
@@ -330,7 +330,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		mu.Lock()
 		defer mu.Unlock()
 		failed = fmt.Errorf("a request to NATS for %s failed: %w", subject, err)
-		if unled(err) {
+		if isNoLeader(err) {
 			failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)", subject)
 		}
 	}

@@ -204,7 +204,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 			return store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
 			return errClosed
-		case refused(err) && !stillInProcess(err), errors.Is(err, nats.ErrMaxPayload):
+		case refused(err) && !isInProcess(err), errors.Is(err, nats.ErrMaxPayload):
 			return err
 		}
 		c.e.writes[codec.Telemetry].Store(true)

@@ -94,15 +94,15 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)
 		}
 		s, err := codec.DecodeState(r.Body)
 		if err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		put(id, s)
 		return nil
 	})
 }
 
-// foldedAgain is how often awaitFolded checks.
-const foldedAgain = 5 * time.Millisecond
+// foldedPoll is how often awaitFolded checks.
+const foldedPoll = 5 * time.Millisecond
 
 // awaitFolded waits until everything is folded that was stored when the engine was opened. It
 // returns false if the context ends first.
@@ -118,7 +118,7 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 			select {
 			case <-ctx.Done():
 				return false
-			case <-time.After(foldedAgain):
+			case <-time.After(foldedPoll):
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 			errs[n] = e.iterate(ctx, lower, upper, func(_, value []byte) error {
 				id, driving, throttle, err := decodeAnswers(value)
 				if err != nil {
-					return e.read(err)
+					return e.readError(err)
 				}
 				if !e.forgotten.Has(id) {
 					answers.Put(id, driving, throttle)

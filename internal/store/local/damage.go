@@ -24,7 +24,7 @@ type unreadableError struct{ error }
 // readable wraps an error that means damage in an unreadableError. A transient error, which
 // says nothing about the files, is returned unchanged.
 func readable(err error) error {
-	if err == nil || passing(err) {
+	if err == nil || isNotDamage(err) {
 		return err
 	}
 	return unreadableError{err}

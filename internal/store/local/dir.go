@@ -106,7 +106,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	if err := makeDir(fsys, path); err != nil {
 		return nil, d.unusable("created", "", err)
 	}
-	if err := d.mayWrite(); err != nil {
+	if err := d.checkWritable(); err != nil {
 		return nil, err
 	}
 	if d.lock, err = fsys.Lock(d.name(lockFile)); err != nil {
@@ -206,13 +206,13 @@ func (d *dataDir) checkStore(id identity) error {
 	return nil
 }
 
-// mayWrite checks, without changing anything, that the directory and its files are writable.
+// checkWritable checks, without changing anything, that the directory and its files are writable.
 // Only the machine's file system has permissions.
-func (d *dataDir) mayWrite() error {
+func (d *dataDir) checkWritable() error {
 	if !onDisk(d.fs) {
 		return nil
 	}
-	if err := d.onlyOurs(); err != nil {
+	if err := d.checkOwner(); err != nil {
 		return err
 	}
 	const mayWrite = 2
@@ -232,9 +232,9 @@ func (d *dataDir) mayWrite() error {
 	return nil
 }
 
-// onlyOurs returns an error for a directory in which other users may create files. The
+// checkOwner returns an error for a directory in which other users may create files. The
 // checksums of records protect against damage, not against forgery.
-func (d *dataDir) onlyOurs() error {
+func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
 		return d.unusable("read", "", err)

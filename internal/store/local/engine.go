@@ -79,20 +79,20 @@ type Engine struct {
 	removed    [][]byte     // keys removed since the last compaction
 	compacted  bool         // everything was compacted since the start
 
-	jammed  context.Context // ends at the first fatal error of Pebble
-	jam     context.CancelCauseFunc
-	cut     context.Context // ends with Cut
-	cutOff  context.CancelFunc
-	stop    context.CancelFunc // ends the background goroutines
-	running sync.WaitGroup
-	readers atomic.Int64 // how many goroutines read the database
-	// tableless is set while Pebble cannot write the records in memory to tables. noTables
+	writesFailed context.Context // ends at the first fatal error of Pebble
+	failWrites   context.CancelCauseFunc
+	cut          context.Context // ends with Cut
+	cutOff       context.CancelFunc
+	stop         context.CancelFunc // ends the background goroutines
+	running      sync.WaitGroup
+	readers      atomic.Int64 // how many goroutines read the database
+	// tablesFailing is set while Pebble cannot write the records in memory to tables. tableErrors
 	// holds the first error of that kind.
-	tableless atomic.Bool
-	noTables  chan error
-	unsynced  atomic.Bool // something was acknowledged that is not synced yet
-	failed    chan error
-	failure   atomic.Pointer[error]
+	tablesFailing atomic.Bool
+	tableErrors   chan error
+	unsynced      atomic.Bool // something was acknowledged that is not synced yet
+	failed        chan error
+	failure       atomic.Pointer[error]
 }
 
 // Open opens the store in the data directory and creates it at the first start. After an error
@@ -101,8 +101,8 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), noTables: make(chan error, 1), following: make(chan struct{})}
-	e.jammed, e.jam = context.WithCancelCause(context.Background())
+	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), tableErrors: make(chan error, 1), following: make(chan struct{})}
+	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
 	e.cut, e.cutOff = context.WithCancel(context.Background())
 	if e.dir, err = openDataDir(c.FS, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, e.dir.unusable("written", storeDir, err)
 		}
 	}
-	if err = e.room(); err != nil {
+	if err = e.checkSpace(); err != nil {
 		return nil, err
 	}
 	if err = e.openDB(); err != nil {
@@ -181,16 +181,16 @@ func (e *Engine) openDB() error {
 	select {
 	case r := <-opened:
 		e.db = r.db
-		return e.unopened(r.err)
-	case <-e.jammed.Done():
-		return e.unopened(context.Cause(e.jammed))
-	case err := <-e.noTables: // Pebble would retry forever
-		return e.unopened(err)
+		return e.openError(r.err)
+	case <-e.writesFailed.Done():
+		return e.openError(context.Cause(e.writesFailed))
+	case err := <-e.tableErrors: // Pebble would retry forever
+		return e.openError(err)
 	}
 }
 
-// unopened returns the one-line error for a store that cannot be opened.
-func (e *Engine) unopened(err error) error {
+// openError returns the one-line error for a store that cannot be opened.
+func (e *Engine) openError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (e *Engine) unopened(err error) error {
 		return e.dir.unusable("written", "", disk)
 	case errors.Is(err, syscall.ENOSPC):
 		return e.dir.unusable("written", "", syscall.ENOSPC)
-	case passing(err):
+	case isNotDamage(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
 	case !e.dir.Ready:
 		return fmt.Errorf("the store cannot be created in the data directory %s: %s", e.dir.path, access.OneLine(err))
@@ -213,7 +213,7 @@ func (e *Engine) unopened(err error) error {
 // few.
 func (e *Engine) options() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          &haltingFS{FS: e.config.FS, jam: e.jam, dir: e.dir, cut: e.cut},
+		FS:                          &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, cut: e.cut},
 		Logger:                      logger{e},
 		CacheSize:                   e.config.MemoryBytes,
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
@@ -231,7 +231,7 @@ func (e *Engine) options() *pebble.Options {
 			BackgroundError: e.backgroundError,
 			FlushEnd: func(i pebble.FlushInfo) {
 				if i.Err == nil {
-					e.tableless.Store(false)
+					e.tablesFailing.Store(false)
 				}
 			},
 		},
@@ -273,9 +273,9 @@ func (e *Engine) backgroundError(err error) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
 		return
 	}
-	e.tableless.Store(true)
+	e.tablesFailing.Store(true)
 	select {
-	case e.noTables <- err:
+	case e.tableErrors <- err:
 	default:
 	}
 	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
@@ -294,15 +294,15 @@ func (l logger) Errorf(format string, args ...any) {
 // Fatalf must not return, because Pebble would continue as if nothing had happened. The
 // calling goroutine blocks forever; only a restart helps.
 func (l logger) Fatalf(format string, args ...any) {
-	l.e.jam(errors.New(access.OneLine(fmt.Errorf(format, args...))))
+	l.e.failWrites(errors.New(access.OneLine(fmt.Errorf(format, args...))))
 	select {}
 }
 
-// errJammed means that the store has met a fatal error.
-var errJammed = errors.New("the store met a write error and stores nothing until it starts again")
+// errWritesFailed means that the store has met a fatal error.
+var errWritesFailed = errors.New("the store met a write error and stores nothing until it starts again")
 
-// errTableless means that the disk is nearly full. The log still accepts records.
-var errTableless = errors.New("the store cannot write its tables: the disk may be full")
+// errTablesFailing means that the disk is nearly full. The log still accepts records.
+var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
 
 var errClosed = errors.New("the store is closed")
 
@@ -311,18 +311,18 @@ var errClosed = errors.New("the store is closed")
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			e.jam(fmt.Errorf("%v", p))
-			err = errJammed
+			e.failWrites(fmt.Errorf("%v", p))
+			err = errWritesFailed
 		}
 	}()
-	if e.jammed.Err() != nil {
-		return errJammed
+	if e.writesFailed.Err() != nil {
+		return errWritesFailed
 	}
 	if err = write(); err != nil {
 		return err
 	}
-	if e.jammed.Err() != nil {
-		return errJammed
+	if e.writesFailed.Err() != nil {
+		return errWritesFailed
 	}
 	return nil
 }
@@ -349,8 +349,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 // restart helps then. Until then the process can answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
-		if e.jammed.Err() != nil && e.room() == nil && e.dir.probe() == nil {
-			e.fail(fmt.Errorf("the store stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.jammed)))
+		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
+			e.fail(fmt.Errorf("the store stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.writesFailed)))
 			return
 		}
 	}
@@ -404,9 +404,9 @@ func (e *Engine) awaitRunning() bool {
 	}()
 	select {
 	case <-ended:
-	case <-e.jammed.Done():
+	case <-e.writesFailed.Done():
 	}
-	return e.jammed.Err() == nil
+	return e.writesFailed.Err() == nil
 }
 
 // closeDB closes the database. Pebble may meet a fatal error while it closes.
@@ -416,8 +416,8 @@ func (e *Engine) closeDB(end func() error) error {
 	select {
 	case err := <-closed:
 		return err
-	case <-e.jammed.Done():
-		return errJammed
+	case <-e.writesFailed.Done():
+		return errWritesFailed
 	case <-time.After(closeWithin): // Pebble may retry a table forever
 		return errors.New("the store did not close in time: the next start reads its log again")
 	}
@@ -463,11 +463,11 @@ func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
-	if e.jammed.Err() != nil {
-		return errJammed
+	if e.writesFailed.Err() != nil {
+		return errWritesFailed
 	}
-	if e.tableless.Load() {
-		return errTableless
+	if e.tablesFailing.Load() {
+		return errTablesFailing
 	}
 	return nil
 }

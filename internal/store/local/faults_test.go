@@ -100,7 +100,7 @@ func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][
 		go func() { w.run(working); close(ended) }()
 		select {
 		case <-ended:
-		case <-e.jammed.Done():
+		case <-e.writesFailed.Done():
 			if e.Writable() == nil {
 				return fmt.Errorf("it stores nothing and does not say so")
 			}

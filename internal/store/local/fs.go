@@ -49,20 +49,20 @@ func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 // goroutine that met it forever.
 type haltingFS struct {
 	vfs.FS
-	jam func(error)
-	dir *dataDir
-	cut context.Context // ends the pauses
+	failWrites func(error)
+	dir        *dataDir
+	cut        context.Context // ends the pauses
 
 	refused atomic.Int64 // when a table could last not be written, Unix ns
 }
 
-// tableRest is the backoff after a table could not be written. Pebble itself retries without a
+// tableBackoff is the backoff after a table could not be written. Pebble itself retries without a
 // pause.
-const tableRest = time.Second
+const tableBackoff = time.Second
 
-// rest waits out the backoff if a table could not be written a moment ago.
-func (fs *haltingFS) rest() {
-	left := tableRest - time.Since(time.Unix(0, fs.refused.Load()))
+// awaitBackoff waits out the backoff if a table could not be written a moment ago.
+func (fs *haltingFS) awaitBackoff() {
+	left := tableBackoff - time.Since(time.Unix(0, fs.refused.Load()))
 	if left <= 0 {
 		return
 	}
@@ -72,8 +72,8 @@ func (fs *haltingFS) rest() {
 	}
 }
 
-// note records an error of writing a table.
-func (fs *haltingFS) note(err error) error {
+// noteResult records an error of writing a table.
+func (fs *haltingFS) noteResult(err error) error {
 	if err != nil {
 		fs.refused.Store(time.Now().UnixNano())
 	}
@@ -85,7 +85,7 @@ const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
 func (fs *haltingFS) halt(err error) {
 	if err != nil {
-		fs.jam(err)
+		fs.failWrites(err)
 		select {}
 	}
 }
@@ -94,11 +94,11 @@ func (fs *haltingFS) halt(err error) {
 func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	table := strings.HasSuffix(name, ".sst")
 	if table {
-		fs.rest()
+		fs.awaitBackoff()
 	}
 	f, err := fs.FS.Create(name, category)
 	if table {
-		return tableFile{f, fs}, fs.note(err)
+		return tableFile{f, fs}, fs.noteResult(err)
 	}
 	if base := fs.PathBase(name); err == nil && strings.HasPrefix(base, "MANIFEST-") {
 		return &manifestFile{File: f, dir: fs.dir, is: manifest{Name: base}}, nil
@@ -138,11 +138,11 @@ type tableFile struct {
 // Write implements [vfs.File].
 func (f tableFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
-	return n, f.fs.note(err)
+	return n, f.fs.noteResult(err)
 }
 
 // Sync implements [vfs.File].
-func (f tableFile) Sync() error { return f.fs.note(f.File.Sync()) }
+func (f tableFile) Sync() error { return f.fs.noteResult(f.File.Sync()) }
 
 // isLog reports whether a file of the store is a log.
 func isLog(name string) bool { return strings.HasSuffix(name, ".log") }

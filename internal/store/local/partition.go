@@ -60,7 +60,7 @@ func (e *Engine) loadPartitions() error {
 		switch {
 		case errors.Is(err, pebble.ErrNotFound):
 		case err != nil:
-			return e.read(err)
+			return e.readError(err)
 		default:
 			if len(value) != 8 {
 				return e.dir.damaged("a cursor is invalid")
@@ -77,7 +77,7 @@ func (e *Engine) loadPartitions() error {
 			p.last = sequenceOf(it.Key())
 		}
 		if err := it.Close(); err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		// All telemetry may have been trimmed.
 		p.last = max(p.last, p.cursor.Load())
@@ -139,13 +139,13 @@ func (e *Engine) Take(ctx context.Context, n int, owner string, free func(holder
 	}
 	s := e.partitions[n]
 	t := &Partition{s: s, wake: make(chan struct{})}
-	err := s.own(ctx, func() error {
+	err := s.changeOwner(ctx, func() error {
 		if !free(s.owner) {
 			return store.ErrHeld
 		}
 		s.fence()
 		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
-		s.read(true)
+		s.resetQueue(true)
 		return nil
 	})
 	if err != nil {
@@ -154,8 +154,8 @@ func (e *Engine) Take(ctx context.Context, n int, owner string, free func(holder
 	return t, nil
 }
 
-// own runs a change of the partition's ownership.
-func (s *partitionState) own(ctx context.Context, change func() error) error {
+// changeOwner runs a change of the partition's ownership.
+func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
 		defer s.ownership.Unlock()
@@ -171,8 +171,8 @@ func (s *partitionState) fence() {
 	}
 }
 
-// read empties the queue, and says whether it is to be filled from now on.
-func (s *partitionState) read(on bool) {
+// resetQueue empties the queue, and says whether it is to be filled from now on.
+func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.queued, s.reading = nil, 0, on
@@ -208,7 +208,7 @@ func (t *Partition) lost() error {
 // Release implements [store.Engine].
 func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	s := e.partitions[n]
-	return s.own(ctx, func() error {
+	return s.changeOwner(ctx, func() error {
 		if s.owner == owner {
 			s.owner = ""
 			s.fence()
@@ -227,21 +227,21 @@ func (e *Engine) Folds(_ context.Context, n int) (bool, error) {
 
 // Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
-	mine := make(map[int]bool)
+	owned := make(map[int]bool)
 	for n, s := range e.partitions {
 		s.ownership.RLock()
 		if s.taken != nil && !s.taken.closed.Load() {
-			mine[n] = true
+			owned[n] = true
 		}
 		s.ownership.RUnlock()
 	}
-	return mine
+	return owned
 }
 
 // Fence implements [store.Engine]. This process's table has the tombstones already.
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
-	return s.own(ctx, func() error {
+	return s.changeOwner(ctx, func() error {
 		if s.taken != nil {
 			s.taken.recalled = true
 			s.taken.wakeUp()
@@ -288,7 +288,7 @@ func (t *Partition) load(ctx context.Context, ids []vehicle.ID, first, end int, 
 		}
 		s, err := codec.DecodeState(r.Body)
 		if err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		put(first+i, s)
 	}
@@ -334,7 +334,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	t.next, t.stored = g.seq+1, g.stored
 	t.spans.Note(g.seq, g.traced)
-	return g.seq, s.e.known(g), nil
+	return g.seq, s.e.withoutForgotten(g), nil
 }
 
 // read reads the next group from the disk. last is the last sequence on disk.
@@ -348,7 +348,7 @@ func (t *Partition) read(last uint64) (g group, err error) {
 	defer it.Close()
 	if !it.First() {
 		if err := it.Error(); err != nil {
-			return g, s.e.read(err)
+			return g, s.e.readError(err)
 		}
 		// The group was trimmed. Only folded groups are trimmed.
 		return group{partition: s.number, seq: last, stored: t.stored}, nil
@@ -357,11 +357,11 @@ func (t *Partition) read(last uint64) (g group, err error) {
 	if err == nil {
 		g, err = decodeGroup(s.number, it.Key(), value)
 	}
-	return g, s.e.read(err)
+	return g, s.e.readError(err)
 }
 
-// known returns the samples of a group without those that a tombstone covers.
-func (e *Engine) known(g group) []vehicle.Sample {
+// withoutForgotten returns the samples of a group without those that a tombstone covers.
+func (e *Engine) withoutForgotten(g group) []vehicle.Sample {
 	return slices.DeleteFunc(g.samples, func(x vehicle.Sample) bool {
 		return e.forgotten.Covers(x.Vehicle, g.seq, e.dir.Made)
 	})
@@ -412,7 +412,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		return nil
 	})
 	if err != nil {
-		if errors.Is(err, errJammed) {
+		if errors.Is(err, errWritesFailed) {
 			<-ctx.Done() // the process ends once the disk accepts writes again
 			return ctx.Err()
 		}
@@ -451,14 +451,14 @@ func (t *Partition) Close() {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
 	if t.s.taken == t {
-		t.s.read(false)
+		t.s.resetQueue(false)
 	}
 }
 
 // Times of Settle. A commit takes seconds only on a very busy machine.
 const (
 	settleWithin = 20 * time.Second
-	settleAgain  = time.Millisecond
+	settlePoll   = time.Millisecond
 )
 
 // Settle implements [store.Engine]. A partition that is not being folded has nothing to store.
@@ -477,9 +477,9 @@ func (e *Engine) Settle(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-e.jammed.Done():
+			case <-e.writesFailed.Done():
 				return
-			case <-time.After(settleAgain):
+			case <-time.After(settlePoll):
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
 	inner, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		e.leave()
-		return it, e.read(err)
+		return it, e.readError(err)
 	}
 	return iterator{inner, e}, nil
 }
@@ -52,7 +52,7 @@ func (e *Engine) leave() { e.readers.Add(-1) }
 // Timing of awaitReaders.
 const (
 	readersWithin = time.Second
-	readersAgain  = 2 * time.Millisecond
+	readersPoll   = 2 * time.Millisecond
 )
 
 // awaitReaders waits until nothing reads the database, and reports whether that is so. A read
@@ -62,18 +62,18 @@ func (e *Engine) awaitReaders() bool {
 		if time.Now().After(until) {
 			return false
 		}
-		<-time.After(readersAgain)
+		<-time.After(readersPoll)
 	}
 	return true
 }
 
-// read interprets an error of reading. Unless the error is transient, the store cannot be
+// readError interprets an error of reading. Unless the error is transient, the store cannot be
 // trusted any more, and the engine fails.
-func (e *Engine) read(err error) error {
+func (e *Engine) readError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errClosed):
 		return err
-	case passing(err):
+	case isNotDamage(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
 	}
 	err = e.dir.damaged(access.OneLine(err))
@@ -81,9 +81,9 @@ func (e *Engine) read(err error) error {
 	return err
 }
 
-// passing reports whether an error is transient or otherwise says nothing about the files: too
+// isNotDamage reports whether an error is transient or otherwise says nothing about the files: too
 // many open files, too little memory, or no permission to read them.
-func passing(err error) bool {
+func isNotDamage(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO} {
 		if errors.Is(err, e) {
 			return true
@@ -92,10 +92,10 @@ func passing(err error) bool {
 	return false
 }
 
-// room returns an error if the disk lacks the space for what a start writes: tables of
+// checkSpace returns an error if the disk lacks the space for what a start writes: tables of
 // everything that the logs hold, and a new log. A file system that does not report its free
 // space has enough.
-func (e *Engine) room() error {
+func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {
 		return nil

@@ -27,7 +27,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 	for ; ok && ctx.Err() == nil && len(found.Samples) < most; ok = it.Prev() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return found, fmt.Errorf("cannot read the retained telemetry: %w", e.read(err))
+			return found, fmt.Errorf("cannot read the retained telemetry: %w", e.readError(err))
 		}
 		if len(value) >= timeBytes {
 			found.Since = minTime(found.Since, storedAt(value))
@@ -37,7 +37,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 		}
 		g, err := decodeGroup(p, it.Key(), value)
 		if err != nil {
-			return found, fmt.Errorf("cannot read the retained telemetry: %w", e.read(err))
+			return found, fmt.Errorf("cannot read the retained telemetry: %w", e.readError(err))
 		}
 		for _, x := range g.samples {
 			if x.Vehicle == id && !e.forgotten.Covers(id, g.seq, e.dir.Made) {
@@ -46,7 +46,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 		}
 	}
 	if err := it.Error(); err != nil {
-		return found, fmt.Errorf("cannot read the retained telemetry: %w", e.read(err))
+		return found, fmt.Errorf("cannot read the retained telemetry: %w", e.readError(err))
 	}
 	if found.All = !ok && ctx.Err() == nil; found.All {
 		found.Since = minTime(found.Since, e.now().Add(-e.config.Retention))

@@ -58,8 +58,8 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 	case s.jobs <- j:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.e.jammed.Done():
-		return errJammed
+	case <-s.e.writesFailed.Done():
+		return errWritesFailed
 	case <-s.e.cut.Done():
 		return errClosed
 	}
@@ -68,15 +68,15 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.e.jammed.Done():
-		return errJammed
+	case <-s.e.writesFailed.Done():
+		return errWritesFailed
 	}
 }
 
 // Last implements [store.Records].
 func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, error) {
-	if e.jammed.Err() != nil { // the last record may not be on disk
-		return store.Record{}, errJammed
+	if e.writesFailed.Err() != nil { // the last record may not be on disk
+		return store.Record{}, errWritesFailed
 	}
 	return e.lastOf(e.keyOf(letters[name], subject))
 }
@@ -92,11 +92,11 @@ func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
 		return store.Record{}, nil
 	}
 	if err != nil {
-		return r, e.read(err)
+		return r, e.readError(err)
 	}
 	defer closer.Close()
 	if r, err = decodeRecord(append([]byte(nil), value...)); err != nil {
-		return r, e.read(err)
+		return r, e.readError(err)
 	}
 	return r, nil
 }
@@ -132,7 +132,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 			return err
 		}
 		stored = last
-		s.tell(last, writes)
+		s.notifyFeeds(last, writes)
 		return nil
 	})
 	if err != nil {
@@ -178,8 +178,8 @@ func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions)
 	return nil
 }
 
-// tell passes writes to the stream's feeds. last is the sequence of the last write.
-func (s *stream) tell(last uint64, writes []store.Write) {
+// notifyFeeds passes writes to the stream's feeds. last is the sequence of the last write.
+func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
 		var err error
@@ -201,7 +201,7 @@ func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record
 	return e.iterate(ctx, from, to, func(_, value []byte) error {
 		r, err := decodeRecord(value)
 		if err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		return do(r)
 	})
@@ -220,13 +220,13 @@ func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, valu
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		if err := do(it.Key(), value); err != nil {
 			return err
 		}
 	}
-	return e.read(it.Error())
+	return e.readError(it.Error())
 }
 
 // Scan implements [store.Records].
@@ -262,13 +262,13 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		seq, _ := binary.Uvarint(value)
 		places = append(places, place{seq, bytes.Clone(it.Key())})
 	}
 	if err := it.Error(); err != nil {
-		return e.read(err)
+		return e.readError(err)
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	// Use the same iterator: a snapshot would keep erased records in the files.
@@ -279,11 +279,11 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 		it.SeekGE(p.key)
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		r, err := decodeRecord(value)
 		if err != nil {
-			return e.read(err)
+			return e.readError(err)
 		}
 		if err := do(r); err != nil {
 			return err
@@ -319,8 +319,8 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 		switch {
 		case err == nil:
 			return next, damaged, nil
-		case passing(err) || unreadable && name != codec.Roads:
-			return from, damaged, e.read(err)
+		case isNotDamage(err) || unreadable && name != codec.Roads:
+			return from, damaged, e.readError(err)
 		case !unreadable: // an error of do or of the context, or one that was reported before
 			return from, damaged, err
 		}
@@ -363,15 +363,15 @@ func (e *Engine) Before(ctx context.Context, name string, before uint64, limit i
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return nil, 0, e.read(err)
+			return nil, 0, e.readError(err)
 		}
 		r, err := decodeRecord(append([]byte(nil), value...))
 		if err != nil {
-			return nil, 0, e.read(err)
+			return nil, 0, e.readError(err)
 		}
 		records = append(records, r)
 	}
-	return records, 0, e.read(it.Error())
+	return records, 0, e.readError(it.Error())
 }
 
 // Remove implements [store.Records].
@@ -424,7 +424,7 @@ func (e *Engine) loadEnds() error {
 		switch {
 		case errors.Is(err, pebble.ErrNotFound):
 		case err != nil:
-			return e.read(err)
+			return e.readError(err)
 		default:
 			if len(value) != 8 {
 				return e.dir.damaged("the last sequence of " + name + " is invalid")

@@ -15,18 +15,18 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// measureEvery is how many measurements of the backlog there are per measurement of the bytes.
-const measureEvery = 10
+// bytesEvery is how many measurements of the backlog there are per measurement of the bytes.
+const bytesEvery = 10
 
 // measure updates the metrics of the backlog and of the bytes, until the context ends.
 func (e *Engine) measure(ctx context.Context) {
 	n := 0
 	for range periodic.NowAndEvery(ctx, watchEvery) {
-		if e.jammed.Err() != nil {
+		if e.writesFailed.Err() != nil {
 			return
 		}
 		e.measureBacklog()
-		if n++; n%measureEvery == 1 {
+		if n++; n%bytesEvery == 1 {
 			e.metrics.measure(e)
 		}
 	}
@@ -66,7 +66,7 @@ func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load
 // Trim implements [store.Engine].
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
-		if e.jammed.Err() != nil || e.Alive() != nil {
+		if e.writesFailed.Err() != nil || e.Alive() != nil {
 			return
 		}
 		if err := e.trim(); err != nil && ctx.Err() == nil {
@@ -249,8 +249,8 @@ func (e *Engine) emptyLogs() error {
 // is still read remains until the reader is done.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
-		if e.jammed.Err() != nil { // Pebble would never answer
-			return errJammed
+		if e.writesFailed.Err() != nil { // Pebble would never answer
+			return errWritesFailed
 		}
 		if m := e.db.Metrics(); m.Table.ZombieCount == 0 && m.Table.ObsoleteCount == 0 {
 			return nil

@@ -94,7 +94,7 @@ func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) 
 			EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 		})
 	}
-	if db, err = open(fsys); err == nil || passing(err) {
+	if db, err = open(fsys); err == nil || isNotDamage(err) {
 		return db, 0, err
 	}
 	good, failed := cutLog(fsys, dir.name(storeDir))

@@ -43,8 +43,8 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 		return w.Err()
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-e.jammed.Done():
-		return errJammed
+	case <-e.writesFailed.Done():
+		return errWritesFailed
 	case <-e.cut.Done():
 		return errClosed
 	}
@@ -70,8 +70,8 @@ func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
 	switch {
 	case w.closed:
 		return errClosed
-	case w.e.jammed.Err() != nil:
-		return errJammed
+	case w.e.writesFailed.Err() != nil:
+		return errWritesFailed
 	case w.bytes > 0 && w.bytes+bytes > waitingBytes:
 		return store.ErrOverloaded
 	}
@@ -289,11 +289,11 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 	}
 	defer it.Close()
 	if !it.First() {
-		return 0, time.Time{}, e.read(it.Error())
+		return 0, time.Time{}, e.readError(it.Error())
 	}
 	value, err := it.ValueAndErr()
 	if err != nil || len(value) < timeBytes {
-		return 0, time.Time{}, e.read(errors.Join(err, codec.ErrDamaged))
+		return 0, time.Time{}, e.readError(errors.Join(err, codec.ErrDamaged))
 	}
 	return sequenceOf(it.Key()), storedAt(value), nil
 }

@@ -16,11 +16,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCommitUnderWay checks a commit whose batch the leader refuses because an earlier try of
+// TestCommitInProgress checks a commit whose batch the leader refuses because an earlier try of
 // it is still in progress. The refusal does not say whether the earlier try will be stored.
 // The states of the next batch must not count as stored because of it, nor the partition as
 // lost.
-func TestCommitUnderWay(t *testing.T) {
+func TestCommitInProgress(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
 	clustertest.Open(t, cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
