@@ -176,13 +176,16 @@ func TestTrim(t *testing.T) {
 		t.Fatalf("telemetry begins at %d, although all of it is young", first)
 	}
 	short := forgetful(t, url, 1)
-	testkit.Await(t, "old commits are removed", func() bool { trim(t, short); return telemetryState(t, e).FirstSeq > 1 })
+	testkit.Await(t, "old commits are removed",
+		func() bool { trim(t, short); return telemetryState(t, e).FirstSeq > 1 })
 	trim(t, short)
 	if s := telemetryState(t, e); s.FirstSeq != 7 || s.Msgs != 4 {
-		t.Fatalf("telemetry begins at %d and has %d commits; want the 4 from 7 on that are not folded", s.FirstSeq, s.Msgs)
+		t.Fatalf("telemetry begins at %d and has %d commits; want the 4 from 7 on that are not folded",
+			s.FirstSeq, s.Msgs)
 	}
 	foldAll(t, e, 10)
-	testkit.Await(t, "all old and folded commits are removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
+	testkit.Await(t, "all old and folded commits are removed",
+		func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
 	storeSample(t, e, 11)
 	foldAll(t, e, 11)
 }
@@ -206,7 +209,8 @@ func TestTrimWithSeveralPartitions(t *testing.T) {
 	}
 	foldAll(t, e, 5) // sequences 1, 3, … 9
 	short := forgetful(t, url, 2)
-	testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).FirstSeq > 1 })
+	testkit.Await(t, "an old commit is removed",
+		func() bool { trim(t, short); return telemetryState(t, e).FirstSeq > 1 })
 	trim(t, short)
 	if s := telemetryState(t, e); s.FirstSeq != 2 {
 		t.Fatalf("telemetry begins at %d; partition 1 needs it from 2 on", s.FirstSeq)
@@ -270,7 +274,8 @@ func TestTrimRaces(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
-	testkit.Await(t, "all folded commits are removed", func() bool { trim(t, e); return telemetryState(t, e).Msgs == 0 })
+	testkit.Await(t, "all folded commits are removed",
+		func() bool { trim(t, e); return telemetryState(t, e).Msgs == 0 })
 }
 
 // TestBacklogOfManyPartitions checks that a measurement does not ask for each partition when
@@ -309,7 +314,8 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	}
 	measure(t, e)
 	if e.backlog.firstNeeded() != seq+1 || e.backlog.age() != 0 {
-		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v", seq, e.backlog.firstNeeded(), e.backlog.age())
+		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v",
+			seq, e.backlog.firstNeeded(), e.backlog.age())
 	}
 }
 
@@ -376,6 +382,7 @@ func TestTrimWithAWrongClock(t *testing.T) {
 			t.Errorf("the clock is ahead by %s: %d young commits are left of 1", ahead, n)
 		}
 		short := openOne(t, Config{Now: c.now, Retention: time.Millisecond, URLs: url})
-		testkit.Await(t, "an old commit is removed", func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
+		testkit.Await(t, "an old commit is removed",
+			func() bool { trim(t, short); return telemetryState(t, e).Msgs == 0 })
 	}
 }

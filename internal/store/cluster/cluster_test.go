@@ -62,14 +62,19 @@ func TestUnfitCluster(t *testing.T) {
 		"JetStream is off": {config: `max_payload: 1MB`, want: "JetStream is off on the NATS cluster"},
 		"JetStream is off for the account": {
 			config: `jetstream {}
-				accounts { A { jetstream: enabled, users: [{user: a, password: p}] }, B { users: [{user: b, password: p}] } }`,
+				accounts {
+					A { jetstream: enabled, users: [{user: a, password: p}] }
+					B { users: [{user: b, password: p}] }
+				}`,
 			user: "b:p@", want: "jetstream: enabled in the account",
 		},
-		"one server for three copies": {config: `jetstream {}`, replicas: 3, want: "too few servers with JetStream for 3 copies"},
+		"one server for three copies": {config: `jetstream {}`, replicas: 3,
+			want: "too few servers with JetStream for 3 copies"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			refused(t, cluster.Config{URLs: "nats://" + c.user + "127.0.0.1:" + serve(t, c.config), Replicas: c.replicas}, c.want)
+			url := "nats://" + c.user + "127.0.0.1:" + serve(t, c.config)
+			refused(t, cluster.Config{URLs: url, Replicas: c.replicas}, c.want)
 		})
 	}
 }
@@ -80,9 +85,12 @@ func TestMissingRights(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for _, denied := range []string{
-		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*", "tombstone.*", "audit.event", "road.*", "carstate.roads.*",
-		"$JS.API.>", "$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.PURGE.TELEMETRY", "$JS.API.STREAM.MSG.DELETE.STATES",
-		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.DIRECT.GET.TOKENS", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
+		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*",
+		"tombstone.*", "audit.event", "road.*", "carstate.roads.*",
+		"$JS.API.>", "$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.PURGE.TELEMETRY",
+		"$JS.API.STREAM.MSG.DELETE.STATES",
+		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.DIRECT.GET.TOKENS",
+		"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
 	} {
 		t.Run(denied, func(t *testing.T) {
 			t.Parallel()
@@ -99,14 +107,19 @@ func TestMissingRights(t *testing.T) {
 	t.Run("to subscribe", func(t *testing.T) {
 		t.Parallel()
 		port := serve(t, `jetstream {}
-			accounts { A { jetstream: enabled, users: [{user: a, password: secret, permissions: { subscribe: { deny: ">" } } }] } }`)
+			accounts { A { jetstream: enabled, users: [
+				{user: a, password: secret, permissions: { subscribe: { deny: ">" } } }
+			] } }`)
 		refused(t, cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port}, "lacks a right: Subscription to ")
 	})
 	t.Run("to hear of roads", func(t *testing.T) {
 		t.Parallel()
 		port := serve(t, `jetstream {}
-			accounts { A { jetstream: enabled, users: [{user: a, password: secret, permissions: { subscribe: { deny: "carstate.>" } } }] } }`)
-		refused(t, cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port}, "lacks a right: Subscription to carstate.roads.*")
+			accounts { A { jetstream: enabled, users: [
+				{user: a, password: secret, permissions: { subscribe: { deny: "carstate.>" } } }
+			] } }`)
+		refused(t, cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port},
+			"lacks a right: Subscription to carstate.roads.*")
 	})
 }
 
@@ -115,7 +128,8 @@ func TestMissingRights(t *testing.T) {
 func TestOldServer(t *testing.T) {
 	t.Parallel()
 	for version, old := range map[string]bool{
-		"2.15.1": true, "2.9.25": true, "1.4.1": true, "2.15.2-beta.1": false, "2.15.2": false, "v2.16.0": false, "3.0.0": false, "": true, "new": true,
+		"2.15.1": true, "2.9.25": true, "1.4.1": true, "2.15.2-beta.1": false, "2.15.2": false, "v2.16.0": false,
+		"3.0.0": false, "": true, "new": true,
 	} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +141,9 @@ func TestOldServer(t *testing.T) {
 				defer cancel()
 			}
 			var log testkit.Buffer
-			e, err := cluster.Open(ctx, cluster.Config{Log: slog.New(slog.NewTextHandler(&log, nil)), URLs: "nats://" + addr})
+			e, err := cluster.Open(ctx, cluster.Config{
+				Log: slog.New(slog.NewTextHandler(&log, nil)), URLs: "nats://" + addr,
+			})
 			if err == nil {
 				e.Close()
 				t.Fatal("it was taken for a server")
@@ -183,7 +199,8 @@ func pretend(t *testing.T, version string) (addr string) {
 			}
 			running.Go(func() {
 				defer c.Close()
-				fmt.Fprintf(c, "INFO {\"server_id\":\"x\",\"server_name\":\"pretender\",\"version\":%q,\"max_payload\":1048576,\"headers\":true}\r\n", version)
+				fmt.Fprintf(c, `INFO {"server_id":"x","server_name":"pretender","version":%q,`+
+					`"max_payload":1048576,"headers":true}`+"\r\n", version)
 				for lines := bufio.NewScanner(c); lines.Scan(); {
 					switch strings.Fields(lines.Text() + " .")[0] {
 					case "PING":

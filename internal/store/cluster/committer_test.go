@@ -119,7 +119,8 @@ func TestSharedCommits(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				if err := e.Append(t.Context(), []vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), int64(i+1))}); err != nil {
+				if err := e.Append(t.Context(),
+					[]vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), int64(i+1))}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -190,7 +191,8 @@ func TestLargeBatches(t *testing.T) {
 					}
 				}
 			}
-			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes || got.Msgs < uint64(c.n/store.ChunkSamples) {
+			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes ||
+				got.Msgs < uint64(c.n/store.ChunkSamples) {
 				t.Errorf("%d bytes in %d commits", got.Bytes, got.Msgs)
 			}
 		})
@@ -344,7 +346,8 @@ func TestAppendAroundClose(t *testing.T) {
 	for w := range 8 {
 		wg.Go(func() {
 			for i := int64(1); ; i++ {
-				if err := e.Append(context.Background(), []vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), i)}); err != nil {
+				if err := e.Append(context.Background(),
+					[]vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), i)}); err != nil {
 					if !errors.Is(err, errClosed) {
 						t.Error(err)
 					}

@@ -79,7 +79,8 @@ func TestCluster(t *testing.T) {
 	storetest.RunOn(t, func(t *testing.T) store.Engine {
 		c.Wipe()
 		log := new(testkit.Buffer)
-		e := clustertest.Open(t, cluster.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), URLs: urls, Replicas: 3})
+		e := clustertest.Open(t, cluster.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
+			URLs: urls, Replicas: 3})
 		t.Cleanup(func() {
 			if log.Count("violation") > 0 {
 				t.Errorf("a right is missing:\n%s", log)
@@ -109,7 +110,8 @@ func TestCursorsFollow(t *testing.T) {
 	caughtUp, done := make(chan struct{}), make(chan error)
 	go func() { done <- e.FollowCursors(ctx, func() { close(caughtUp) }) }()
 	<-caughtUp
-	if err := part.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{vid: new(vehicle.Observe(vehicle.State{}, sample(string(vid), 1, 10)))}); err != nil {
+	state := vehicle.Observe(vehicle.State{}, sample(string(vid), 1, 10))
+	if err := part.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{vid: &state}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.Forget(ctx, vid); err != nil {

@@ -114,7 +114,8 @@ func unreachable(err error) error {
 		}
 	case isOther:
 		what = "a server's certificate is not for the host that --nats names"
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), strings.Contains(err.Error(), "signing nonce"):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission),
+		strings.Contains(err.Error(), "signing nonce"):
 		// The client library has no error type for a malformed file.
 		what = "--nats-creds must name a file of credentials, with a JWT and a seed, that can be read"
 	case isRefusal(err):
@@ -134,7 +135,8 @@ func (c *conn) checkVersions() error {
 	var asking sync.WaitGroup
 	for i, u := range urls {
 		asking.Go(func() {
-			nc, err := nats.Connect(u, append(c.login(), nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.Timeout(greetTimeout))...)
+			nc, err := nats.Connect(u, append(c.login(), nats.NoReconnect(), nats.IgnoreDiscoveredServers(),
+				nats.Timeout(greetTimeout))...)
 			if err != nil {
 				return
 			}
@@ -151,7 +153,8 @@ func checkVersion(nc *nats.Conn) error {
 	if !older(nc.ConnectedServerVersion(), leastServer) {
 		return nil
 	}
-	return fmt.Errorf("the NATS server %q is older than %s and may lose what it acknowledged: update all servers of the cluster", nc.ConnectedServerName(), leastServer)
+	return fmt.Errorf("the NATS server %q is older than %s and may lose what it acknowledged: "+
+		"update all servers of the cluster", nc.ConnectedServerName(), leastServer)
 }
 
 // onClosed fails the engine if the client library has closed the connection for good. From
@@ -187,7 +190,9 @@ func (c *conn) onAsyncError() nats.Option {
 
 // isRefusal reports whether a server refused the login, now or after having accepted it.
 func isRefusal(err error) bool {
-	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
+	for _, refusal := range []error{
+		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+	} {
 		if errors.Is(err, refusal) {
 			return true
 		}
@@ -235,7 +240,8 @@ func (c *conn) checkServer(ctx context.Context) error {
 		return err
 	}
 	v := c.nc.ConnectedServerVersion()
-	log := c.log.With("server", c.nc.ConnectedServerName(), "version", v, "tested_from", leastServer, "tested_up_to", greatestServer)
+	log := c.log.With("server", c.nc.ConnectedServerName(), "version", v,
+		"tested_from", leastServer, "tested_up_to", greatestServer)
 	if older(greatestServer, v) {
 		log.Warn("connected to a NATS server that is newer than the tested ones: " +
 			"read its release notes, and update carstate once a version is tested with it")
@@ -248,9 +254,11 @@ func (c *conn) checkServer(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
-		return errors.New("JetStream is off on the NATS cluster: give its servers a jetstream section, such as in deploy/nats/nats.conf")
+		return errors.New("JetStream is off on the NATS cluster: " +
+			"give its servers a jetstream section, such as in deploy/nats/nats.conf")
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return errors.New("JetStream is off for the NATS account: set jetstream: enabled in the account, such as in deploy/nats/nats.conf")
+		return errors.New("JetStream is off for the NATS account: " +
+			"set jetstream: enabled in the account, such as in deploy/nats/nats.conf")
 	case isNoLeader(err):
 		return errNoLeader
 	case err != nil:
@@ -266,7 +274,8 @@ var errNoLeader = errors.New("the NATS cluster does not answer: have most of its
 func isNoLeader(err error) bool {
 	const unavailable = 10008
 	api, ok := asAPIError(err)
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || ok && api.ErrorCode == unavailable
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) ||
+		ok && api.ErrorCode == unavailable
 }
 
 // isBeingRemoved reports whether a stream could not be created because the server is still removing
@@ -346,7 +355,8 @@ func asDenial(err error) (denial, bool) {
 func (c *conn) watchVersions() nats.Option {
 	return nats.ReconnectHandler(func(nc *nats.Conn) {
 		if v := nc.ConnectedServerVersion(); older(v, leastServer) {
-			c.log.Error("a NATS server is too old and may lose what it acknowledged: update it", "server", nc.ConnectedServerName(), "least", leastServer)
+			c.log.Error("a NATS server is too old and may lose what it acknowledged: update it",
+				"server", nc.ConnectedServerName(), "least", leastServer)
 		}
 	})
 }

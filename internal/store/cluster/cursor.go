@@ -54,7 +54,8 @@ func (c cursor) write(p int, rev uint64) store.Write {
 		panic(err) // cannot happen: a struct of strings and numbers
 	}
 	subject := codec.CursorSubject(p)
-	return store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...)), Expect: rev, Expected: true}
+	record := codec.Seal(subject, append([]byte{0}, text...))
+	return store.Write{Subject: subject, Record: record, Expect: rev, Expected: true}
 }
 
 // readCursors returns the cursors of all partitions, with a few requests to any server. A

@@ -55,7 +55,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		panic("cluster: a configuration without URLs")
 	}
 	c = c.withDefaults()
-	e := &Engine{now: c.Now, conn: &conn{config: c, log: c.Log, failed: make(chan error, 1), batches: make(chan struct{}, openBatches)}}
+	e := &Engine{now: c.Now, conn: &conn{
+		config: c, log: c.Log, failed: make(chan error, 1), batches: make(chan struct{}, openBatches),
+	}}
 	if err = e.connect(); err != nil {
 		return nil, err
 	}
@@ -79,7 +81,8 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		return nil, err
 	}
 	if e.nc.MaxPayload() < payloadBytes {
-		return nil, fmt.Errorf("the NATS cluster accepts messages of at most %d bytes: set its max_payload to 1MB or more", e.nc.MaxPayload())
+		return nil, fmt.Errorf("the NATS cluster accepts messages of at most %d bytes: "+
+			"set its max_payload to 1MB or more", e.nc.MaxPayload())
 	}
 	if e.partitions, err = ensureStreams(ctx, e.js, c); err != nil {
 		return nil, err
@@ -177,7 +180,8 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 			id = nuid.Next()
 		}
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
-		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
+		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id),
+			jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		if err == nil || full(err) { // Append reports a full stream by itself
 			failing.Store(false)
@@ -249,7 +253,9 @@ func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
 }
 
-func (e *Engine) followStates(ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+func (e *Engine) followStates(
+	ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func(),
+) error {
 	f.caughtUp = caughtUp
 	e.statesFeed.Store(f)
 	f.newer = true

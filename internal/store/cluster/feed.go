@@ -106,8 +106,10 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
-	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 && time.Since(f.heard) > f.conn.config.Patience.Markers/2 {
-		return fmt.Errorf("%w: no record of %s came for %s, and a vehicle forgotten in that time may have left no trace",
+	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 &&
+		time.Since(f.heard) > f.conn.config.Patience.Markers/2 {
+		return fmt.Errorf("%w: no record of %s came for %s, "+
+			"and a vehicle forgotten in that time may have left no trace",
 			store.ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
 	f.mu.Lock()
@@ -117,7 +119,9 @@ func (f *feed) follow(ctx context.Context) error {
 		f.goal = last
 	}
 
-	opts := []nats.SubOpt{nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.conn.config.Timeouts.Idle)}
+	opts := []nats.SubOpt{
+		nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.conn.config.Timeouts.Idle),
+	}
 	wait := feedResume
 	if f.last == 0 {
 		wait = feedSetup
@@ -339,7 +343,9 @@ func (h *heartbeat) age() (d time.Duration, ok bool) {
 
 // readTelemetry subscribes to commits, in order.
 func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
-	sub, err := c.legacy.SubscribeSync(subject, append(opts, nats.OrderedConsumer(), nats.BindStream(codec.Telemetry), nats.IdleHeartbeat(c.config.Timeouts.Idle))...)
+	opts = append(opts,
+		nats.OrderedConsumer(), nats.BindStream(codec.Telemetry), nats.IdleHeartbeat(c.config.Timeouts.Idle))
+	sub, err := c.legacy.SubscribeSync(subject, opts...)
 	if err != nil {
 		return nil, err
 	}

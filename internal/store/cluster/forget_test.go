@@ -47,8 +47,10 @@ func TestForgetOnEveryNode(t *testing.T) {
 	for q := range 4 {
 		b.FoldAll(t, q)
 	}
-	testkit.Await(t, "both know the vehicle", func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
-	testkit.Await(t, "both know the grants", func() bool { tokens, sources := b.Grants(); return tokens == 3 && sources == 3 })
+	testkit.Await(t, "both know the vehicle",
+		func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
+	testkit.Await(t, "both know the grants",
+		func() bool { tokens, sources := b.Grants(); return tokens == 3 && sources == 3 })
 
 	// A fold on b is in progress: it has read the sample and not stored the state.
 	a.Put(t, storetest.Speed(storetest.SecretVID, 2000, 50))
@@ -67,7 +69,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want || r.ErasedBy != nil || r.AllowedAt != nil {
+	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want ||
+		r.ErasedBy != nil || r.AllowedAt != nil {
 		t.Errorf("%+v, want %+v", r, want)
 	}
 	if text, _ := json.Marshal(r); bytes.Contains(text, []byte(storetest.SecretVID)) {
@@ -86,7 +89,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 		tokens, sources := b.Grants()
 		return !b.Knows(storetest.SecretVID) && b.Forgotten().Has(storetest.SecretVID) && tokens == 0 && sources == 0
 	})
-	err = part.Commit(t.Context(), seq, map[vehicle.ID]*vehicle.State{storetest.SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))})
+	err = part.Commit(t.Context(), seq,
+		map[vehicle.ID]*vehicle.State{storetest.SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))})
 	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("a fold from before was stored: %v", err)
 	}
@@ -108,10 +112,12 @@ func TestForgetOnEveryNode(t *testing.T) {
 	a.Put(t, storetest.Speed(storetest.SecretVID, 5000, 50))
 	a.FoldAll(t, p)
 	s, ok, err := store.State(t.Context(), a.Engine, storetest.SecretVID)
-	if want := vehicle.Observe(vehicle.State{}, storetest.Speed(storetest.SecretVID, 5000, 50)); err != nil || !ok || s != want {
+	if want := vehicle.Observe(vehicle.State{}, storetest.Speed(storetest.SecretVID, 5000, 50)); err != nil || !ok ||
+		s != want {
 		t.Errorf("it did not start afresh: %v %+v", ok, s)
 	}
-	testkit.Await(t, "both know it again", func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
+	testkit.Await(t, "both know it again",
+		func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 }
 
 // TestForgetWithoutStoredState forgets a vehicle without a stored state. A full stream drops
@@ -126,7 +132,8 @@ func TestForgetWithoutStoredState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := n.Last(t.Context(), codec.States, codec.StateSubject(codec.PartitionOf(storetest.SecretVID, n.Partitions()), storetest.SecretVID))
+	is, err := n.Last(t.Context(), codec.States,
+		codec.StateSubject(codec.PartitionOf(storetest.SecretVID, n.Partitions()), storetest.SecretVID))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,8 @@ func TestCommitInProgress(t *testing.T) {
 	c := clustertest.StartCluster(t)
 	clustertest.Open(t, cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	leader := c.Leader(codec.States)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + leader.Addr, Replicas: 3, Timeouts: cluster.Timeouts{Try: time.Second}})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + leader.Addr, Replicas: 3,
+		Timeouts: cluster.Timeouts{Try: time.Second}})
 	ctx := testkit.Context(t)
 	p, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {
@@ -78,7 +79,8 @@ func TestCommitInProgress(t *testing.T) {
 	}
 	found := 0
 	for first := 0; first < len(ids); first += store.MaxLoad {
-		if err := p.Load(ctx, ids[first:min(first+store.MaxLoad, len(ids))], func(int, vehicle.State) { found++ }); err != nil {
+		if err := p.Load(ctx, ids[first:min(first+store.MaxLoad, len(ids))],
+			func(int, vehicle.State) { found++ }); err != nil {
 			t.Fatal(err)
 		}
 	}

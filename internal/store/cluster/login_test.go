@@ -40,7 +40,8 @@ func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
 	log := new(testkit.Buffer)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, Log: slog.New(slog.NewTextHandler(log, nil)), URLs: "nats://a:right@" + server.Addr, Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, Log: slog.New(slog.NewTextHandler(log, nil)),
+		URLs: "nats://a:right@" + server.Addr, Timeouts: impatient})
 	ctx := testkit.Context(t)
 	follow(t, e)
 	storetest.RunKeeper(t, e, store.Config{})
@@ -55,7 +56,8 @@ func TestRefusedLogins(t *testing.T) {
 		server.Configure(withPassword("other"))
 		refused := server.Said("authentication error")
 		server.Start()
-		testkit.Await(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+5 })
+		testkit.Await(t, "the server has refused several logins",
+			func() bool { return server.Said("authentication error") >= refused+5 })
 		testkit.Await(t, "the engine says that it is out of touch", func() bool { return !healthy(e) })
 		server.Stop()
 		server.Configure(withPassword("right"))
@@ -137,7 +139,8 @@ func newAuthority(t *testing.T) *authority {
 		}
 		return k
 	}
-	return &authority{t: t, operator: key(nkeys.CreateOperator), account: key(nkeys.CreateAccount), system: key(nkeys.CreateAccount)}
+	return &authority{t: t, operator: key(nkeys.CreateOperator), account: key(nkeys.CreateAccount),
+		system: key(nkeys.CreateAccount)}
 }
 
 func (a *authority) public(k nkeys.KeyPair) string {
@@ -172,7 +175,8 @@ operator: %s
 system_account: %s
 resolver: MEMORY
 resolver_preload: { %s: %s, %s: %s }
-`, a.signed(operator, a.operator), system.Subject, system.Subject, a.signed(system, a.operator), account.Subject, a.signed(account, a.operator))
+`, a.signed(operator, a.operator), system.Subject, system.Subject, a.signed(system, a.operator),
+		account.Subject, a.signed(account, a.operator))
 }
 
 // user creates a user and returns its public key and the file of its credentials.
@@ -220,7 +224,8 @@ func TestCredentialsFile(t *testing.T) {
 	server.Configure(a.config())
 	refused := server.Said("authentication error")
 	server.Start()
-	testkit.Await(t, "the server has refused several logins", func() bool { return server.Said("authentication error") >= refused+3 })
+	testkit.Await(t, "the server has refused several logins",
+		func() bool { return server.Said("authentication error") >= refused+3 })
 	renew()
 	testkit.Await(t, "the new credentials count", func() bool {
 		return e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 2, 10)}) == nil
@@ -239,7 +244,8 @@ func TestBadLogins(t *testing.T) {
 		"nobody knows the issuer": {string(stranger), "refuses the login"},
 		"no JWT":                  {"# nothing\n", "--nats-creds must name a file of credentials"},
 		"no seed":                 {strings.Join(lines[:4], ""), "--nats-creds must name a file of credentials"},
-		"a damaged seed":          {strings.Replace(string(creds), "\nSU", "\nSUA", 1), "--nats-creds must name a file of credentials"},
+		"a damaged seed": {strings.Replace(string(creds), "\nSU", "\nSUA", 1),
+			"--nats-creds must name a file of credentials"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "nats.creds")
@@ -249,6 +255,7 @@ func TestBadLogins(t *testing.T) {
 			refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
 		})
 	}
-	refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: filepath.Join(t.TempDir(), "none")}, "--nats-creds must name a file of credentials")
+	refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: filepath.Join(t.TempDir(), "none")},
+		"--nats-creds must name a file of credentials")
 	refused(t, cluster.Config{URLs: "nats://" + server.Addr}, "refuses the login")
 }

@@ -57,7 +57,8 @@ func (o behind) later(t *testing.T, subject, body string) {
 func (o behind) met(t *testing.T, stream string) {
 	t.Helper()
 	testkit.Await(t, "it is said", func() bool { return o.log.Count("stream="+stream) > 0 })
-	if n := o.log.Count("stream=" + stream); n != 1 || o.log.Count(fmt.Sprint("schema version ", codec.SchemaVersion+1)) == 0 {
+	if n := o.log.Count("stream=" + stream); n != 1 ||
+		o.log.Count(fmt.Sprint("schema version ", codec.SchemaVersion+1)) == 0 {
 		t.Errorf("it was said %d times:\n%s", n, o.log)
 	}
 	if err := o.Alive(); err != nil || !slices.Contains(o.config.Newer.Streams(), stream) {
@@ -109,11 +110,15 @@ func TestNewerCredential(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
 	k, tables := o.keep(t)
-	token, secret, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, time.Now())
+	token, secret, err := access.Issue(
+		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()},
+		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, kept, err := access.Issue(access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, time.Now())
+	other, kept, err := access.Issue(
+		access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()},
+		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +142,8 @@ func TestNewerCredential(t *testing.T) {
 	if err := verify(kept); err != nil {
 		t.Errorf("the other token: %v", err)
 	}
-	if _, err := k.Update(t.Context(), access.TokenKind, token.Name, func(*access.Credential) error { return nil }); !codec.IsNewer(err) {
+	if _, err := k.Update(t.Context(), access.TokenKind, token.Name,
+		func(*access.Credential) error { return nil }); !codec.IsNewer(err) {
 		t.Errorf("a change of its record: %v", err)
 	}
 	if string(o.last(t, codec.Tokens, subject)) != string(later(subject, "revoked")) {
@@ -178,7 +184,8 @@ func TestNewerState(t *testing.T) {
 	<-caughtUp
 	state := codec.StateSubject(0, "car")
 	s := vehicle.State{Time: 1}
-	if _, err := o.Store(t.Context(), codec.States, []store.Write{{Subject: state, Record: codec.Seal(state, codec.AppendState([]byte{0}, &s))}}); err != nil {
+	if _, err := o.Store(t.Context(), codec.States,
+		[]store.Write{{Subject: state, Record: codec.Seal(state, codec.AppendState([]byte{0}, &s))}}); err != nil {
 		t.Fatal(err)
 	}
 	limit := testkit.Context(t)
@@ -207,10 +214,12 @@ func TestNewerState(t *testing.T) {
 	<-caughtUp
 	again.met(t, codec.States)
 	if again.config.Newer.Answers() == nil || again.config.Newer.Telemetry() != nil {
-		t.Errorf("a node that started: answers %v, telemetry %v", again.config.Newer.Answers(), again.config.Newer.Telemetry())
+		t.Errorf("a node that started: answers %v, telemetry %v", again.config.Newer.Answers(),
+			again.config.Newer.Telemetry())
 	}
 	var failed error
-	if failed = again.Scan(t.Context(), codec.States, []string{"state.*.*"}, func(store.Record) error { return nil }); !codec.IsNewer(failed) {
+	if failed = again.Scan(t.Context(), codec.States, []string{"state.*.*"},
+		func(store.Record) error { return nil }); !codec.IsNewer(failed) {
 		t.Errorf("a scan, as of a backup: %v", failed)
 	}
 	if err := again.Alive(); err != nil {
@@ -346,7 +355,8 @@ func TestNewerEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	events, _, err := k.AuditPage(t.Context(), 0, 10)
-	if err != nil || len(events) != 2 || events[0].Action != "token.issue" || !strings.Contains(events[1].Detail, "newer version") || time.Since(events[1].Time) > time.Hour {
+	if err != nil || len(events) != 2 || events[0].Action != "token.issue" ||
+		!strings.Contains(events[1].Detail, "newer version") || time.Since(events[1].Time) > time.Hour {
 		t.Errorf("%+v, %v", events, err)
 	}
 	o.met(t, codec.Audit)
@@ -433,7 +443,8 @@ func TestAwayForTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.heard = f.heard.Add(-10 * time.Minute) // as if it had been silent since then
-	if err := f.run(t.Context()); !errors.Is(err, store.ErrReplaced) || !strings.Contains(err.Error(), "left no trace") {
+	if err := f.run(t.Context()); !errors.Is(err, store.ErrReplaced) ||
+		!strings.Contains(err.Error(), "left no trace") {
 		t.Errorf("it went on: %v", err)
 	}
 	if err := <-e.Failed(); !errors.Is(err, store.ErrReplaced) {

@@ -39,7 +39,8 @@ func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bo
 	if err != nil {
 		return err
 	}
-	_, err = l.conn.js.Publish(ctx, subject, codec.Seal(subject, append([]byte{0}, body...)), jetstream.WithExpectStream(codec.States))
+	_, err = l.conn.js.Publish(ctx, subject, codec.Seal(subject, append([]byte{0}, body...)),
+		jetstream.WithExpectStream(codec.States))
 	return err
 }
 

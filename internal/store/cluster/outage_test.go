@@ -149,7 +149,8 @@ func TestGivenUp(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second}, URLs: server.URL(), Timeouts: impatient})
+	e := clustertest.Open(t, cluster.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second},
+		URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	part, err := e.Take(ctx, 0, "test", store.Anyone)
 	if err != nil {

@@ -14,7 +14,9 @@ func usualSamples(b *testing.B, perCar int) []vehicle.Sample {
 	samples := make([]vehicle.Sample, store.ChunkSamples)
 	for i := range samples {
 		x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", i/perCar)), Time: 1795147200250}
-		for s, v := range map[vehicle.Signal]float64{vehicle.Speed: 12.4, vehicle.ThrottlePosition: 17.6, vehicle.EngineSpeed: 1820} {
+		for s, v := range map[vehicle.Signal]float64{
+			vehicle.Speed: 12.4, vehicle.ThrottlePosition: 17.6, vehicle.EngineSpeed: 1820,
+		} {
 			if err := x.Set(s, v); err != nil {
 				b.Fatal(err)
 			}

@@ -41,7 +41,9 @@ type Partition struct {
 
 // Take makes owner the owner of partition p. From then on no earlier owner can commit. holder
 // is "" if the partition was never folded or was released.
-func (e *Engine) Take(ctx context.Context, p int, owner string, free func(holder string) bool) (store.Partition, error) {
+func (e *Engine) Take(
+	ctx context.Context, p int, owner string, free func(holder string) bool,
+) (store.Partition, error) {
 	t, err := e.take(ctx, p, owner, free)
 	if err != nil {
 		return nil, err // a nil *Partition would be a non-nil interface
@@ -68,7 +70,11 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 		if err != nil {
 			return nil, err
 		}
-		t.cursor = cursor{Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1), Made: s.CachedInfo().Created.UnixNano(), Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences}
+		t.cursor = cursor{
+			Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1),
+			Made:      s.CachedInfo().Created.UnixNano(),
+			Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences,
+		}
 		if t.isCursorStale(s) || old.Made != t.cursor.Made {
 			t.cursor.Next = 1 // folding what was folded already changes nothing
 		}
@@ -234,7 +240,8 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 		return nil
 	}
 	if t.isCursorStale(s) {
-		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, store.ErrReplaced, codec.Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
+		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, store.ErrReplaced,
+			codec.Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
 	}
 	m, err := firstCommit(ctx, s, t.number, t.next)
 	if err != nil || m == nil || t.sub == nil || t.Waiting() {
@@ -329,7 +336,8 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 			case rev > t.rev && stored == t.cursor:
 				t.rev = rev
 				return nil
-			case stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation && stored.Fences != t.cursor.Fences:
+			case stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation &&
+				stored.Fences != t.cursor.Fences:
 				return fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
 			default:
 				return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced)
@@ -517,6 +525,8 @@ func (e *Engine) recall(r store.Record) {
 }
 
 // change is [store.Change] with the configured patience.
-func (e *Engine) change(ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error)) (seq uint64, err error) {
+func (e *Engine) change(
+	ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error),
+) (seq uint64, err error) {
 	return store.Change(ctx, e, e.config.Patience.Store, stream, subject, change)
 }

@@ -56,7 +56,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 // window reads the vehicle's samples that were stored at or after from, in commits before the
 // sequence until. made is when the stream was created. Forgotten samples are omitted. first is
 // the sequence at which the window begins.
-func (e *Engine) window(ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64) (first uint64, found []vehicle.Sample, err error) {
+func (e *Engine) window(
+	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
+) (first uint64, found []vehicle.Sample, err error) {
 	sub, err := e.readTelemetry(codec.TelemetrySubject(codec.PartitionOf(id, e.partitions)), nats.StartTime(from))
 	if err != nil {
 		return 0, nil, err

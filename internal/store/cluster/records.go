@@ -44,7 +44,9 @@ const (
 
 // ScanFrom calls do with the records from a sequence on. Any server may answer. If a server
 // lags behind, the next call reads the rest.
-func (c *conn) ScanFrom(ctx context.Context, stream string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
+func (c *conn) ScanFrom(
+	ctx context.Context, stream string, from uint64, do func(store.Record) error,
+) (next uint64, damaged int, err error) {
 	for next = from; ; {
 		records, end, err := c.directGet(ctx, stream, page{next, pageRecords, pageBytes})
 		if errors.Is(err, errNoRecords) {
@@ -76,7 +78,9 @@ func (c *conn) ScanFrom(ctx context.Context, stream string, from uint64, do func
 }
 
 // Before returns the records of a stream from before a sequence, newest first.
-func (c *conn) Before(ctx context.Context, stream string, before uint64, limit int) (records []store.Record, older uint64, err error) {
+func (c *conn) Before(
+	ctx context.Context, stream string, before uint64, limit int,
+) (records []store.Record, older uint64, err error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, 0, err
@@ -151,7 +155,8 @@ func noSuchMessage(err error) bool {
 	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		return false
 	}
-	return strings.Contains(err.Error(), "no message found") || strings.Contains(err.Error(), "err_code=10043") // no such sequence
+	return strings.Contains(err.Error(), "no message found") ||
+		strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }
 
 // End returns where a stream ends.
@@ -335,7 +340,9 @@ const (
 // until it has read past the end of the stream as of a single moment. A record that is
 // replaced during the scan is read again later in the stream, so none is missed. It
 // retries while the engine is unavailable.
-func (c *conn) scanTail(ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error) error {
+func (c *conn) scanTail(
+	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
+) error {
 	for times := 1; ; {
 		records, end, err := c.readPage(ctx, stream, made, next, times)
 		switch {
@@ -373,7 +380,9 @@ func (c *conn) scanTail(ctx context.Context, stream string, made time.Time, next
 
 // readPage reads records from sequence next on, at most times*tailRecords of them. end reports
 // whether these were all the records there were at one moment.
-func (c *conn) readPage(ctx context.Context, stream string, made time.Time, next uint64, times int) (records []store.Record, end bool, err error) {
+func (c *conn) readPage(
+	ctx context.Context, stream string, made time.Time, next uint64, times int,
+) (records []store.Record, end bool, err error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, false, err
@@ -420,7 +429,9 @@ var errBehind = errors.New("a server of the cluster lags behind")
 
 // awaitRecords repeats lastRecords until a server answers that has reached the sequence since,
 // or the context ends.
-func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]store.Record, error) {
+func (c *conn) awaitRecords(
+	ctx context.Context, stream string, subjects []string, since uint64,
+) ([]store.Record, error) {
 	const soon, later = 2 * time.Millisecond, 100 * time.Millisecond
 	for behind := soon; ; {
 		records, err := c.lastRecords(ctx, stream, subjects, since)
@@ -445,7 +456,9 @@ func (c *conn) awaitRecords(ctx context.Context, stream string, subjects []strin
 // lastRecords asks any server for the last records of subjects. At least one of them must
 // exist. The answer is as of a single moment. The error is errBehind if the stream did not
 // hold the record of sequence since at that moment.
-func (c *conn) lastRecords(ctx context.Context, stream string, subjects []string, since uint64) ([]store.Record, error) {
+func (c *conn) lastRecords(
+	ctx context.Context, stream string, subjects []string, since uint64,
+) ([]store.Record, error) {
 	records, end, err := c.directGet(ctx, stream, struct {
 		Last []string `json:"multi_last"`
 	}{subjects})
@@ -482,7 +495,9 @@ type page struct {
 // arrive one by one, each with the sequence of the one before, and a message with status 204
 // ends them. An incomplete answer is an error: a vehicle whose record is missing would be
 // taken for a new one.
-func (c *conn) directGet(ctx context.Context, stream string, question any) (records []store.Record, end nats.Header, err error) {
+func (c *conn) directGet(
+	ctx context.Context, stream string, question any,
+) (records []store.Record, end nats.Header, err error) {
 	request, err := json.Marshal(question)
 	if err != nil {
 		return nil, nil, err

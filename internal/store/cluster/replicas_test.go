@@ -48,7 +48,9 @@ func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 
 func everyStream(n int) map[string]int {
 	all := make(map[string]int)
-	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads} {
+	for _, name := range []string{
+		codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads,
+	} {
 		all[name] = n
 	}
 	return all
@@ -151,7 +153,8 @@ func TestNothingToChange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused(t, cluster.Config{URLs: url, StatesBytes: 1 << 30}, "lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
+	refused(t, cluster.Config{URLs: url, StatesBytes: 1 << 30},
+		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
 // TestFirstStartsAtOnce starts nodes with different numbers of partitions at the same time.

@@ -283,7 +283,8 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		case name == codec.Telemetry:
 		case percent >= fullAlarm && !alarmed[name]:
 			alarmed[name] = true
-			e.log.Error("a stream is filling up", "stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)
+			e.log.Error("a stream is filling up",
+				"stream", name, "percent", percent, "limit_bytes", info.Config.MaxBytes)
 		case percent < fullOver:
 			delete(alarmed, name)
 		}

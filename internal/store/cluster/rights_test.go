@@ -119,7 +119,8 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 			t.Fatal(err)
 		}
 		o.ServerName, o.StoreDir, o.NoSigs, o.NoLog = fmt.Sprintf("nats-%d", i+1), t.TempDir(), true, true
-		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", server.RANDOM_PORT, "127.0.0.1", server.RANDOM_PORT
+		o.Host, o.Port = "127.0.0.1", server.RANDOM_PORT
+		o.Cluster.Host, o.Cluster.Port = "127.0.0.1", server.RANDOM_PORT
 		o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
 		s := runNATS(t, o)
 		servers = append(servers, s)
@@ -128,7 +129,8 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 	}
 	c.urls = strings.Join(urls, ",")
 	testkit.Await(t, "the cluster has three servers and a leader", func() bool {
-		return slices.ContainsFunc(servers, func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 })
+		return slices.ContainsFunc(servers,
+			func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 })
 	})
 	nc, err := nats.Connect(strings.ReplaceAll(c.urls, "carstate:", "operator:"))
 	if err != nil {
@@ -181,7 +183,8 @@ func TestRights(t *testing.T) {
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
 	var ahead atomic.Int64 // of the clock
-	config := Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
+	config := Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
 	startNode(t, config).Stop()
 	config.Replicas = 3 // the streams are changed
 	n := startNode(t, config)
@@ -228,11 +231,13 @@ func TestRights(t *testing.T) {
 	o, _, err := access.AddOperator("ada", config.Now())
 	must(err)
 	must(n.Create(ctx, o))
-	_, err = n.Update(ctx, access.OperatorKind, "ada", func(o *access.Credential) error { o.Ended = config.Now(); return nil })
+	_, err = n.Update(ctx, access.OperatorKind, "ada",
+		func(o *access.Credential) error { o.Ended = config.Now(); return nil })
 	must(err)
 	backup := storetest.BackupOf(t, n.Node)
 	receipt := n.MustForget(t, storetest.SecretVID)
-	if report := storetest.RestoreInto(t, n.Node, backup); report.Kinds["state"] != (access.RestoreCount{Kept: len(cars), Forgotten: 1}) {
+	report := storetest.RestoreInto(t, n.Node, backup)
+	if report.Kinds["state"] != (access.RestoreCount{Kept: len(cars), Forgotten: 1}) {
 		t.Errorf("restored: %+v", report.Kinds)
 	}
 	if _, err := n.Bury(ctx, []access.ForgetReceipt{receipt}); err != nil {
@@ -266,7 +271,8 @@ func TestRights(t *testing.T) {
 		must(c.js.DeleteStream(ctx, name))
 	}
 	m := startNode(t, config)
-	if report := storetest.RestoreInto(t, m.Node, backup); report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 4 {
+	report = storetest.RestoreInto(t, m.Node, backup)
+	if report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 4 {
 		t.Errorf("restored: %+v", report.Kinds)
 	}
 	m.Stop()
@@ -304,14 +310,16 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 			var s vehicle.State
 			for i := range 20 {
 				x := storetest.Speed(id, 1_795_000_000_000+int64(quarter)*15*60*1000+int64(i)*5000, 50)
-				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0006), x.Set(vehicle.CurrentLongitude, 11.34)); err != nil {
+				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0006),
+					x.Set(vehicle.CurrentLongitude, 11.34)); err != nil {
 					t.Fatal(err)
 				}
 				s = n.Roads.Observe(s, x)
 			}
 		}
 	}
-	testkit.Await(t, "other nodes receive evidence", func() bool { return !slices.Contains(c.unused(), "carstate.roads.*") })
+	testkit.Await(t, "other nodes receive evidence",
+		func() bool { return !slices.Contains(c.unused(), "carstate.roads.*") })
 	cancel()
 	running.Wait()
 }
@@ -328,7 +336,9 @@ func TestEachRightIsProbed(t *testing.T) {
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
 			without := strings.Replace(rights, `"`+right+`"`, `"nothing.of.use"`, 1)
-			file := configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [ { user: carstate, password: secret, %s } ] } }`, without))
+			file := configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
+				{ user: carstate, password: secret, %s }
+			] } }`, without))
 			o, err := server.ProcessConfigFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -359,10 +369,11 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	if strings.Contains(without, "STREAM.CREATE") || strings.Contains(without, "STREAM.UPDATE") {
 		t.Fatal(without)
 	}
-	o, err := server.ProcessConfigFile(configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
+	file := configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
 		{ user: first, password: secret, %s }
 		{ user: later, password: secret, %s }
-	] } }`, rights, without)))
+	] } }`, rights, without))
+	o, err := server.ProcessConfigFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +391,10 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer thief.Close()
-		may := map[string]bool{"$JS.API.STREAM.UPDATE.AUDIT": user == "first", "$JS.API.STREAM.DELETE.AUDIT": false, "$JS.API.STREAM.PURGE.AUDIT": false, "$JS.API.STREAM.MSG.DELETE.AUDIT": false}
+		may := map[string]bool{
+			"$JS.API.STREAM.UPDATE.AUDIT": user == "first", "$JS.API.STREAM.DELETE.AUDIT": false,
+			"$JS.API.STREAM.PURGE.AUDIT": false, "$JS.API.STREAM.MSG.DELETE.AUDIT": false,
+		}
 		for _, subject := range slices.Sorted(maps.Keys(may)) {
 			if err := errors.Join(thief.Publish(subject, nil), thief.Flush()); err != nil {
 				t.Fatal(err)
@@ -396,6 +410,7 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 // against.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
-		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it", server.VERSION, greatestServer)
+		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",
+			server.VERSION, greatestServer)
 	}
 }

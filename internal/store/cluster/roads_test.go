@@ -56,12 +56,14 @@ func TestRefusedRoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := new(road.Map)
-	storetest.KeepRoads(t, store.NewRecordStore(e, store.Config{Log: slog.New(slog.NewTextHandler(log, nil)), Registry: registry}, new(access.Tables)), heard, false)
+	config := store.Config{Log: slog.New(slog.NewTextHandler(log, nil)), Registry: registry}
+	storetest.KeepRoads(t, store.NewRecordStore(e, config, new(access.Tables)), heard, false)
 	if err := nc.Publish("carstate.roads.OTHER", []byte("no evidence, at 44.5")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "it is counted", func() bool {
-		return counter(t, registry, "carstate_roads_refused_total", "profile") == float64(len(tiles)+1) && counter(t, registry, "carstate_roads_refused_total", "evidence") == 1
+		return counter(t, registry, "carstate_roads_refused_total", "profile") == float64(len(tiles)+1) &&
+			counter(t, registry, "carstate_roads_refused_total", "evidence") == 1
 	})
 	if n := log.Count("profiles of roads are damaged"); n != 1 || log.Count("nowhere") > 0 || log.Count("44.5") > 0 {
 		t.Errorf("it is said %d times:\n%s", n, log)
@@ -136,7 +138,8 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	}
 	want := storetest.Learned(maps[0])
 	for n := 1; n < 3; n++ {
-		testkit.Await(t, fmt.Sprintf("node %d knows the road", n), func() bool { return len(storetest.Learned(maps[n])) == len(want) })
+		testkit.Await(t, fmt.Sprintf("node %d knows the road", n),
+			func() bool { return len(storetest.Learned(maps[n])) == len(want) })
 		storetest.SameRoads(t, storetest.Learned(maps[n]), want)
 	}
 	count := func() int {

@@ -67,8 +67,10 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxConsumers: consumersOf(m.partitions),
 		},
 		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
-		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"),
-		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*", "tombstone.*", codec.VIDKeysSubject, codec.BackupKeySubject),
+		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*",
+			"tokenuse.*.*"),
+		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*",
+			"tombstone.*", codec.VIDKeysSubject, codec.BackupKeySubject),
 		{
 			Name:        codec.Audit,
 			Subjects:    []string{codec.AuditSubject},
@@ -176,7 +178,8 @@ func (c Config) firstReplicas() int {
 
 func (c Config) checkPartitions(stored int) error {
 	if c.Partitions != 0 && c.Partitions != stored {
-		return fmt.Errorf("the streams were made with %d partitions, which cannot change: leave --partitions out or set it to %d", stored, stored)
+		return fmt.Errorf("the streams were made with %d partitions, which cannot change: "+
+			"leave --partitions out or set it to %d", stored, stored)
 	}
 	return nil
 }
@@ -190,7 +193,9 @@ const (
 
 // ensureStream creates one of codec.Streams, or updates it. It never reduces the number of
 // replicas: the flag of one node would reduce it for all.
-func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers) (fixedNumbers, error) {
+func ensureStream(
+	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
+) (fixedNumbers, error) {
 	name := codec.Streams[i]
 	var last error
 	for range ensureTries {
@@ -205,7 +210,9 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 				target.replicas = is.replicas
 			}
 			if target.replicas < is.replicas {
-				return fixedNumbers{}, fmt.Errorf("the stream %s has %d copies, which --replicas %d would take from all nodes: leave --replicas out or set it to %d; for fewer, run nats stream edit on each stream first",
+				return fixedNumbers{}, fmt.Errorf("the stream %s has %d copies, "+
+					"which --replicas %d would take from all nodes: leave --replicas out or set it to %d; "+
+					"for fewer, run nats stream edit on each stream first",
 					name, is.replicas, target.replicas, is.replicas)
 			}
 			if name == codec.Telemetry {
@@ -232,7 +239,8 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, c Config, i int, 
 		case err == nil:
 			return target, nil
 		case tooFewPeers(err):
-			return fixedNumbers{}, fmt.Errorf("the NATS cluster has too few servers with JetStream for %d copies of each stream: start more of them or set --replicas", target.replicas)
+			return fixedNumbers{}, fmt.Errorf("the NATS cluster has too few servers with JetStream "+
+				"for %d copies of each stream: start more of them or set --replicas", target.replicas)
 		case isNoLeader(err):
 			return fixedNumbers{}, errNoLeader
 		case isBeingRemoved(err):
@@ -266,7 +274,8 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 	}
 	stored := s.CachedInfo().Config
 	if name == codec.Telemetry && numbersOf(stored).partitions < 1 {
-		return jetstream.StreamConfig{}, fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
+		return jetstream.StreamConfig{},
+			fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
 	}
 	return stored, nil
 }
@@ -331,7 +340,8 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		defer mu.Unlock()
 		failed = fmt.Errorf("a request to NATS for %s failed: %w", subject, err)
 		if isNoLeader(err) {
-			failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)", subject)
+			failed = fmt.Errorf("no answer from NATS for %s: does its stream have a leader? (nats stream report)",
+				subject)
 		}
 	}
 	ask := func(m *nats.Msg) {

@@ -211,7 +211,8 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 		if ctx.Err() != nil {
 			return err
 		}
-		c.e.warned.commit.Log(c.e.log, "cannot store a commit of samples yet; will retry", "subject", c.subject, "error", err)
+		c.e.warned.commit.Log(c.e.log, "cannot store a commit of samples yet; will retry", "subject", c.subject,
+			"error", err)
 		select {
 		case <-ctx.Done():
 			return err

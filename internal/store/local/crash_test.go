@@ -175,7 +175,10 @@ func small(fs vfs.FS) Config {
 }
 
 // check opens the engine and compares what it holds with what was promised.
-func check(ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, acked promise, shown [workVehicles]int64) error {
+func check(
+	ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, acked promise,
+	shown [workVehicles]int64,
+) error {
 	e, err := Open(ctx, small(fs))
 	if err != nil {
 		return fmt.Errorf("it does not open: %w", err)
@@ -255,7 +258,10 @@ func cutEverySync(ctx context.Context, t *testing.T, seed uint64, done *atomic.I
 		mu.Lock()
 		defer mu.Unlock()
 		acked, shown := w.promised()
-		clone := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 20, 50, 100}[r.IntN(4)], RNG: rand.New(rand.NewPCG(seed, r.Uint64()))})
+		clone := mem.CrashClone(vfs.CrashCloneCfg{
+			UnsyncedDataPercent: []int{0, 20, 50, 100}[r.IntN(4)],
+			RNG:                 rand.New(rand.NewPCG(seed, r.Uint64())),
+		})
 		places <- struct{}{}
 		checking.Go(func() {
 			defer func() { <-places }()

@@ -33,7 +33,9 @@ func readable(err error) error {
 // readGood calls do for every record of a range up to the first that cannot be read. It
 // returns the last key that it read, or from if there was none. The key is valid until do
 // returns.
-func readGood(ctx context.Context, newIter newIterator, from, to []byte, do func(key, value []byte) error) (last []byte, err error) {
+func readGood(
+	ctx context.Context, newIter newIterator, from, to []byte, do func(key, value []byte) error,
+) (last []byte, err error) {
 	last = append(last, from...)
 	it, err := newIter(from, to)
 	if err != nil {

@@ -111,7 +111,8 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	}
 	if d.lock, err = fsys.Lock(d.name(lockFile)); err != nil {
 		if inUse(err) {
-			return nil, fmt.Errorf("the data directory %s is in use by another carstate: stop that one or choose another --data-dir", path)
+			return nil, fmt.Errorf("the data directory %s is in use by another carstate: stop that one or choose "+
+				"another --data-dir", path)
 		}
 		return nil, d.unusable("written", "", err)
 	}
@@ -133,7 +134,8 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		return d, d.save()
 	}
 	if partitions != 0 && partitions != d.Partitions {
-		return nil, fmt.Errorf("the data directory %s was made with %d partitions, which cannot change: leave --partitions out or set it to %d", path, d.Partitions, d.Partitions)
+		return nil, fmt.Errorf("the data directory %s was made with %d partitions, which cannot change: leave "+
+			"--partitions out or set it to %d", path, d.Partitions, d.Partitions)
 	}
 	return d, nil
 }
@@ -160,7 +162,8 @@ func (d *dataDir) read() (id identity, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, e := range entries {
 			if !slices.Contains(harmless, e) {
-				return id, fmt.Errorf("the directory %s holds files that are not carstate's: choose an empty or a new --data-dir", d.path)
+				return id, fmt.Errorf("the directory %s holds files that are not carstate's: choose an empty or a "+
+					"new --data-dir", d.path)
 			}
 		}
 		return id, nil
@@ -173,9 +176,11 @@ func (d *dataDir) read() (id identity, err error) {
 	case err != nil || id.Format < 1:
 		return id, d.damaged(identityFile + " is invalid")
 	case id.Format < directoryFormat:
-		return id, fmt.Errorf("the data directory %s was written by an older carstate (format %d), which this version does not read: choose a new --data-dir", d.path, id.Format)
+		return id, fmt.Errorf("the data directory %s was written by an older carstate (format %d), which this "+
+			"version does not read: choose a new --data-dir", d.path, id.Format)
 	case id.Format > directoryFormat:
-		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version", d.path, id.Format)
+		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version",
+			d.path, id.Format)
 	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
 		return id, d.damaged(identityFile + " is invalid")
 	}
@@ -242,9 +247,11 @@ func (d *dataDir) checkOwner() error {
 	const othersMayWrite = 0o002
 	switch {
 	case dir.Mode&othersMayWrite != 0:
-		return fmt.Errorf("the data directory %s can be changed by other users: check its contents, then run chmod o-w %s", d.path, d.path)
+		return fmt.Errorf("the data directory %s can be changed by other users: check its contents, then run "+
+			"chmod o-w %s", d.path, d.path)
 	case dir.Uid != 0 && int(dir.Uid) != os.Geteuid():
-		return fmt.Errorf("the data directory %s belongs to another user (uid %d): run carstate as that user or choose another --data-dir", d.path, dir.Uid)
+		return fmt.Errorf("the data directory %s belongs to another user (uid %d): run carstate as that user or "+
+			"choose another --data-dir", d.path, dir.Uid)
 	}
 	var lock syscall.Stat_t
 	if err := syscall.Lstat(d.name(lockFile), &lock); err == nil && lock.Mode&syscall.S_IFMT != syscall.S_IFREG {
@@ -255,7 +262,8 @@ func (d *dataDir) checkOwner() error {
 
 // damaged returns the error for a data directory with damaged contents.
 func (d *dataDir) damaged(what string) error {
-	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what is good with carstate salvage", d.path, what)
+	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what "+
+		"is good with carstate salvage", d.path, what)
 }
 
 // unusable returns the error for a directory that cannot be created, read or written. what is

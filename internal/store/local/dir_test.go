@@ -110,33 +110,44 @@ func TestDataDirRefused(t *testing.T) {
 			return dir
 		}
 	}
+	below := func(names ...string) func(*testing.T, string) string {
+		return func(_ *testing.T, dir string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	}
 	cases := map[string]struct {
 		spoil func(t *testing.T, dir string) string // returns the directory to open
 		want  string
 	}{
-		"a foreign directory":             {func(t *testing.T, _ string) string { return foreign(t) }, "not carstate's"},
-		"a foreign directory with a lock": {func(t *testing.T, _ string) string { return foreign(t, lockFile) }, "not carstate's"},
-		"a corrupt identity":              {identityOf(`{"format":4,"par`), "damaged"},
-		"an identity without a format":    {identityOf(`{}`), "damaged"},
-		"an identity without a sum":       {identityOf(`{"format":4,"partitions":4,"ready":true}`), "damaged"},
-		"a newer format":                  {identityOf(`{"format":5,"partitions":4,"ready":true}`), "newer carstate"},
-		"an older format":                 {identityOf(`{"format":3,"partitions":4,"ready":true}`), "older carstate"},
-		"no log":                          {without("*.log"), "the write-ahead log is missing"},
-		"below a file":                    {func(t *testing.T, dir string) string { return filepath.Join(dir, identityFile, "data") }, "not a directory"},
-		"a file":                          {func(t *testing.T, dir string) string { return filepath.Join(dir, identityFile) }, "not a directory"},
-		"a file system that refuses":      {func(*testing.T, string) string { return "/proc/carstate-data" }, "cannot be created"},
-		"a directory that refuses":        {func(*testing.T, string) string { return "/proc/self/fdinfo" }, "not carstate's"},
-		"a directory that others change":  {changed(func(dir string) error { return os.Chmod(dir, 0o777) }), "can be changed by other users"},
-		"a directory like /tmp":           {changed(func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }), "can be changed by other users"},
+		"a foreign directory": {func(t *testing.T, _ string) string { return foreign(t) },
+			"not carstate's"},
+		"a foreign directory with a lock": {func(t *testing.T, _ string) string { return foreign(t, lockFile) },
+			"not carstate's"},
+		"a corrupt identity":           {identityOf(`{"format":4,"par`), "damaged"},
+		"an identity without a format": {identityOf(`{}`), "damaged"},
+		"an identity without a sum":    {identityOf(`{"format":4,"partitions":4,"ready":true}`), "damaged"},
+		"a newer format":               {identityOf(`{"format":5,"partitions":4,"ready":true}`), "newer carstate"},
+		"an older format":              {identityOf(`{"format":3,"partitions":4,"ready":true}`), "older carstate"},
+		"no log":                       {without("*.log"), "the write-ahead log is missing"},
+		"below a file":                 {below(identityFile, "data"), "not a directory"},
+		"a file":                       {below(identityFile), "not a directory"},
+		"a file system that refuses": {func(*testing.T, string) string { return "/proc/carstate-data" },
+			"cannot be created"},
+		"a directory that refuses": {func(*testing.T, string) string { return "/proc/self/fdinfo" },
+			"not carstate's"},
+		"a directory that others change": {changed(func(dir string) error { return os.Chmod(dir, 0o777) }),
+			"can be changed by other users"},
+		"a directory like /tmp": {changed(func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }),
+			"can be changed by other users"},
 		"a lock that is a link": {changed(func(dir string) error {
-			return errors.Join(os.Remove(filepath.Join(dir, lockFile)), os.Symlink("elsewhere", filepath.Join(dir, lockFile)))
+			return errors.Join(os.Remove(filepath.Join(dir, lockFile)),
+				os.Symlink("elsewhere", filepath.Join(dir, lockFile)))
 		}), "lock is not a file"},
 	}
 	if os.Getuid() == 0 {
 		cases["a directory of another user"] = struct {
 			spoil func(t *testing.T, dir string) string
 			want  string
-		}{changed(func(dir string) error { return os.Chown(dir, nobody, nobody) }), "belongs to another user (uid 65534)"}
+		}{changed(func(dir string) error { return os.Chown(dir, nobody, nobody) }),
+			"belongs to another user (uid 65534)"}
 	}
 	whole := filled(t)
 	for name, c := range cases {
@@ -283,7 +294,9 @@ func TestDataDirPermissions(t *testing.T) {
 			if err == nil {
 				t.Fatal("it was opened")
 			}
-			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") || strings.Contains(text, "damaged") || !strings.Contains(text, c.want+": check its owner and permissions") {
+			if text := strings.TrimSpace(string(out)); strings.Contains(text, "\n") ||
+				strings.Contains(text, "damaged") ||
+				!strings.Contains(text, c.want+": check its owner and permissions") {
 				t.Fatalf("the error is %q; want one line with %q and what to do", text, c.want)
 			}
 			chmod(info.Mode())

@@ -101,7 +101,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
-	e := &Engine{config: c, log: c.Log, now: c.Now, failed: make(chan error, 1), tableErrors: make(chan error, 1), following: make(chan struct{})}
+	e := &Engine{
+		config: c, log: c.Log, now: c.Now,
+		failed: make(chan error, 1), tableErrors: make(chan error, 1), following: make(chan struct{}),
+	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
 	e.cut, e.cutOff = context.WithCancel(context.Background())
 	if e.dir, err = openDataDir(c.FS, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
@@ -350,7 +353,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
-			e.fail(fmt.Errorf("the store stores nothing more after a write error, and the disk takes writes again: restart carstate (%w)", context.Cause(e.writesFailed)))
+			e.fail(fmt.Errorf("the store stores nothing more after a write error, "+
+				"and the disk takes writes again: restart carstate (%w)", context.Cause(e.writesFailed)))
 			return
 		}
 	}

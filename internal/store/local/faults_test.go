@@ -115,7 +115,8 @@ func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][
 	if e != nil {
 		_ = e.Close() // the disk may have been full
 	}
-	return check(ctx, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(seed, 6))}), seed, folds, acked, shown)
+	left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(seed, 6))})
+	return check(ctx, left, seed, folds, acked, shown)
 }
 
 // TestFailsOnceThereIsRoom checks that an engine that met a full disk reports a failure, and
@@ -199,7 +200,8 @@ func TestDamage(t *testing.T) {
 			switch {
 			case err == nil:
 			case strings.Contains(err.Error(), "damaged") && strings.Contains(err.Error(), "restore a backup"),
-				strings.Contains(err.Error(), "an older carstate"), strings.Contains(err.Error(), "a newer carstate"), strings.Contains(err.Error(), "not carstate's"):
+				strings.Contains(err.Error(), "an older carstate"), strings.Contains(err.Error(), "a newer carstate"),
+				strings.Contains(err.Error(), "not carstate's"):
 				refused++
 			// After a kill, a log that lacks its end cannot be told from one whose end was not
 			// written.

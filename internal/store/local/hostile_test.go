@@ -113,7 +113,8 @@ func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 		t.Fatal(err)
 	}
 	record := codec.Seal(subject, codec.AppendState([]byte{0}, &s))
-	if _, err := e.Store(ctx, codec.States, []store.Write{{Subject: subject, Record: record, Expect: is.Seq, Expected: true}}); err != nil {
+	writes := []store.Write{{Subject: subject, Record: record, Expect: is.Seq, Expected: true}}
+	if _, err := e.Store(ctx, codec.States, writes); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -191,7 +192,8 @@ func TestRestoreBehindAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := answers.get("v"); got != stored || stored.Time != 3000 {
-				t.Errorf("in the end the answer is of %+v, and the stored state is %+v, want the same of 3000", got, stored)
+				t.Errorf("in the end the answer is of %+v, and the stored state is %+v, want the same of 3000", got,
+					stored)
 			}
 			restoreState(ctx, t, e, 4000)
 			if at := answers.get("v").Time; at != 4000 {
@@ -211,7 +213,8 @@ func TestRestoreWithOlderVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	faulty, cleared, again := sample("v", 2_000, 10), sample("v", 10_000, 10), sample("v", 80_000, 10)
-	if err := errors.Join(faulty.SetCodes([]vehicle.TroubleCode{code}), cleared.SetCodes(nil), again.SetCodes(nil)); err != nil {
+	err = errors.Join(faulty.SetCodes([]vehicle.TroubleCode{code}), cleared.SetCodes(nil), again.SetCodes(nil))
+	if err != nil {
 		t.Fatal(err)
 	}
 	was := vehicle.Observe(vehicle.State{}, faulty)
@@ -239,7 +242,9 @@ func TestErasedDuringScan(t *testing.T) {
 			}
 			defer e.Close()
 			put := func(subject, text string) {
-				if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}}); err != nil {
+				record := codec.Seal(subject, append([]byte{0}, text...))
+				writes := []store.Write{{Subject: subject, Record: record}}
+				if _, err := e.Store(ctx, codec.Tokens, writes); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -286,7 +291,9 @@ func TestErasedDuringScan(t *testing.T) {
 // TestOpenWithoutRoom opens a store whose tables cannot be written. Open reports why in one
 // line, does not call the store damaged, and succeeds once tables can be written.
 func TestOpenWithoutRoom(t *testing.T) {
-	for name, errno := range map[string]error{"full": syscall.ENOSPC, "descriptors": syscall.EMFILE, "input and output": syscall.EIO} {
+	for name, errno := range map[string]error{
+		"full": syscall.ENOSPC, "descriptors": syscall.EMFILE, "input and output": syscall.EIO,
+	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := testkit.Context(t)
 			mem := vfs.NewCrashableMem()

@@ -20,7 +20,9 @@ const (
 )
 
 // letters maps each stream of records to the letter of its keys.
-var letters = map[string]byte{codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A'}
+var letters = map[string]byte{
+	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
+}
 
 // hashBytes is how many bytes of a subject's hash a key contains.
 const hashBytes = 16
@@ -115,7 +117,9 @@ func decodeAnswers(b []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle
 	if len(b) <= answerBytes {
 		return id, d, t, codec.ErrDamaged
 	}
-	d = vehicle.DrivingVerdict{State: vehicle.DrivingState(b[0]), NotDriving: b[1] != 0, Time: vehicle.UnixMilli(binary.LittleEndian.Uint64(b[3:]))}
-	t = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(b[2]), Time: vehicle.UnixMilli(binary.LittleEndian.Uint64(b[11:]))}
+	driven := vehicle.UnixMilli(binary.LittleEndian.Uint64(b[3:]))
+	throttled := vehicle.UnixMilli(binary.LittleEndian.Uint64(b[11:]))
+	d = vehicle.DrivingVerdict{State: vehicle.DrivingState(b[0]), NotDriving: b[1] != 0, Time: driven}
+	t = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(b[2]), Time: throttled}
 	return vehicle.ID(b[answerBytes:]), d, t, nil
 }

@@ -49,7 +49,8 @@ func TestFolds(t *testing.T) {
 	fs := vfs.NewMem()
 	e := open(t, Config{FS: fs})
 	for i := range 100 {
-		if err := e.Append(ctx, []vehicle.Sample{sample(fmt.Sprintf("v%d", i%10), int64(1000*i+1000), 50)}); err != nil {
+		x := sample(fmt.Sprintf("v%d", i%10), int64(1000*i+1000), 50)
+		if err := e.Append(ctx, []vehicle.Sample{x}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +80,8 @@ func TestFolds(t *testing.T) {
 	if err != nil || r.Seq == 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: codec.Seal("token.a", []byte{0, 'x'})}}); err != nil {
+	record := codec.Seal("token.a", []byte{0, 'x'})
+	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: record}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -91,7 +93,8 @@ func TestRecallKeepsAnswers(t *testing.T) {
 	e := open(t, Config{})
 	var answers []vehicle.UnixMilli
 	following := make(chan struct{})
-	go e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) { answers = append(answers, s.Time) }, func() { close(following) })
+	go e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) { answers = append(answers, s.Time) },
+		func() { close(following) })
 	<-following
 	for n := range int64(5) {
 		if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*n+1000, 50)}); err != nil {

@@ -55,7 +55,10 @@ type partitionState struct {
 func (e *Engine) loadPartitions() error {
 	e.telemetry = telemetryWriter{e: e, wake: make(chan struct{}, 1)}
 	for n := range e.dir.Partitions {
-		p := &partitionState{e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1), unmerged: make(map[vehicle.ID]struct{})}
+		p := &partitionState{
+			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),
+			unmerged: make(map[vehicle.ID]struct{}),
+		}
 		value, closer, err := e.db.Get(cursorKey(n))
 		switch {
 		case errors.Is(err, pebble.ErrNotFound):
@@ -126,7 +129,9 @@ type Partition struct {
 }
 
 // Take implements [store.Engine].
-func (e *Engine) Take(ctx context.Context, n int, owner string, free func(holder string) bool) (store.Partition, error) {
+func (e *Engine) Take(
+	ctx context.Context, n int, owner string, free func(holder string) bool,
+) (store.Partition, error) {
 	if err := e.AwaitTombstones(ctx); err != nil {
 		return nil, fmt.Errorf("cannot take partition %d: %w", n, err)
 	}
@@ -273,7 +278,9 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 }
 
 // load reads the states of ids[first:end].
-func (t *Partition) load(ctx context.Context, ids []vehicle.ID, first, end int, put func(i int, s vehicle.State)) error {
+func (t *Partition) load(
+	ctx context.Context, ids []vehicle.ID, first, end int, put func(i int, s vehicle.State),
+) error {
 	e := t.s.e
 	for i, id := range ids[first:end] {
 		if ctx.Err() != nil {
@@ -382,7 +389,10 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	e, s := t.s.e, t.s.e.streams[codec.States]
 	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
 	last, n := s.reserve(len(states)), uint64(0)
-	w := stateWriter{t: t, batch: b, sealed: make([]byte, 0, 2*usualStateBytes), value: make([]byte, 0, 2*usualStateBytes)}
+	w := stateWriter{
+		t: t, batch: b,
+		sealed: make([]byte, 0, 2*usualStateBytes), value: make([]byte, 0, 2*usualStateBytes),
+	}
 	for id, state := range states {
 		if err := w.set(last-n, id, state); err != nil {
 			return errors.Join(err, b.Close())

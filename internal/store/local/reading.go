@@ -71,7 +71,8 @@ func (e *Engine) awaitReaders() bool {
 // trusted any more, and the engine fails.
 func (e *Engine) readError(err error) error {
 	switch {
-	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errClosed):
+	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, errClosed):
 		return err
 	case isNotDamage(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
@@ -84,7 +85,9 @@ func (e *Engine) readError(err error) error {
 // isNotDamage reports whether an error is transient or otherwise says nothing about the files: too
 // many open files, too little memory, or no permission to read them.
 func isNotDamage(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO} {
+	for _, e := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -114,7 +117,9 @@ func (e *Engine) checkSpace() error {
 		}
 	}
 	if disk.AvailBytes < need {
-		return e.dir.unusable("written", "", fmt.Errorf("no space left on device: %d MiB are free and %d MiB are needed", disk.AvailBytes>>20, need>>20+1))
+		err := fmt.Errorf("no space left on device: %d MiB are free and %d MiB are needed",
+			disk.AvailBytes>>20, need>>20+1)
+		return e.dir.unusable("written", "", err)
 	}
 	return nil
 }

@@ -294,7 +294,9 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 
 // ScanFrom implements [store.Records]. It removes a part of ROADS that cannot be read, so that
 // a start does not fail for data that will be learned again.
-func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func(store.Record) error) (next uint64, damaged int, err error) {
+func (e *Engine) ScanFrom(
+	ctx context.Context, name string, from uint64, do func(store.Record) error,
+) (next uint64, damaged int, err error) {
 	s := e.streams[name]
 	next = s.last.Load() + 1
 	if next <= from {
@@ -347,7 +349,9 @@ func (e *Engine) ScanFrom(ctx context.Context, name string, from uint64, do func
 func (e *Engine) records(from, to []byte) (recordIterator, error) { return e.newIter(from, to) }
 
 // Before implements [store.Records].
-func (e *Engine) Before(ctx context.Context, name string, before uint64, limit int) (records []store.Record, older uint64, err error) {
+func (e *Engine) Before(
+	ctx context.Context, name string, before uint64, limit int,
+) (records []store.Record, older uint64, err error) {
 	from, to := span(letters[name])
 	if before != 0 {
 		to = auditKey(before)

@@ -123,7 +123,8 @@ func copyFiles(fsys vfs.FS, from, to string) error {
 		return err
 	}
 	for _, f := range files {
-		if info, err := fsys.Stat(fsys.PathJoin(from, f)); err != nil || info.IsDir() || f == identityFile || f == lockFile {
+		info, err := fsys.Stat(fsys.PathJoin(from, f))
+		if err != nil || info.IsDir() || f == identityFile || f == lockFile {
 			continue
 		}
 		content, err := readFile(fsys, fsys.PathJoin(from, f))

@@ -52,7 +52,8 @@ func TestSalvage(t *testing.T) {
 	var written []store.Write
 	for i := range events {
 		subject := fmt.Sprintf("audit.%d", i)
-		written = append(written, store.Write{Subject: subject, Record: codec.Seal(subject, fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64()))})
+		event := fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64())
+		written = append(written, store.Write{Subject: subject, Record: codec.Seal(subject, event)})
 	}
 	if _, err := e.Store(ctx, codec.Audit, written); err != nil {
 		t.Fatal(err)
@@ -66,7 +67,10 @@ func TestSalvage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	whole := map[string]int{codec.Telemetry: groups, "cursors": 1, codec.Audit: events, codec.Roads: 0, codec.Sources: 1, codec.States: vehicles, codec.Tokens: 1}
+	whole := map[string]int{
+		codec.Telemetry: groups, "cursors": 1, codec.Audit: events, codec.Roads: 0,
+		codec.Sources: 1, codec.States: vehicles, codec.Tokens: 1,
+	}
 	seen := make(map[string]bool) // streams with an unreadable part
 	for at, place := range []float64{0.5, 0.15, 0.25, 0.35, 0.5, 0.65} {
 		damaged, suffix := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r}), ".sst"
@@ -81,16 +85,20 @@ func TestSalvage(t *testing.T) {
 		after := contents(t, damaged, "/data/store")
 		delete(before, "LOCK")
 		if delete(after, "LOCK"); !maps.Equal(before, after) {
-			t.Fatalf("the damaged directory was changed: it held %q and holds %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+			t.Fatalf("the damaged directory was changed: it held %q and holds %q",
+				slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
 		}
 		kept := make(map[string]int)
 		for _, f := range found {
-			if kept[f.What] = f.Kept; f.Kept > whole[f.What] || f.Damaged > 0 || f.Kept < whole[f.What] && f.Unreadable == 0 && at > 0 {
+			kept[f.What] = f.Kept
+			if f.Kept > whole[f.What] || f.Damaged > 0 ||
+				f.Kept < whole[f.What] && f.Unreadable == 0 && at > 0 {
 				t.Errorf("found %+v of %d", f, whole[f.What])
 			}
 			seen[f.What] = seen[f.What] || f.Unreadable > 0
 		}
-		if total := kept[codec.States] + kept[codec.Audit] + kept[codec.Telemetry]; at > 0 && total < (vehicles+groups+events)/2 {
+		if total := kept[codec.States] + kept[codec.Audit] + kept[codec.Telemetry]; at > 0 &&
+			total < (vehicles+groups+events)/2 {
 			t.Errorf("one byte costs all but %d records: %+v", total, found)
 		}
 		salvaged := config
@@ -106,7 +114,8 @@ func TestSalvage(t *testing.T) {
 		if at == 0 && (kept[codec.Telemetry] != groups || kept[codec.Audit] != 0 || !seen[Log]) {
 			t.Errorf("the log is damaged behind the telemetry: %+v", found)
 		}
-		if record, err := e.Last(ctx, codec.Tokens, "token.a"); err != nil || (record.Seq != 0) != (kept[codec.Tokens] == 1) {
+		if record, err := e.Last(ctx, codec.Tokens, "token.a"); err != nil ||
+			(record.Seq != 0) != (kept[codec.Tokens] == 1) {
 			t.Errorf("the token is %+v, %v; kept %d", record, err, kept[codec.Tokens])
 		}
 		if err := e.Append(ctx, []vehicle.Sample{sample("v1", 3000, 1)}); err != nil {

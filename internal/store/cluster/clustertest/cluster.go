@@ -70,7 +70,10 @@ func StartClusterWith(t testing.TB, configure Configure, url func(addr string) s
 	return startCluster(t, configure, url, nil, opts)
 }
 
-func startCluster(t testing.TB, configure Configure, url func(addr string) string, ready func(context.Context, jetstream.JetStream) error, opts []nats.Option) *Cluster {
+func startCluster(
+	t testing.TB, configure Configure, url func(addr string) string,
+	ready func(context.Context, jetstream.JetStream) error, opts []nats.Option,
+) *Cluster {
 	t.Helper()
 	testkit.Slow(t, "it starts three NATS servers")
 	dir, err := os.MkdirTemp("", "carstate-cluster-")
@@ -184,7 +187,8 @@ func newNode(t testing.TB, name, addr string, s Setup) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Node{Name: name, Addr: addr, t: t, server: natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: s.Args, Env: s.Env})}
+	return &Node{Name: name, Addr: addr, t: t,
+		server: natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: s.Args, Env: s.Env})}
 }
 
 // Start starts the server.
@@ -298,7 +302,8 @@ func probe(ctx context.Context, js jetstream.JetStream) error {
 const probeStream = "PROBE"
 
 func makeProbe(ctx context.Context, js jetstream.JetStream) error {
-	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: probeStream, Subjects: []string{"probe"}, Replicas: clusterNodes})
+	_, err := js.CreateOrUpdateStream(ctx,
+		jetstream.StreamConfig{Name: probeStream, Subjects: []string{"probe"}, Replicas: clusterNodes})
 	return err
 }
 
