@@ -164,7 +164,7 @@ func TestTelemetryFull(t *testing.T) {
 	storeSample(t, e, at+1)
 }
 
-func TestTrim(t *testing.T) {
+func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	url := startNATS(t)
 	e := openOne(t, Config{URLs: url})
 	for at := range int64(10) {

@@ -157,7 +157,7 @@ func TestOldServer(t *testing.T) {
 				t.Errorf("%d lines warn of a server that is newer than the tested ones:\n%s", n, &log)
 			}
 			if got := strings.Contains(err.Error(), "older than 2.15.2"); got != old {
-				t.Errorf("%s: %v", version, err)
+				t.Errorf("version %s: got %v, want refused: %t", version, err, old)
 			}
 		})
 	}

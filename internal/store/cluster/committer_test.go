@@ -129,7 +129,7 @@ func TestSharedCommits(t *testing.T) {
 	}
 	wg.Wait()
 	if got := telemetryState(t, e).Msgs; got > writers*each/4 {
-		t.Errorf("%d commits for %d samples", got, writers*each)
+		t.Errorf("got %d commits for %d samples, want at most %d", got, writers*each, writers*each/4)
 	}
 	commits(t, e, writers*each)
 }
@@ -193,7 +193,8 @@ func TestLargeBatches(t *testing.T) {
 			}
 			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes ||
 				got.Msgs < uint64(c.n/store.ChunkSamples) {
-				t.Errorf("%d bytes in %d commits", got.Bytes, got.Msgs)
+				t.Errorf("got %d bytes in %d commits, want at least %d commits of at most %d bytes",
+					got.Bytes, got.Msgs, c.n/store.ChunkSamples, payloadBytes)
 			}
 		})
 	}
@@ -229,10 +230,10 @@ func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 	}
 }
 
-// TestOverload checks that the samples that wait to be stored are bounded, that an Append
-// beyond the bound is refused at once and as a whole, and that a waiting Append can be
-// canceled.
-func TestOverload(t *testing.T) {
+// TestAppend_RefusedWhenQueueIsFull checks that the samples that wait to be stored are
+// bounded, that an Append beyond the bound is refused at once and as a whole, and that a
+// waiting Append can be canceled.
+func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := openOne(t, Config{})

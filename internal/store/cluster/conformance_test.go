@@ -26,13 +26,14 @@ import (
 
 func BenchmarkBackup(b *testing.B) { storetest.Backups(b, servers()) }
 
-// TestServer runs the suite against a NATS server for each store, as an operator would run it.
-func TestServer(t *testing.T) {
+// TestConformance_OneServer runs the suite against a NATS server for each store, as an
+// operator would run it.
+func TestConformance_OneServer(t *testing.T) {
 	t.Parallel()
 	storetest.RunShort(t, servers())
 }
 
-func TestServerLong(t *testing.T) {
+func TestConformance_OneServerLong(t *testing.T) {
 	testkit.Slow(t, "it takes real servers through half a minute of work")
 	t.Parallel()
 	storetest.RunLong(t, servers())
@@ -58,10 +59,10 @@ func servers() storetest.Open {
 	}
 }
 
-// TestCluster runs the suite against three servers with three replicas of each stream, and
-// with exactly the permissions that deploy/nats grants. It does not run in parallel with the
-// package's other tests, which wait for time-outs.
-func TestCluster(t *testing.T) {
+// TestConformance_ThreeServers runs the suite against three servers with three replicas of
+// each stream, and with exactly the permissions that deploy/nats grants. It does not run in
+// parallel with the package's other tests, which wait for time-outs.
+func TestConformance_ThreeServers(t *testing.T) {
 	shipped, err := os.ReadFile("../../../deploy/nats/nats.conf")
 	if err != nil {
 		t.Fatal(err)

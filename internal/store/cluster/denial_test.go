@@ -21,7 +21,7 @@ func TestDenialWithoutNames(t *testing.T) {
 		d, ok := asDenial(fmt.Errorf(`%w: Permissions Violation for Publish to "%s"`, nats.ErrPermissionViolation,
 			subject))
 		if got := d.withoutNames().Error(); !ok || got != want {
-			t.Errorf("%s: %v, %s", subject, ok, got)
+			t.Errorf("%s: got %q, %v, want %q", subject, got, ok, want)
 		}
 	}
 }

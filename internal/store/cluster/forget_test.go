@@ -60,7 +60,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	}
 	seq, samples, err := part.Next(t.Context())
 	if err != nil || len(samples) != 1 {
-		t.Fatalf("%v, %v", samples, err)
+		t.Fatalf("Next: got %v, %v, want one sample", samples, err)
 	}
 	// And some samples wait.
 	a.Put(t, storetest.Speed(storetest.SecretVID, 3000, 50))
@@ -71,7 +71,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	}
 	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want ||
 		r.ErasedBy != nil || r.AllowedAt != nil {
-		t.Errorf("%+v, want %+v", r, want)
+		t.Errorf("the receipt: got %+v, want %+v without times", r, want)
 	}
 	if text, _ := json.Marshal(r); bytes.Contains(text, []byte(storetest.SecretVID)) {
 		t.Errorf("the receipt names the vehicle: %s", text)
@@ -141,7 +141,7 @@ func TestForgetWithoutStoredState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := n.MustForget(t, storetest.SecretVID); r.Removed.States != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("the receipt: got %+v, want no removed state", r)
 	}
 	if n.Knows(storetest.SecretVID) {
 		t.Error("the node that was asked still answers for it")
@@ -229,7 +229,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c, _, err := e.readCursor(ctx, 0); err != nil || c.ForgottenIn != now || in != 0 && c.Forgotten != last {
-			t.Errorf("%+v, %v; want place %d of the SOURCES of %d", c, err, last, now)
+			t.Errorf("the cursor: got %+v, %v, want place %d of the SOURCES of %d", c, err, last, now)
 		}
 		if err := take(); err != nil {
 			t.Errorf("of a tombstone that is there: %v", err)

@@ -333,7 +333,7 @@ func TestNewerLease(t *testing.T) {
 	}
 	o.later(t, codec.MemberSubject("next"), "beat")
 	if second := <-leases; first.name != "next" || second.beat <= first.beat || !o.NewerFolds() {
-		t.Errorf("%+v, then %+v", first, second)
+		t.Errorf("leases: got %+v, then %+v, want a renewal of next", first, second)
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -357,7 +357,7 @@ func TestNewerEvent(t *testing.T) {
 	events, _, err := k.AuditPage(t.Context(), 0, 10)
 	if err != nil || len(events) != 2 || events[0].Action != "token.issue" ||
 		!strings.Contains(events[1].Detail, "newer version") || time.Since(events[1].Time) > time.Hour {
-		t.Errorf("%+v, %v", events, err)
+		t.Errorf("the audit: got %+v, %v, want the event of this version, then the unreadable one", events, err)
 	}
 	o.met(t, codec.Audit)
 }

@@ -60,9 +60,9 @@ func (f *follower) all() []vehicle.UnixMilli {
 	return append([]vehicle.UnixMilli(nil), f.seen...)
 }
 
-// TestOutage checks that feeds, partitions, commits and the reported health recover after a
-// server was away, and that nothing is lost or stored twice.
-func TestOutage(t *testing.T) {
+// TestOutage_RecoversWithoutLoss checks that feeds, partitions, commits and the reported
+// health recover after a server was away, and that nothing is lost or stored twice.
+func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -142,10 +142,10 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestGivenUp checks that after an outage that was longer than the patience of a commit, the
-// engine finds out by itself that it can store again. No caller stores anything in the
-// meantime, because Writable says no.
-func TestGivenUp(t *testing.T) {
+// TestCommitGivenUp_WritableAgainByItself checks that after an outage that was longer than the
+// patience of a commit, the engine finds out by itself that it can store again. No caller
+// stores anything in the meantime, because Writable says no.
+func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)

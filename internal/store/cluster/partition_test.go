@@ -182,7 +182,7 @@ func TestFencedBeforeTheFirstBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stored := storetest.StoredStates(t, e, p.number); len(stored) != 0 {
-		t.Errorf("%d states are stored", len(stored))
+		t.Errorf("%d states are stored, want none", len(stored))
 	}
 }
 

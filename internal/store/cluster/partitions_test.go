@@ -68,7 +68,7 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 	}
 	for range 2 {
 		if n := most().MaxConsumers; n != 2*1001+500 {
-			t.Errorf("%d consumers after a start", n)
+			t.Errorf("the limit is %d consumers after a start, want %d", n, 2*1001+500)
 		}
 	}
 }

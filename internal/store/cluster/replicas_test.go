@@ -63,8 +63,9 @@ func small(c cluster.Config) cluster.Config {
 	return c
 }
 
-// TestReplicas checks that the flags of one node never reduce the replicas for all nodes.
-func TestReplicas(t *testing.T) {
+// TestReplicas_NeverReduced checks that the flags of one node never reduce the replicas for
+// all nodes.
+func TestReplicas_NeverReduced(t *testing.T) {
 	c := clustertest.StartCluster(t)
 	js := manager(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr

@@ -176,9 +176,10 @@ func (c *rightsCluster) unused() (rights []string) {
 	return rights
 }
 
-// TestRights checks that the permissions of deploy/nats suffice for everything that a node
-// does for cars, developers and operators, and that every permission is used.
-func TestRights(t *testing.T) {
+// TestRights_SufficientAndAllUsed checks that the permissions of deploy/nats suffice for
+// everything that a node does for cars, developers and operators, and that every permission is
+// used.
+func TestRights_SufficientAndAllUsed(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
@@ -353,7 +354,7 @@ func TestEachRightIsProbed(t *testing.T) {
 			first, _, _ := strings.Cut(right, "*")
 			first, _, _ = strings.Cut(first, ">")
 			if want := "the NATS account lacks a right: Publish to " + first; !strings.HasPrefix(err.Error(), want) {
-				t.Errorf("%v; want %s", err, want)
+				t.Errorf("got the error %v, want %s", err, want)
 			}
 		})
 	}
@@ -400,7 +401,7 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := thief.LastError(); (err == nil || !strings.Contains(err.Error(), subject)) != may[subject] {
-				t.Errorf("%s asks for %s: %v", user, subject, err)
+				t.Errorf("%s asks for %s: got %v, want allowed: %t", user, subject, err, may[subject])
 			}
 		}
 	}

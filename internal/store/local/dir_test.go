@@ -92,7 +92,7 @@ func TestDataDirRefused(t *testing.T) {
 		return func(t *testing.T, dir string) string {
 			names, err := filepath.Glob(filepath.Join(dir, storeDir, pattern))
 			if err != nil || len(names) == 0 {
-				t.Fatal(names, err)
+				t.Fatalf("files like %s: got %q, %v", pattern, names, err)
 			}
 			for _, name := range names {
 				if err := os.Remove(name); err != nil {
@@ -177,7 +177,7 @@ func refused(t *testing.T, c Config, want string) {
 		t.Fatal("it opens", e.Close())
 	}
 	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("%v; want one line with %q", err, want)
+		t.Errorf("got the error %v, want one line with %q", err, want)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestDataDirPermissions(t *testing.T) {
 			before := tree(t, dir)
 			files, err := filepath.Glob(filepath.Join(dir, c.file))
 			if err != nil || len(files) == 0 {
-				t.Fatal(files, err)
+				t.Fatalf("files like %s: got %q, %v", c.file, files, err)
 			}
 			info, err := os.Stat(files[0])
 			if err != nil {
@@ -342,8 +342,9 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestTrim checks that trim removes what is both folded and old, and nothing else.
-func TestTrim(t *testing.T) {
+// TestTrim_KeepsUnfoldedAndYoung checks that trim removes what is both folded and old, and
+// nothing else.
+func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())

@@ -214,7 +214,7 @@ func TestDamage(t *testing.T) {
 		folds = allFolds(first)
 	}
 	if refused < n/10 {
-		t.Errorf("%d damages of %d were found", refused, n)
+		t.Errorf("%d of %d damages were found, want at least %d", refused, n, n/10)
 	}
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
@@ -334,7 +334,7 @@ func TestLogDamage(t *testing.T) {
 		}
 	}
 	if refused < places/2 {
-		t.Errorf("%d of %d were refused", refused, places)
+		t.Errorf("%d of %d damaged logs were refused, want at least %d", refused, places, places/2)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 			fold := func(p store.Partition) (commit func(withCursor bool)) {
 				seq, xs, err := p.Next(ctx)
 				if err != nil || len(xs) != 1 {
-					t.Fatal(xs, err)
+					t.Fatalf("Next: got %v, %v, want one sample", xs, err)
 				}
 				var was vehicle.State
 				if err := p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State) { was = x }); err != nil {

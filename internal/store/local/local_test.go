@@ -44,7 +44,7 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return x
 }
 
-func TestFolds(t *testing.T) {
+func TestCommit_StoresStates(t *testing.T) {
 	ctx := testkit.Context(t)
 	fs := vfs.NewMem()
 	e := open(t, Config{FS: fs})
@@ -78,7 +78,7 @@ func TestFolds(t *testing.T) {
 	}
 	r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v3"))
 	if err != nil || r.Seq == 0 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("the stored state of v3: got %+v, %v, want a record", r, err)
 	}
 	record := codec.Seal("token.a", []byte{0, 'x'})
 	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: record}}); err != nil {
@@ -110,7 +110,7 @@ func TestRecallKeepsAnswers(t *testing.T) {
 		for range groups {
 			_, samples, err := p.Next(ctx)
 			if err != nil || len(samples) != 1 {
-				t.Fatal(samples, err)
+				t.Fatalf("Next: got %v, %v, want one sample", samples, err)
 			}
 			state = vehicle.Observe(state, samples[0])
 			p.Answer("v", &state)
@@ -128,9 +128,9 @@ func TestRecallKeepsAnswers(t *testing.T) {
 	}
 }
 
-// TestSettle checks that folded states are stored when a caller asks for them, before the
-// checkpoint is due.
-func TestSettle(t *testing.T) {
+// TestSettle_StoresFoldedStates checks that folded states are stored when a caller asks for
+// them, before the checkpoint is due.
+func TestSettle_StoresFoldedStates(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})
 	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
