@@ -179,7 +179,7 @@ func TestOldServerAmongOthers(t *testing.T) {
 	clustertest.Open(t, cluster.Config{URLs: good + "," + url, Replicas: 1})
 }
 
-// pretend listens as a server of a version that answers no requests.
+// pretend starts a fake server that reports a version and answers no requests.
 func pretend(t *testing.T, version string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

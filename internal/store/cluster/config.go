@@ -15,7 +15,7 @@ type Config struct {
 
 	// URLs of the NATS cluster, comma separated. At least one is required.
 	URLs string
-	// CredsFile holds the NATS credentials for URLs. If empty, the login is as in URLs.
+	// CredsFile holds the NATS credentials for URLs. If empty, the login is the one in URLs.
 	CredsFile string
 	// Replicas of each stream. A stream never gets fewer than it has. 0 leaves the number as
 	// it is; a new stream then gets 1, or 3 with several URLs.

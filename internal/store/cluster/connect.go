@@ -207,8 +207,8 @@ const leastServer = "2.15.2"
 // greatestServer is the newest nats-server that the tests ran against.
 const greatestServer = "2.15.2"
 
-// older reports whether version is below than. A suffix after a hyphen is ignored. A version
-// that cannot be parsed is older than any other.
+// older reports whether version is lower than the version than. A suffix after a hyphen is
+// ignored. A version that cannot be parsed is older than any other.
 func older(version, than string) bool {
 	number := func(v string) (n [3]int, ok bool) {
 		v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")

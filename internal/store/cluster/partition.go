@@ -443,8 +443,9 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 // Forgotten returns this node's copy of the tombstones, which a [store.RecordStore] feeds.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// Fence notes in a partition's cursor that an owner must have applied the tombstone at seq. A
-// commit in progress fails on the cursor's revision.
+// Fence notes the tombstone at seq in a partition's cursor, so that no node folds the
+// partition before it has applied that tombstone. A commit in progress fails on the cursor's
+// revision.
 func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {

@@ -387,9 +387,10 @@ func (c *conn) readPage(
 	if err != nil {
 		return nil, false, err
 	}
-	// known is the greatest end that any server has reported so far. A server that knows less
-	// may lack the replacement of a record that was read from another server. If the last
-	// record was removed since, a heartbeat follows soon.
+	// known is the present end of the stream, according to its leader. No answer before was of
+	// a later state. A server that has not reached known may lack the replacement of a record
+	// that was read from another server. If the last record was removed since, a heartbeat
+	// follows soon.
 	info := s.CachedInfo()
 	known := info.State.LastSeq
 	if !info.Created.Equal(made) {

@@ -49,8 +49,8 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 	return m
 }
 
-// BenchmarkLoadRoads measures what a node's start waits for: loading a million stretches from
-// a server.
+// BenchmarkLoadRoads measures loading a million stretches from a server, for which the start
+// of a node waits.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
 	e := clustertest.Open(b, cluster.Config{Partitions: 4, URLs: clustertest.External(b)})

@@ -148,9 +148,9 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// first returns the numbers for streams that do not exist yet. Those of STATES are used if it
-// exists: if only TELEMETRY is created again, a state must remain in the partition where it
-// will be looked up.
+// first returns the numbers of partitions and replicas for streams that do not exist yet.
+// Those of STATES are used if it exists: if only TELEMETRY is created again, a state must
+// remain in the partition where it will be looked up.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {

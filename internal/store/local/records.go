@@ -29,7 +29,7 @@ type stream struct {
 	feeds  []*feed       // owned by run
 }
 
-// job is one change.
+// job is a change of a stream, to be run on the stream's goroutine.
 type job struct {
 	do   func() error
 	done chan error

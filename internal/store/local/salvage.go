@@ -138,7 +138,7 @@ func copyFiles(fsys vfs.FS, from, to string) error {
 	return nil
 }
 
-// salvager copies records.
+// salvager copies the readable records of a damaged store into a new one.
 type salvager struct {
 	old   *pebble.DB
 	e     *Engine
