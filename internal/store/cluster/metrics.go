@@ -27,8 +27,7 @@ func newMetrics(
 	}
 	m.missing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "carstate_stream_copies_missing",
-		Help: "Copies of a stream that are out of reach or behind, of those that it is to have. " +
-			"Every node reports the same.",
+		Help: "Copies of a stream that are out of reach or lag behind. Every node reports the same.",
 	}, []string{"stream"})
 	r.MustRegister(m.records, m.missing, newer, feedAges(beats))
 	return m

@@ -339,7 +339,7 @@ const (
 // scanTail calls do with the records of a stream, created at made, from sequence next
 // until it has read past the end of the stream as of a single moment. A record that is
 // replaced during the scan is read again later in the stream, so none is missed. It
-// retries while the engine is unavailable.
+// retries while NATS is unavailable.
 func (c *conn) scanTail(
 	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
 ) error {
