@@ -8,44 +8,44 @@ import (
 	"time"
 )
 
-// Refusal is why telemetry of a source was refused. The set is bounded: nothing that a
-// sender chooses becomes a counter or a label.
+// Refusal is the reason why telemetry of a source was refused. The set of reasons is fixed, so that
+// nothing a sender chooses becomes a counter or a label.
 type Refusal uint8
 
-// The reasons. Up to OverRate they are of samples, and metrics count them; a message that
-// was refused before it was read counts as one sample.
+// The reasons. Those up to OverRate refuse samples and are counted in metrics. A message that is
+// refused before it is parsed counts as one sample. The others refuse a source's key.
 const (
 	Malformed Refusal = iota // not one JSON object
 	Truncated                // JSON that ends early
 	Duplicate                // a name twice in one object
-	WrongType                // a member that is not what it must be
+	WrongType                // a member of the wrong JSON type
 	BadVID
-	OtherVID // differs from the topic's
+	OtherVID // the vid in the sample differs from the one in the topic
 	BadTime
 	FutureTime
 	NoSignals
-	Impossible    // a value that no sensor can give
-	NotAllowed    // a vehicle that the source does not speak for
+	Impossible    // a value that no sensor can measure
+	NotAllowed    // a vehicle that the source's grant does not cover
 	OverLimit     // too large, too many, too deep
-	WasForgotten  // a vehicle that the operator has had forgotten
+	WasForgotten  // a vehicle that was forgotten
 	BadTopic      // MQTT: not vehicles/VID/telemetry
 	BadQoS        // MQTT: QoS 2
-	VehicleLimit  // a new vehicle, and there are as many as there may be
-	UnknownSignal // a signal whose name is not known, of a strict source
-	NotStored     // the store did not take it: nothing wrong with the sample
-	NoRoom        // there was no memory for it, of all or of its source's share
+	VehicleLimit  // a new vehicle, although the maximum number of vehicles is reached
+	UnknownSignal // a signal with an unknown name, from a strict source
+	NotStored     // the store failed; the sample itself is valid
+	NoRoom        // the memory quota of the node or of the source is exhausted
 	TooSlow       // the body or packet came too slowly
-	OverRate      // more than the source's rate allows
+	OverRate      // the source's rate limit is exceeded
 
 	KeyExpired
 	KeyRevoked
 	KeyReplaced
 )
 
-// SampleRefusals is how many reasons samples are refused for.
+// SampleRefusals is the number of reasons for which samples are refused.
 const SampleRefusals = OverRate + 1
 
-// String names the reason as metrics, the API and the console do.
+// String returns the reason's name in metrics, in the API and in the console.
 func (r Refusal) String() string {
 	return [...]string{
 		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
@@ -54,34 +54,37 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity is what a node has seen of a source since the node started. It is
-// stored nowhere.
+// SourceActivity is what a node has seen of a source since the node started. It is not stored.
 type SourceActivity struct {
-	LastSeen    time.Time // when its key last counted, to the second; zero: not yet
-	LastRefused time.Time // when its key or a sample last did not, to the second; zero: not yet
-	Reason      Refusal   // of that
+	LastSeen    time.Time // when its key was last accepted, in whole seconds; zero: never
+	LastRefused time.Time // when its key or a sample was last refused, in whole seconds; zero: never
+	Reason      Refusal   // of the last refusal
 
 	Accepted int64 // samples
 	Ignored  int64 // signals that no rule uses
 	Refused  [SampleRefusals]int64
 
-	IgnoredByName map[string]int64 // at most MaxIgnoredNames of them; the others are in Ignored alone
+	// IgnoredByName counts ignored signals by name, for at most MaxIgnoredNames names. The signals
+	// of all other names are counted in Ignored only.
+	IgnoredByName map[string]int64
 }
 
-// MaxIgnoredNames is how many names of ignored signals a node keeps of a source: the first that
-// come. With names of 80 bytes, they take up less than 2 KB of each source that sends any.
+// MaxIgnoredNames is the number of names of ignored signals that a node counts per source: the
+// first that it sees. Names have at most 80 bytes, so they take less than 2 KB for each source that
+// sends any.
 const MaxIgnoredNames = 8
 
-// telemetry is what a node counts of the telemetry of a source.
+// telemetry holds a node's counters for the telemetry of a source.
 type telemetry struct {
 	accepted, ignored atomic.Int64
 	refused           [SampleRefusals]atomic.Int64
 
-	mu     sync.Mutex       // guards what follows
+	mu     sync.Mutex       // guards byName
 	byName map[string]int64 // ignored signals
 }
 
-// counts returns the counters of a source, which a token does not have.
+// counts returns the telemetry counters of a source, creating them at first use. A token never has
+// any.
 func (u *usage) counts() *telemetry {
 	if t := u.telemetry.Load(); t != nil {
 		return t
@@ -90,8 +93,8 @@ func (u *usage) counts() *telemetry {
 	return u.telemetry.Load()
 }
 
-// CountSamples notes samples of the source that were accepted, and the signals in what it
-// sent that no rule uses. It takes no lock.
+// CountSamples adds accepted samples of the source, and signals in them that no rule uses. It takes
+// no lock.
 func (u *usage) CountSamples(accepted, ignored int) {
 	t := u.counts()
 	t.accepted.Add(int64(accepted))
@@ -100,8 +103,8 @@ func (u *usage) CountSamples(accepted, ignored int) {
 	}
 }
 
-// CountIgnored notes n signals of the name that no rule uses; [usage.CountSamples] counts them too.
-// The caller bounds the length of names, and vouches for what they hold.
+// CountIgnored adds n signals of this name that no rule uses. [usage.CountSamples] must count them,
+// too. The caller must limit the length of the name and ensure that it is safe to show.
 func (u *usage) CountIgnored(name string, n int) {
 	t := u.counts()
 	t.mu.Lock()
@@ -115,25 +118,25 @@ func (u *usage) CountIgnored(name string, n int) {
 	t.byName[name] += int64(n)
 }
 
-// CountRefused notes n samples of the source that were refused at now. It takes no lock.
+// CountRefused adds n samples of the source that were refused at time now. It takes no lock.
 func (u *usage) CountRefused(r Refusal, n int, now time.Time) {
 	u.counts().refused[r].Add(int64(n))
 	noteRefusal(&u.lastRefused, now.Unix(), r)
 }
 
-// note records that the source's key was shown at now; err is why it did not
-// count.
+// note records that the source's key was presented at time now. If err is not nil, the key was
+// refused for that reason.
 func (u *usage) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {
 	case err != nil:
 		noteRefusal(&u.lastRefused, at, refusalOf(err))
-	case u.lastUsed.Load() != at: // one write a second at most
+	case u.lastUsed.Load() != at: // at most one write a second
 		u.lastUsed.Store(at)
 	}
 }
 
-// Seen is what this node has seen of a source.
+// Seen returns what this node has seen of a source.
 func (u *usage) Seen() SourceActivity {
 	s := SourceActivity{LastSeen: u.latestUse()}
 	s.LastRefused, s.Reason = unpackRefusal[Refusal](u.lastRefused.Load())
@@ -149,7 +152,7 @@ func (u *usage) Seen() SourceActivity {
 	return s
 }
 
-// refusalOf is why a key did not count.
+// refusalOf maps the error of a refused key to its reason.
 func refusalOf(err error) Refusal {
 	switch {
 	case errors.Is(err, ErrExpired):

@@ -9,35 +9,37 @@ import (
 	"unicode/utf8"
 )
 
-// Credential is the record of who may ask (a token), send telemetry (a source: a
-// car, or a gateway that speaks for many) or run the service (an operator, whom the
-// audit names). It holds no secret.
+// Credential is the record of a token, a source or an operator. A token sends queries; a source (a
+// car, or a gateway for many cars) sends telemetry; an operator administers the service and is
+// named in the audit. The record holds no secret.
 type Credential struct {
-	Kind     Kind      // of the secret
-	Name     string    // the ID of a token, cstid…; also the MQTT user name of a source
-	Hash     Hash      // of the secret
-	Earlier  []Earlier // secrets that rotation replaced, oldest first; the last few that have ended included
-	Vehicles Vehicles  // none for an operator
+	Kind Kind   // kind of the secret
+	Name string // a token's ID (cstid…), or a source's or operator's name; a source's is also its MQTT user name
+	Hash Hash   // hash of the current secret
+	// Earlier are the secrets that a rotation replaced, oldest first. It includes the last few that
+	// are no longer valid.
+	Earlier  []Earlier
+	Vehicles Vehicles // empty for an operator
 	Created  time.Time
 	Rotated  time.Time // when the secret was last replaced; zero: never
 	Expires  time.Time // zero: never
-	Ended    time.Time // when it was revoked or removed; zero: it was not
+	Ended    time.Time // when it was revoked or removed; zero: not
 
-	Rate Rate // of the calls of a token, or of the samples of a source
+	Rate Rate // limit on a token's calls or a source's samples
 
-	// Tokens alone have these.
+	// Only tokens have these two.
 	Developer  string
 	Operations Operations
 
-	Strict bool // of a source alone: unknown signals refuse a sample
+	Strict bool // sources only: a sample with an unknown signal is refused
 }
 
 // Policy is what differs between the kinds of credential.
 type Policy struct {
-	Noun       string // what one is called in records, in the audit and in texts
-	Begin, End string // the verbs for making one and for ending one
-	Listed     bool   // one that has ended stays listed, and its name is not given again
-	Overlap    bool   // a replaced secret may be valid for a while longer
+	Noun       string // name of the kind in records, in the audit and in texts
+	Begin, End string // verbs for creating one and for ending one
+	Listed     bool   // an ended credential stays listed, and its name is never reused
+	Overlap    bool   // a replaced secret may stay valid for a while
 	AdminOnly  bool   // changes need the admin key
 }
 
@@ -48,26 +50,26 @@ var policies = map[Kind]Policy{
 	OperatorKind: {Noun: "operator", Begin: "add", End: "remove", AdminOnly: true},
 }
 
-// Policy is what holds for credentials of the kind.
+// Policy returns the policy of the kind.
 func (k Kind) Policy() Policy { return policies[k] }
 
-// DefaultTokenLife is how long a token lives if nobody says otherwise.
+// DefaultTokenLife is the lifetime of a token for which no expiry is given.
 const DefaultTokenLife = 90 * 24 * time.Hour
 
-// TokenRequest is what an operator says when issuing a token.
+// TokenRequest holds the parameters of a new token.
 type TokenRequest struct {
 	Developer  string
 	Operations Operations
 	Vehicles   Vehicles
 	Rate       Rate
 	Expires    time.Time // zero: never
-	Sandbox    bool      // Vehicles is then not looked at: they are the reserved ones
+	Sandbox    bool      // if set, Vehicles is ignored and the token covers the reserved vehicles
 }
 
-// tokenID is how the IDs of tokens begin.
+// tokenID is the prefix of every token ID.
 const tokenID = "cstid"
 
-// Issue makes a token and the secret to be shown once.
+// Issue creates a token. It returns the record and the secret, which is shown once.
 func Issue(r TokenRequest, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: TokenKind, Name: newID(tokenID), Vehicles: r.Vehicles, Expires: r.Expires,
@@ -79,16 +81,16 @@ func Issue(r TokenRequest, now time.Time) (Credential, string, error) {
 	return c.begin(now)
 }
 
-// SourceRequest is what an operator says when adding a source.
+// SourceRequest holds the parameters of a new source.
 type SourceRequest struct {
 	Name     string
 	Vehicles Vehicles
 	Rate     Rate      // of samples
 	Expires  time.Time // zero: never
-	Strict   bool      // unknown signals refuse a sample
+	Strict   bool      // a sample with an unknown signal is refused
 }
 
-// AddSource makes a source and the key to be shown once.
+// AddSource creates a source. It returns the record and the key, which is shown once.
 func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
 	if r.Vehicles.none() {
 		return Credential{}, "", errSourceWithoutVehicles
@@ -99,16 +101,16 @@ func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
 
 var errSourceWithoutVehicles = errors.New("a source needs vehicles to speak for: all, or a list")
 
-// Change is what an operator changes of a token or a source. What is nil stays.
+// Change holds changes to a token or a source. A nil field leaves the value as it is.
 type Change struct {
 	Vehicles *Vehicles
 	Rate     *Rate
 	Expires  *time.Time // zero: never
-	Strict   *bool      // of a source alone
+	Strict   *bool      // sources only
 }
 
-// Change applies a change at now. A credential that has expired counts again if the change
-// gives it a later end. One that was revoked or removed does not change: [ErrRevoked].
+// Change applies a change at time now. A credential that has expired becomes valid again if the
+// change sets a later expiry. A revoked or removed credential cannot be changed: [ErrRevoked].
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked
@@ -138,14 +140,14 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// AddOperator makes an operator and the key to be shown once.
+// AddOperator creates an operator. It returns the record and the key, which is shown once.
 func AddOperator(name string, now time.Time) (Credential, string, error) {
 	return Credential{Kind: OperatorKind, Name: name}.begin(now)
 }
 
-// Check says why the service cannot have made such a credential; nil: it can. New credentials,
-// stored ones and those of a backup are held against it. It does not look at vehicles: a list may
-// have lost its last one, which was forgotten.
+// Check returns an error if this service cannot have created such a credential. It is applied to
+// new credentials, to stored ones and to those in a backup. Vehicles are not checked: a list may be
+// empty because its last vehicle was forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -177,7 +179,7 @@ func (c *Credential) Check() error {
 	return nil
 }
 
-// begin gives a credential its secret and its times.
+// begin checks a new credential, sets its times and generates its secret.
 func (c Credential) begin(now time.Time) (Credential, string, error) {
 	if !c.Expires.IsZero() && !c.Expires.After(now) {
 		p := c.Kind.Policy()
@@ -192,12 +194,11 @@ func (c Credential) begin(now time.Time) (Credential, string, error) {
 	return c, secret, nil
 }
 
-// Sandbox reports whether it is a token that sees the reserved vehicles and no real
-// ones.
+// Sandbox reports whether the credential is a token that sees only the reserved vehicles.
 func (c *Credential) Sandbox() bool { return c.Kind == SandboxKind }
 
-// Usable says why the credential does not count at now: [ErrRevoked] (removed, too),
-// [ErrExpired], or nil.
+// Usable returns nil if the credential is valid at time now. Otherwise it returns [ErrRevoked] (for
+// a removed one, too) or [ErrExpired].
 func (c *Credential) Usable(now time.Time) error {
 	switch {
 	case !c.Ended.IsZero():
@@ -214,15 +215,15 @@ var (
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
 	ErrReplaced = errors.New("it was replaced by a newer one")
-	// ErrUnread says that nobody can tell here: a newer version wrote records that this one cannot
-	// read. An upgraded node can.
+	// ErrUnread says that this node cannot decide whether the secret is valid, because a newer
+	// version wrote records that it cannot read. An upgraded node can.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 
-// maxName bounds the names of developers and sources, in bytes.
+// maxName is the maximum length of a developer's name, in bytes.
 const maxName = 200
 
-// checkName refuses names that would not survive a log line or a table.
+// checkName returns an error for a name that could corrupt a log line or a table.
 func checkName(what, s string) error {
 	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
 		return fmt.Errorf("%s must have 1 to %d bytes of text", what, maxName)
@@ -238,15 +239,15 @@ func checkName(what, s string) error {
 	return nil
 }
 
-// AdminName is the name in the audit for the holder of the admin key. No operator can
-// have it, and no right follows from it: see [Actor].
+// AdminName is the name of the holder of the admin key in the audit. No operator can have this
+// name. The name grants no right; see [Actor].
 const AdminName = "admin"
 
-// maxPlainName bounds the names of sources and operators, in bytes.
+// maxPlainName is the maximum length of a source's or operator's name, in bytes.
 const maxPlainName = 64
 
-// CheckName says whether a text can name a credential of the kind. A name can stand in
-// a subject, a path, a user name and a log line as it is.
+// CheckName returns an error if the text cannot name a credential of the kind. A valid name can be
+// used without escaping in a NATS subject, a path, an MQTT user name and a log line.
 func CheckName(kind Kind, name string) error {
 	ok := name != "" && len(name) <= maxPlainName
 	for i := range len(name) {
@@ -265,7 +266,7 @@ func CheckName(kind Kind, name string) error {
 		return errors.New("a source's name has 1 to 64 letters, digits, '-' and '_'")
 	case HoldsSecret(name):
 		return errNameIsSecret
-	case kind == OperatorKind && strings.EqualFold(name, AdminName): // nobody may look like it in the audit
+	case kind == OperatorKind && strings.EqualFold(name, AdminName): // it would look like the holder of the admin key
 		return errors.New("the name admin is that of the admin key: choose another")
 	}
 	return nil

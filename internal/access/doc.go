@@ -1,9 +1,10 @@
-// Package access decides who may do what. A [Credential] is a token, which lets a
-// developer ask, a source, which lets a car or a gateway send telemetry, or an
-// operator, which lets a person run the service. Its [Kind] says which, the [Policy] of
-// the kind what differs, and none stands in for another.
+// Package access decides which caller may do what. A [Credential] is one of three things: a token,
+// with which a developer sends queries; a source, with which a car or a gateway sends telemetry; or
+// an operator, with which a person administers the service. Its [Kind] says which one it is, and
+// the [Policy] of the kind holds what differs between them. A credential of one kind is never
+// accepted in place of another.
 //
-// Secrets exist in clear only in the hand they were given to. This package
-// makes them ([NewSecret]), shows them once, and keeps their SHA-256. Records
-// and hashes may be stored and passed around; a secret must never be.
+// A secret is known in clear only to its holder. This package generates secrets ([NewSecret]),
+// returns each one once, and keeps only its SHA-256. Records and hashes may be stored and passed
+// around; a secret must never be.
 package access

@@ -2,14 +2,12 @@ package access
 
 import "errors"
 
-// Errors of whoever keeps the records.
+// Errors of the store of records.
 var (
-	// ErrNotFound says that there is no token of this ID, or no source of
-	// this name.
+	// ErrNotFound says that no token has this ID, or no source this name.
 	ErrNotFound = errors.New("there is no such record")
-	// ErrExists says that a source of this name exists and was not removed.
+	// ErrExists says that a source of this name exists and has not been removed.
 	ErrExists = errors.New("the name is taken")
-	// ErrBusy says that a restore is under way, besides which there can be no
-	// other.
+	// ErrBusy says that a restore is in progress. Only one can run at a time.
 	ErrBusy = errors.New("a restore is under way: wait for its end")
 )

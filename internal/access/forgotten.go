@@ -13,20 +13,18 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VehicleHash is what is left of a vehicle that was forgotten: HMAC-SHA-256 of
-// its vid under a key of this installation. Without the key nobody can tell
-// which vehicle it was, not even by trying all vids.
+// VehicleHash identifies a vehicle that was forgotten: the HMAC-SHA-256 of its vid under a key of
+// this installation. Without the key, the vid cannot be recovered, not even by trying all vids.
 type VehicleHash [sha256.Size]byte
 
-// String is the hash in hexadecimal, as it stands in receipts, in the audit and
-// in the names of records.
+// String returns the hash in hexadecimal, as receipts, the audit and names of records have it.
 func (h VehicleHash) String() string { return hex.EncodeToString(h[:]) }
 
-// Short is the beginning of the hash, which tells vehicles apart well enough for
-// people.
+// Short returns the first 16 hexadecimal digits, which are enough for people to distinguish
+// vehicles.
 func (h VehicleHash) Short() string { return h.String()[:16] }
 
-// ParseVehicleHash reads what String wrote.
+// ParseVehicleHash parses the output of [VehicleHash.String].
 func ParseVehicleHash(s string) (h VehicleHash, err error) {
 	if len(s) == 2*len(h) {
 		if _, err := hex.Decode(h[:], []byte(s)); err == nil {
@@ -36,55 +34,59 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 	return VehicleHash{}, fmt.Errorf("the hash of a vehicle has %d hexadecimal digits", 2*len(h))
 }
 
-// Tombstone says that a vehicle was forgotten. It outlives all that was known of
-// the vehicle and keeps it from coming back.
+// Tombstone is the record of a forgotten vehicle. It is kept after all other data of the vehicle
+// are deleted, and prevents that the vehicle is stored again.
 type Tombstone struct {
 	Vehicle   VehicleHash
 	Forgotten time.Time
-	// Removed is set once all that is forbidden was taken away.
+	// Removed is set once all stored data that name the vehicle have been deleted.
 	Removed bool
-	// Lifted is when the vehicle was allowed again; zero: it is not.
+	// Lifted is when the vehicle was allowed again; zero: it was not.
 	Lifted time.Time
-	// Opened is set when samples are taken in again. Between Lifted and that,
-	// every node learns that what comes now counts.
+	// Opened is set when samples are accepted again. In the time between Lifted and Opened, every
+	// node learns that later samples are valid.
 	Opened bool
-	// Quiet is the time since which no telemetry that names the vehicle is stored. Earlier
-	// telemetry is at places up to Last. Zero: a node may still be storing some.
+	// Quiet is the time since when no node stores telemetry that names the vehicle. Earlier
+	// telemetry has sequences up to Last. Zero: a node may still be storing some.
 	Quiet time.Time
 	Last  uint64
-	// Erased is when the marker in place of its state was removed, and on one machine
-	// the last byte that named it; zero: some may be left.
+	// Erased is when the deletion marker, which replaced the vehicle's state, was removed. On one
+	// machine it is also when the last byte that named the vehicle was erased. Zero: some may be
+	// left.
 	Erased time.Time
-	// Of a vehicle that was allowed again, samples at places up to Stale of
-	// the telemetry that was made at Made stay forgotten.
+	// Stale and Made are set for a vehicle that was allowed again: its samples stay forgotten if
+	// their sequence is at most Stale and their telemetry stream was created at Made (Unix
+	// nanoseconds).
 	Stale uint64
 	Made  int64
-	// Unread is set if a newer version wrote the tombstone, which cannot be read. It counts as in
-	// force; nobody knows whether it is, so nothing of the vehicle may be folded.
+	// Unread is set if a newer version wrote the tombstone and this version cannot read it. The
+	// tombstone is treated as in force. Because it may have been lifted, nothing of the vehicle may
+	// be folded.
 	Unread bool
 }
 
-// InForce reports whether nothing is taken in of the vehicle.
+// InForce reports whether telemetry of the vehicle is refused.
 func (t Tombstone) InForce() bool { return !t.Opened }
 
-// Covers reports whether a stored sample of the vehicle counts for nothing.
+// Covers reports whether the vehicle's sample with the given sequence must be ignored. made is the
+// creation time of its telemetry stream.
 func (t Tombstone) Covers(place uint64, made int64) bool {
 	return t.Lifted.IsZero() || made == t.Made && place <= t.Stale
 }
 
-// Forgotten is a node's copy of all tombstones, kept up to date by a feed and
-// asked for every sample. The zero value has no key, and knows of none.
+// Forgotten is a node's copy of all tombstones. A feed keeps it up to date, and it is consulted for
+// every sample. The zero value has no key and no tombstones. It is safe for concurrent use.
 type Forgotten struct {
-	mu     sync.RWMutex // guards what follows
+	mu     sync.RWMutex // guards keys and stones
 	keys   []*vidKey
 	stones map[VehicleHash]Tombstone
-	count  atomic.Int64 // of stones: without any, nothing is hashed
+	count  atomic.Int64 // length of stones; while it is 0, no vid is hashed
 }
 
-// vidKey hashes vids under one key.
+// vidKey computes the hashes of vids under one key.
 type vidKey struct{ hashers sync.Pool }
 
-// hasher holds what a hash needs, so that none of it is made for each sample.
+// hasher holds the buffers for one hash, so that they are not allocated for each sample.
 type hasher struct {
 	mac hash.Hash
 	vid []byte
@@ -105,8 +107,8 @@ func (k *vidKey) hash(id vehicle.ID) VehicleHash {
 	return h.sum
 }
 
-// SetKeys sets the keys under which vehicles are hashed: the first is this
-// installation's own, the others came with backups of other ones.
+// SetKeys sets the keys under which vids are hashed. The first is the key of this installation; the
+// others came with backups of other installations.
 func (f *Forgotten) SetKeys(keys ...[]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,16 +129,15 @@ func (f *Forgotten) Put(t Tombstone) {
 	f.count.Store(int64(len(f.stones)))
 }
 
-// Hash is the name under which this installation knows a vehicle that it must
-// not name.
+// Hash returns the hash by which this installation identifies a forgotten vehicle.
 func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.keys[0].hash(id)
 }
 
-// Find returns the tombstone of a vehicle. One that is in force comes before one
-// that is not, where keys of several installations each have one.
+// Find returns the tombstone of a vehicle. If there is one under each of several keys, a tombstone
+// that is in force takes precedence.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false
@@ -151,20 +152,20 @@ func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	return found, ok
 }
 
-// Has reports whether nothing may be taken in or kept of the vehicle.
+// Has reports whether telemetry of the vehicle is refused and its data must not be kept.
 func (f *Forgotten) Has(id vehicle.ID) bool {
 	t, ok := f.Find(id)
 	return ok && t.InForce()
 }
 
-// Covers reports whether a sample of the vehicle that is stored at a place of
-// the telemetry made at made counts for nothing.
+// Covers reports whether the vehicle's stored sample with the given sequence must be ignored. made
+// is the creation time of its telemetry stream.
 func (f *Forgotten) Covers(id vehicle.ID, place uint64, made int64) bool {
 	t, ok := f.Find(id)
 	return ok && t.Covers(place, made)
 }
 
-// Len is the number of vehicles that are forgotten now.
+// Len returns the number of vehicles that are currently forgotten.
 func (f *Forgotten) Len() (n int) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -187,26 +188,26 @@ func (f *Forgotten) All() []Tombstone {
 	return all
 }
 
-// ReceiptFormat marks a receipt, so that no other file is taken for one.
+// ReceiptFormat identifies a file as a receipt.
 const ReceiptFormat = "carstate-forget-receipt/1"
 
-// ForgetReceipt says what became of a vehicle. It does not name it: it can be
-// kept for as long as needed, and shown to a restore.
+// ForgetReceipt reports what was deleted of a vehicle. It does not contain the vid, so it can be
+// kept for as long as needed and passed to a restore.
 type ForgetReceipt struct {
 	Format      string    `json:"format"`
-	Vehicle     string    `json:"vehicle"` // its keyed hash
+	Vehicle     string    `json:"vehicle"` // the keyed hash of the vid
 	ForgottenAt time.Time `json:"forgotten_at"`
-	// AllowedAt is when the vehicle was allowed again; nil: it is forgotten.
+	// AllowedAt is when the vehicle was allowed again. It is nil while the vehicle is forgotten.
 	AllowedAt *time.Time `json:"allowed_at"`
-	// ErasedBy is when no byte that names it is left on the disk, unless the
-	// service stands still. It is nil once the vehicle is allowed again, and on a
-	// cluster, whose bytes go when NATS compacts its files.
+	// ErasedBy is when the disk will hold no byte that names the vehicle, provided that the service
+	// keeps running. It is nil once the vehicle is allowed again. It is nil on a cluster, too:
+	// there, the bytes are erased when NATS compacts its files.
 	ErasedBy *time.Time   `json:"erased_by"`
 	Removed  RemovedCount `json:"removed"`
 }
 
-// RemovedCount is what a forget removed, by store. Nothing is left to remove
-// when it is asked for again.
+// RemovedCount is what a forget deleted, by kind of record. A repeated forget finds nothing left to
+// delete.
 type RemovedCount struct {
 	States       int `json:"states"`
 	TokenGrants  int `json:"token_grants"`

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzSecrets: what passes for a secret has the form of one, and whatever the
-// text around it is, Redact leaves none.
+// FuzzSecrets checks that a text which Check accepts has the form of a secret, and that Redact
+// leaves no secret in any text.
 func FuzzSecrets(f *testing.F) {
 	for _, k := range kinds {
 		f.Add(string(k) + strings.Repeat("0", 36))

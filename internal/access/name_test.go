@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A secret in the wrong field is not stored, listed and audited as a name.
+// TestNamesHoldNoSecret: a secret that was put into the wrong field is not accepted as a name, so
+// it is not stored, listed or audited.
 func TestNamesHoldNoSecret(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	add := map[string]func(name string) error{

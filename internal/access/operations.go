@@ -24,10 +24,10 @@ var operationNames = []struct {
 	{ThrottleSystem, "throttle_system"},
 }
 
-// Has reports whether the set holds all of op.
+// Has reports whether the set contains all of op.
 func (o Operations) Has(op Operations) bool { return o&op == op }
 
-// Names lists the operations by name.
+// Names returns the names of the operations in the set.
 func (o Operations) Names() []string {
 	var names []string
 	for _, e := range operationNames {
@@ -38,7 +38,7 @@ func (o Operations) Names() []string {
 	return names
 }
 
-// ParseOperations reads names; none at all is an error.
+// ParseOperations parses names of operations. An empty list is an error.
 func ParseOperations(names []string) (Operations, error) {
 	var o Operations
 next:

@@ -35,7 +35,7 @@ func TestOperators(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	key2, hash := access.NewSecret(access.OperatorKind)
-	if err := ada.Rotate(hash, time.Hour, noon); err != nil { // without an overlap, whatever is asked for
+	if err := ada.Rotate(hash, time.Hour, noon); err != nil { // the requested overlap is ignored for an operator
 		t.Fatal(err)
 	}
 	table.Put(ada)
@@ -64,8 +64,8 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// TestSourceSighting: what a node has seen of a source survives a change of its
-// record, and not its removal and new addition.
+// TestSourceSighting: what a node has seen of a source survives a change of its record. It is reset
+// when the source is removed and added again.
 func TestSourceSighting(t *testing.T) {
 	var table access.Sources
 	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, noon)
@@ -97,7 +97,7 @@ func TestSourceSighting(t *testing.T) {
 	if seen := seen(); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.KeyReplaced || !seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
-	// One that was refused while the clock was ahead does not hide the next.
+	// A refusal that was noted while the clock was fast does not hide a later one.
 	for _, at := range []time.Duration{4000 * day, 3 * time.Hour} {
 		if _, err := table.Verify([]byte(key), noon.Add(at)); !errors.Is(err, access.ErrReplaced) {
 			t.Fatal(err)

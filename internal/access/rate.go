@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Rate is how many calls a token may make in a window, or how many samples a source may
-// send: Calls at once, refilled evenly over Window. The zero Rate is no limit.
+// Rate limits the calls of a token, or the samples of a source: a burst of Calls, refilled evenly
+// over Window. The zero Rate is no limit.
 type Rate struct {
 	Calls  int64
 	Window time.Duration
 }
 
-// maxCalls keeps an interval of at least a microsecond in every window.
+// maxCalls ensures that the interval between two calls is at least 1 µs in every window.
 const maxCalls = 1_000_000
 
 var rateUnits = []struct {
@@ -25,7 +25,7 @@ var rateUnits = []struct {
 	{"s", time.Second}, {"min", time.Minute}, {"h", time.Hour},
 }
 
-// ParseRate reads N/s, N/min or N/h; "" is no limit.
+// ParseRate parses N/s, N/min or N/h. The empty string is no limit.
 func ParseRate(s string) (Rate, error) {
 	if s == "" {
 		return Rate{}, nil
@@ -43,8 +43,8 @@ func ParseRate(s string) (Rate, error) {
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r.Calls > 0 }
 
-// String writes the rate as [ParseRate] reads it, and a rate that ParseRate could not
-// have read as a text that it refuses.
+// String formats the rate so that [ParseRate] can parse it. A rate that ParseRate cannot return
+// gives a text that ParseRate rejects.
 func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""
@@ -58,36 +58,35 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%s", r.Calls, window)
 }
 
-// Budget counts the calls made under a [Rate]. It is safe for concurrent use
-// and holds no lock. The zero Budget is full.
+// Budget is the state of one rate limit: the calls that are left under a [Rate]. It is safe for
+// concurrent use and takes no lock. The zero Budget is full.
 //
-// It keeps one number, the time at which the budget would be full again (the
-// generic cell rate algorithm, ITU-T I.371).
+// It stores one number, the time at which the budget will be full again (the generic cell rate
+// algorithm, ITU-T I.371).
 type Budget struct {
 	fullAt atomic.Int64 // Unix nanoseconds
 }
 
-// Take uses up one call at now; r must have a limit. If there was none left, ok
-// is false and nothing is used up. remaining is what is left after the call;
-// next is the time until one more call is there, zero if remaining is not zero.
-// A clock that jumps back locks a token out for one window at most.
+// Take uses one call at time now; r must be limited. If no call is left, ok is false and nothing is
+// used. remaining is the number of calls left afterwards. next is the time until one more call is
+// available; it is zero if remaining is not. A clock that is set back blocks a token for at most
+// one window.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, 1, 1, now)
 }
 
-// MaxBatch is how many calls [Budget.TakeBatch] uses up at most.
+// MaxBatch is the maximum number of calls that one [Budget.TakeBatch] uses.
 const MaxBatch = 10_000
 
-// TakeBatch is Take for n calls at once, up to [MaxBatch]. One has to be there; what is
-// missing of the others is owed, and nothing is there until the budget has refilled that.
-// With n = 0 it only looks.
-// A clock that jumps back locks a source out for as long as MaxBatch calls and a window
-// take, at most.
+// TakeBatch is like Take, but uses n calls at once, at most [MaxBatch]. One call must be available;
+// the others may be taken in advance, and no call is then available until the budget has refilled
+// them. With n = 0, TakeBatch only reports. A clock that is set back blocks a source for at most
+// the time in which MaxBatch calls and one window are refilled.
 func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, min(int64(n), MaxBatch), MaxBatch, now)
 }
 
-// take is TakeBatch where no batch has more than most calls.
+// take implements TakeBatch. most is the maximum of n in all calls.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls
@@ -95,9 +94,9 @@ func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, ne
 	for {
 		stored := b.fullAt.Load()
 		full := max(stored, t)
-		// While the clock runs forward, full is at most depth ahead, and what is owed. This
-		// far ahead, the clock jumped back by a window or more: settle for
-		// an empty budget, or the jump would be the length of a lock-out.
+		// While the clock runs forward, full is ahead of t by at most depth and the calls taken in
+		// advance. If it is further ahead, the clock was set back by a window or more. The budget
+		// then becomes empty; otherwise it would block for as long as the clock was set back.
 		if full-t > 2*depth-each+(most-1)*each {
 			full = t + depth
 			b.fullAt.CompareAndSwap(stored, full)
@@ -116,7 +115,7 @@ func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, ne
 	}
 }
 
-// Peek tells what [Budget.Take] would leave if it took nothing.
+// Peek returns what [Budget.Take] would return, without using a call.
 func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duration) {
 	remaining, next, _ = b.take(r, 0, 1, now)
 	return remaining, next

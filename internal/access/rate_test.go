@@ -36,8 +36,8 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// A budget that was left alone gives Calls at once and then no more; refused
-// calls cost nothing, and what it says is left is what there is.
+// TestBudgetBurst: a full budget gives Calls at once and then no more. A refused call costs
+// nothing, and the reported number of remaining calls is correct.
 func TestBudgetBurst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -60,8 +60,8 @@ func TestBudgetBurst(t *testing.T) {
 	})
 }
 
-// However calls come, no stretch of time sees more of them pass than a full
-// budget and what is refilled meanwhile, evenly.
+// TestBudgetNeverExceeded: whatever the times of the calls, in every interval at most a full budget
+// passes, plus what is refilled evenly in that interval.
 func TestBudgetNeverExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -93,8 +93,8 @@ func TestBudgetNeverExceeded(t *testing.T) {
 	})
 }
 
-// An empty budget gives one call back after each even share of the window, no
-// earlier, and says when.
+// TestBudgetRefillsEvenly: an empty budget returns one call after each even share of the window,
+// not earlier, and reports when.
 func TestBudgetRefillsEvenly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -123,8 +123,8 @@ func TestBudgetRefillsEvenly(t *testing.T) {
 	})
 }
 
-// A clock that jumps back, however far and however often, locks a token out for
-// one window at most, also while it keeps calling.
+// TestBudgetClockJumpsBack: a clock that is set back, by any amount and any number of times, blocks
+// a token for at most one window, even if it keeps calling.
 func TestBudgetClockJumpsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -154,7 +154,7 @@ func TestBudgetClockJumpsBack(t *testing.T) {
 	})
 }
 
-// Calls at the same instant from many goroutines pass exactly Calls times.
+// TestBudgetConcurrent: of concurrent calls at one instant, exactly Calls pass.
 func TestBudgetConcurrent(t *testing.T) {
 	r := access.Rate{Calls: 500, Window: time.Hour}
 	var b access.Budget
@@ -186,7 +186,7 @@ func BenchmarkBudgetTake(b *testing.B) {
 	}
 }
 
-// Peek tells what Take would have left, and takes nothing.
+// TestPeek: Peek returns what Take would leave, and uses no call.
 func TestPeek(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{Calls: rapid.Int64Range(1, 5).Draw(t, "calls"), Window: time.Minute}
@@ -206,8 +206,8 @@ func TestPeek(t *testing.T) {
 	})
 }
 
-// TestBudgetBatch: a batch passes if one of it is there, and what is missing is owed. In
-// the long run no more passes than the rate allows.
+// TestBudgetBatch: a batch passes if at least one call is available; the others are taken in
+// advance. In the long run, no more passes than the rate allows.
 func TestBudgetBatch(t *testing.T) {
 	var b access.Budget
 	r := access.Rate{Calls: 10, Window: 10 * time.Second}
@@ -218,15 +218,15 @@ func TestBudgetBatch(t *testing.T) {
 		next  time.Duration
 		ok    bool
 	}{
-		{0, 0, 10, 0, true}, // it only looks
+		{0, 0, 10, 0, true}, // n = 0 only reports
 		{0, 9, 1, 0, true},
-		{0, 100, 0, 100 * time.Second, true}, // 99 are owed
+		{0, 100, 0, 100 * time.Second, true}, // 99 are taken in advance
 		{99 * time.Second, 1, 0, time.Second, false},
 		{99 * time.Second, 0, 0, time.Second, false},
 		{100 * time.Second, 0, 1, 0, true},
 		{100 * time.Second, 1, 0, time.Second, true},
 		{200 * time.Second, access.MaxBatch + 1, 0, 9991 * time.Second, true},
-		{-time.Hour, 1, 0, time.Second, false}, // the clock jumped back, and the debt goes
+		{-time.Hour, 1, 0, time.Second, false}, // the clock was set back, so the calls taken in advance are forgiven
 		{-time.Hour + time.Second, 1, 0, time.Second, true},
 	} {
 		left, next, ok := b.TakeBatch(r, tt.calls, noon.Add(tt.after))

@@ -2,24 +2,24 @@ package access
 
 import "time"
 
-// BackupInfo is what a backup says of itself.
+// BackupInfo is the description that a backup contains of itself.
 type BackupInfo struct {
-	Version    string         `json:"version"` // of the carstate that wrote it
+	Version    string         `json:"version"` // version of the carstate that wrote it
 	Began      time.Time      `json:"began"`
 	Partitions int            `json:"partitions"`
 	Records    int            `json:"records"`
-	Kinds      map[string]int `json:"kinds"` // records by kind
-	// Authenticated says that the backup was made under a key that the reader has.
+	Kinds      map[string]int `json:"kinds"` // number of records, by kind
+	// Authenticated says that the reader has the key with which the backup was authenticated.
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
-// BackupTrust says which backups a restore takes.
+// BackupTrust says which backups a restore accepts.
 type BackupTrust struct {
-	Key     string // of the service that made the backup; those of the restoring service count as well
-	Anybody bool   // a backup of any origin: nothing is authenticated
+	Key     string // backup key of the service that wrote it; the restoring service's own keys are accepted, too
+	Anybody bool   // accept a backup of any origin, without authentication
 }
 
-// RestoreReport says what a restore did.
+// RestoreReport is the result of a restore.
 type RestoreReport struct {
 	Backup BackupInfo              `json:"backup"`
 	Kinds  map[string]RestoreCount `json:"kinds"`
@@ -28,9 +28,9 @@ type RestoreReport struct {
 // RestoreCount counts the records of one kind.
 type RestoreCount struct {
 	Restored int `json:"restored"`
-	// Kept are those of which the service has a record that goes before the
+	// Kept counts the records for which the service has one that takes precedence over the
 	// backup's.
 	Kept int `json:"kept"`
-	// Forgotten are those left out because their vehicle is forgotten.
+	// Forgotten counts the records that were left out because their vehicle is forgotten.
 	Forgotten int `json:"forgotten"`
 }

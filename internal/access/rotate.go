@@ -6,30 +6,29 @@ import (
 	"time"
 )
 
-// Earlier is a secret that was replaced and counts for a while longer, so that
-// whoever holds it has time to change over.
+// Earlier is a secret that was replaced. It stays valid for a while, so that its holder has time to
+// switch to the new one.
 type Earlier struct {
 	Hash  Hash
-	Until time.Time // from then on it is refused
+	Until time.Time // from this time on it is refused
 }
 
 // Limits of a rotation.
 const (
-	// DefaultOverlap is how long a replaced secret counts if nobody says
-	// otherwise.
+	// DefaultOverlap is how long a replaced secret stays valid if no overlap is given.
 	DefaultOverlap = 24 * time.Hour
-	// MaxOverlap is how long a replaced secret may go on counting.
+	// MaxOverlap is the maximum time for which a replaced secret stays valid.
 	MaxOverlap = 90 * 24 * time.Hour
-	// maxEarlier is how many replaced secrets may count at once.
+	// maxEarlier is the maximum number of replaced secrets that are valid at once.
 	maxEarlier = 8
-	// maxEnded is how many replaced secrets are remembered that count no
-	// longer, so that whoever still uses one is told that it was replaced.
+	// maxEnded is the number of replaced and ended secrets that are kept, so that a caller who uses
+	// one learns that it was replaced.
 	maxEnded = 8
-	// maxSkew is how far the clocks of two nodes may be apart.
+	// maxSkew is the maximum difference that is expected between the clocks of two nodes.
 	maxSkew = time.Hour
 )
 
-// CheckOverlap says whether a replaced secret may count for so long.
+// CheckOverlap returns an error if d is not an allowed overlap.
 func CheckOverlap(d time.Duration) error {
 	if d < 0 || d > MaxOverlap {
 		return fmt.Errorf("the overlap is from 0 to %d days", MaxOverlap/(24*time.Hour))
@@ -37,15 +36,14 @@ func CheckOverlap(d time.Duration) error {
 	return nil
 }
 
-// Rotate replaces the secret by the one of hash. The replaced one counts for overlap
-// more, if the policy allows any. A secret that an earlier rotation replaced keeps its
-// end, but none outlives the one replaced now: with no overlap at all, the new one is
-// the only one that counts, which is what somebody wants whose secret has leaked. Of
-// those that have ended, the last few are kept to be told apart from secrets that never
-// were.
+// Rotate replaces the secret by the one with this hash. The replaced secret stays valid for
+// overlap, if the policy allows it. A secret that an earlier rotation replaced keeps its end, but
+// ends no later than the one replaced now. So after a rotation with no overlap, only the new secret
+// is valid; an operator needs that when a secret has leaked. The last few secrets that have ended
+// are kept, so that a caller who uses one learns that it was replaced.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
-	// The answer to this rotation was lost, and the record was changed since.
+	// A retry after a lost response must succeed, even if the record was changed since.
 	if c.Hash == hash || slices.ContainsFunc(c.Earlier, func(e Earlier) bool { return e.Hash == hash }) {
 		return nil
 	}
@@ -58,9 +56,9 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 	until := now.Add(overlap).UTC().Truncate(time.Millisecond)
 	switch {
 	case !policy.Overlap:
-		until = time.Unix(0, 0).UTC() // whatever the clocks of the nodes say
+		until = time.Unix(0, 0).UTC() // valid on no node, whatever its clock says
 	case overlap == 0:
-		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // on nodes whose clocks are behind, too
+		until = now.Add(-maxSkew).UTC().Truncate(time.Millisecond) // no longer valid even on a node whose clock is slow
 	}
 	kept := append(slices.Clone(c.Earlier), Earlier{c.Hash, until})
 	ended := 0
@@ -69,7 +67,7 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 			kept[i].Until = until
 		}
 		if !kept[i].Until.After(now) {
-			ended = i + 1 // none outlives the next, so these come first
+			ended = i + 1 // the ends are in ascending order, so these come first
 		}
 	}
 	if len(kept)-ended > maxEarlier {

@@ -42,12 +42,12 @@ func TestRotate(t *testing.T) {
 	is(second, noon.Add(time.Hour+time.Minute-1), nil)
 	is(second, noon.Add(time.Hour+time.Minute), access.ErrReplaced)
 
-	fourth := rotate(0, noon.Add(2*time.Minute)) // a leak: all end at once
+	fourth := rotate(0, noon.Add(2*time.Minute)) // after a leak: all end at once
 	for _, secret := range []string{first, second, third} {
 		is(secret, noon.Add(2*time.Minute), access.ErrReplaced)
 	}
 	is(fourth, noon.Add(2*time.Minute), nil)
-	// A rotation whose answer was lost is tried again on top of itself, or of a later one.
+	// A rotation whose response was lost is retried, possibly after a later rotation.
 	if before := tok; tok.Rotate(tok.Hash, 0, noon.Add(3*time.Minute)) != nil || !reflect.DeepEqual(tok, before) {
 		t.Errorf("rotated to its own secret: %+v, before %+v", tok, before)
 	}
@@ -67,8 +67,8 @@ func TestRotate(t *testing.T) {
 	is(fourth, noon, access.ErrRevoked)
 }
 
-// The last eight secrets that have ended are told that they were replaced; older
-// ones are forgotten, so that a record does not grow for ever.
+// TestRotateRemembersTheLast: the last eight ended secrets are answered with ErrReplaced. Older
+// ones are dropped, so that a record does not grow without limit.
 func TestRotateRemembersTheLast(t *testing.T) {
 	var table access.Tokens
 	tok, secret := issue(t, "d", noon)
@@ -170,8 +170,8 @@ func TestRotateSource(t *testing.T) {
 	}
 }
 
-// Whatever is rotated when: the newest secret counts, each other one until its
-// promised end at the latest and not beyond that of any that came after it.
+// TestRotationKeepsItsWord: after any sequence of rotations, the newest secret is valid. Every
+// other one is valid until its promised end, but no longer than any later one.
 func TestRotationKeepsItsWord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var table access.Tokens
@@ -213,7 +213,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 	})
 }
 
-// TestRotateOperator_EndsTheOldKeyOnEveryClock: also on a node whose clock is far behind.
+// TestRotateOperator_EndsTheOldKeyOnEveryClock includes a node whose clock is far behind.
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
 	o, old, err := access.AddOperator("ada", noon)
@@ -232,7 +232,7 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	}
 }
 
-// TestCheck_LongestOverlap: what the service makes passes the check of what it reads, to the last millisecond.
+// TestCheck_LongestOverlap: a record with the longest overlap passes Check, to the millisecond.
 func TestCheck_LongestOverlap(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	_, hash := access.NewSecret(access.TokenKind)

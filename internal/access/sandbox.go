@@ -1,8 +1,8 @@
 package access
 
-// The reserved vehicles. A sandbox token sees them, on every installation and
-// without any telemetry; a real car may bear such a name all the same, and real
-// tokens see that one. docs/sandbox.md tells what each answers.
+// The vids of the reserved vehicles. A sandbox token sees them on every installation, without any
+// telemetry. A real car may have the same vid; real tokens then see the real car. docs/sandbox.md
+// describes the answer for each.
 const (
 	SandboxNormal      = "SandboxNormal"
 	SandboxSlow        = "SandboxSlow"
@@ -17,7 +17,7 @@ const (
 	SandboxUnavailable = "SandboxUnavailable"
 )
 
-// SandboxVehicles are the reserved vehicles.
+// SandboxVehicles returns the reserved vehicles.
 func SandboxVehicles() Vehicles {
 	return VehicleSet(
 		SandboxNormal, SandboxSlow, SandboxJam, SandboxAnomaly, SandboxHealthy,

@@ -8,34 +8,34 @@ import (
 	"strings"
 )
 
-// Kind is the prefix of a secret, which tells people and scanners what it is.
+// Kind is the prefix of a secret. It shows people and secret scanners what the secret is for.
 type Kind string
 
-// The kinds of secret that the service hands out.
+// The kinds of secrets that the service issues.
 const (
 	TokenKind    Kind = "cst_"    // a developer's access token
-	SandboxKind  Kind = "cstest_" // an access token that sees the sandbox only
+	SandboxKind  Kind = "cstest_" // an access token that sees only the sandbox
 	SourceKind   Kind = "css_"    // a source's key
 	OperatorKind Kind = "cso_"    // a named operator's key
 	AdminKind    Kind = "csa_"    // the key of the data directory
-	BackupKind   Kind = "csb_"    // the key under which the service authenticates its backups
+	BackupKind   Kind = "csb_"    // the key with which the service authenticates its backups
 )
 
 var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind, BackupKind}
 
-// A secret is its kind, randomLength base62 characters from crypto/rand
-// (178 bits), and the CRC-32 of all that in checksumLength base62 characters.
+// A secret consists of its kind, randomLength base62 characters from crypto/rand (178 bits), and
+// the CRC-32 of all preceding bytes in checksumLength base62 characters.
 const (
 	randomLength   = 30
 	checksumLength = 6
 )
 
-// Length is how many bytes a secret of the kind has.
+// Length returns the length of a secret of the kind, in bytes.
 func (k Kind) Length() int { return len(k) + randomLength + checksumLength }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Hash is the SHA-256 of a secret, the only form in which one is stored.
+// Hash is the SHA-256 of a secret. A secret is stored in no other form.
 type Hash [sha256.Size]byte
 
 // Errors of [Check].
@@ -44,8 +44,8 @@ var (
 	ErrChecksum  = errors.New("its checksum does not match: it is mistyped or cut off")
 )
 
-// NewSecret makes a secret of the kind and its hash. The caller shows the
-// secret once and forgets it.
+// NewSecret generates a secret of the kind and returns it with its hash. The caller shows the
+// secret once and does not keep it.
 func NewSecret(kind Kind) (secret string, hash Hash) {
 	b := make([]byte, 0, kind.Length())
 	b = append(b, kind...)
@@ -55,11 +55,11 @@ func NewSecret(kind Kind) (secret string, hash Hash) {
 	return string(b), HashOf(b)
 }
 
-// HashOf hashes a secret.
+// HashOf returns the hash of a secret.
 func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secret)) }
 
-// Check tells whether a text can be a secret of the kind, without looking
-// anything up: [ErrMalformed] or [ErrChecksum] if not.
+// Check checks the form of a secret of the kind, without looking it up. It returns [ErrMalformed]
+// or [ErrChecksum] if the form is wrong.
 func Check(kind Kind, s []byte) error {
 	if len(s) != kind.Length() || string(s[:len(kind)]) != string(kind) {
 		return ErrMalformed
@@ -76,9 +76,9 @@ func Check(kind Kind, s []byte) error {
 	return nil
 }
 
-// appendRandom appends n uniformly random base62 characters.
+// appendRandom appends n uniformly distributed random base62 characters.
 func appendRandom(b []byte, n int) []byte {
-	const fair = 256 / 62 * 62 // bytes from here on would favour some letters
+	const fair = 256 / 62 * 62 // bytes from this value on are rejected, because they would make some letters more frequent
 	var buf [64]byte
 	for n > 0 {
 		rand.Read(buf[:])
@@ -92,7 +92,7 @@ func appendRandom(b []byte, n int) []byte {
 	return b
 }
 
-// checksum is the CRC-32 (IEEE) of b in base62, most significant digit first.
+// checksum returns the CRC-32 (IEEE) of b in base62, most significant digit first.
 func checksum(b []byte) (digits [checksumLength]byte) {
 	sum := crc32.ChecksumIEEE(b)
 	for i := checksumLength - 1; i >= 0; i-- {
@@ -102,19 +102,19 @@ func checksum(b []byte) (digits [checksumLength]byte) {
 	return digits
 }
 
-// idLength is how many random characters a public identifier has.
+// idLength is the number of random characters in a public identifier.
 const idLength = 12
 
-// newID makes a public identifier: a prefix and random characters.
+// newID returns a public identifier: the prefix and random characters.
 func newID(prefix string) string {
 	return prefix + string(appendRandom(nil, idLength))
 }
 
-// leastSecret is how much of a secret's random part makes a text look like one.
+// leastSecret is the number of base62 characters after a kind that make a text look like a secret.
 const leastSecret = 20
 
-// HoldsSecret reports whether a text holds what looks like a secret, or most of
-// one: somebody has put it into the wrong field.
+// HoldsSecret reports whether a text contains what looks like a secret or most of one. The usual
+// reason is that a user put a secret into the wrong field.
 func HoldsSecret(s string) bool {
 	for _, k := range kinds {
 		for rest := s; ; {
@@ -135,12 +135,12 @@ func HoldsSecret(s string) bool {
 	return false
 }
 
-// errNameIsSecret refuses a name that would carry a secret to wherever names go.
+// errNameIsSecret refuses a name that contains a secret, because names appear in logs, metrics and
+// pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
-// Redact replaces every secret-looking run in s, for texts whose origin is not
-// known, such as an error from a library. A prefix that nothing follows stays: it
-// tells how secrets begin, and is none.
+// Redact replaces every run of characters in s that looks like a secret. It is for texts of unknown
+// origin, such as an error from a library. A bare prefix stays: it only shows how secrets begin.
 func Redact(s string) string {
 	for _, k := range kinds {
 		for from := 0; ; {
@@ -150,8 +150,8 @@ func Redact(s string) string {
 			}
 			i += from
 			j := i + len(k)
-			// The underscore belongs to the run: a second secret may
-			// follow without a gap.
+			// The underscore is part of the run, because another secret may follow without a
+			// separator.
 			for j < len(s) && (s[j] == '_' || strings.IndexByte(base62, s[j]) >= 0) {
 				j++
 			}

@@ -39,7 +39,7 @@ func TestSecretForm(t *testing.T) {
 				letters[secret[len(kind)+i]]++
 			}
 		}
-		// 15,000 letters, 242 each: six standard deviations are about 93.
+		// 15,000 characters, 242 of each expected; six standard deviations are about 93.
 		for i := range len(base62) {
 			if n := letters[base62[i]]; n < 149 || n > 335 {
 				t.Errorf("%s: letter %c came %d times of 15,000", kind, base62[i], n)
@@ -48,8 +48,8 @@ func TestSecretForm(t *testing.T) {
 	}
 }
 
-// The checksum is part of what is printed on paper and stored in other people's
-// scanners: a known secret must stay one.
+// TestSecretKnown: secrets are printed on paper and recognized by other people's scanners, so the
+// form and the checksum must not change.
 func TestSecretKnown(t *testing.T) {
 	for secret, want := range map[string]error{
 		"cst_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indg": nil,

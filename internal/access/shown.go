@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// OneLine returns the text of an error as one line that is free of secrets and of control
-// characters, whatever the origin of the text. The lines of joined errors stay apart.
+// OneLine returns the text of an error as one line without secrets and control characters, whatever
+// its origin. The lines of joined errors are separated by semicolons.
 func OneLine(err error) string {
 	var all []string
 	for line := range strings.Lines(err.Error()) {
@@ -17,8 +17,8 @@ func OneLine(err error) string {
 	return Redact(Printable(strings.Join(all, "; ")))
 }
 
-// Printable replaces every character that could steer a terminal, end a line of a table or
-// is forbidden in XML, as the name of a file may hold.
+// Printable replaces every character that could control a terminal, end a line of a table, or is
+// forbidden in XML. The name of a file, for example, may contain such characters.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestOneLine: joined errors become one line without control characters.
+// TestOneLine: joined errors give one line without control characters.
 func TestOneLine(t *testing.T) {
 	err := errors.Join(errors.New("the stream was  replaced\r\n"), errors.New("the tables cannot be made anew: no right\x1b[1m"))
 	if got, want := OneLine(err), "the stream was replaced; the tables cannot be made anew: no right"; !strings.HasPrefix(got, want) {

@@ -11,35 +11,35 @@ import (
 	"time"
 )
 
-// Credentials is a node's copy of all credentials of one noun, kept up to date by a
-// feed. A secret is looked up without a lock. The zero value is empty.
+// Credentials is a node's copy of all credentials of one noun (see [Policy]), which a feed keeps up
+// to date. Looking up a secret takes no lock. The zero value is empty.
 type Credentials struct {
 	byHash shards[held]
-	lost   atomic.Bool // whether unread holds a name
+	lost   atomic.Bool // whether unread is not empty
 
-	mu     sync.Mutex // guards what follows and the order of writes
+	mu     sync.Mutex // guards the fields below and serializes changes of byHash
 	byName map[string]*Grant
-	unread map[string]struct{} // whose records this version cannot read
-	usages map[string]*usage   // by name; what was stored may be known before the token is
+	unread map[string]struct{} // names whose records this version cannot read
+	usages map[string]*usage   // by name; stored usage may arrive before the token
 }
 
-// Tokens are the credentials that are shown with every query.
+// Tokens are the credentials for queries.
 type Tokens struct{ Credentials }
 
-// Sources are the credentials that are shown with telemetry.
+// Sources are the credentials for telemetry.
 type Sources struct{ Credentials }
 
-// Operators are the credentials that are shown with what only operators may do.
+// Operators are the credentials for administration.
 type Operators struct{ Credentials }
 
-// Tables are all credentials that a node knows. The zero value is empty.
+// Tables holds all credentials that a node knows. The zero value is empty.
 type Tables struct {
 	Tokens    Tokens
 	Sources   Sources
 	Operators Operators
 }
 
-// Of is the table that holds credentials of the kind.
+// Of returns the table with the credentials of the kind.
 func (t *Tables) Of(kind Kind) *Credentials {
 	switch kind {
 	case SourceKind:
@@ -50,21 +50,21 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant is a credential as a node uses it: the record and what the node counts for
-// it. The counters survive an update of the record.
+// Grant is a credential as a node uses it: the record, and the node's counters for it. The counters
+// survive a change of the record.
 type Grant struct {
 	Credential
 	*usage
 }
 
-// held is what a table keeps under a hash: whose secret it is, and until when it
-// counts if it was replaced.
+// held is a table's entry for one secret: the credential that it belongs to, and until when it is
+// valid if it was replaced.
 type held struct {
 	by    *Grant
-	until time.Time // zero: it is the current one
+	until time.Time // zero: the current secret
 }
 
-// secrets are all the secrets of a credential, those included that have ended: a
+// secrets returns all secrets of a credential. It includes secrets that have ended, so that a
 // caller who still uses one learns that it was replaced.
 func (g *Grant) secrets() map[Hash]held {
 	all := make(map[Hash]held, 1+len(g.Earlier))
@@ -75,8 +75,8 @@ func (g *Grant) secrets() map[Hash]held {
 	return all
 }
 
-// Put adds or replaces a record. One that has ended stays known by name, and its
-// secret no longer counts.
+// Put adds or replaces a record. An ended credential stays known by name, and its secret is no
+// longer valid.
 func (t *Credentials) Put(c Credential) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +86,7 @@ func (t *Credentials) Put(c Credential) {
 	delete(t.unread, c.Name)
 	t.lost.Store(len(t.unread) > 0)
 	old := t.byName[c.Name]
-	if old != nil && !old.Created.Equal(c.Created) { // another one of this name
+	if old != nil && !old.Created.Equal(c.Created) { // a new credential with the name of an older one
 		delete(t.usages, c.Name)
 	}
 	g := &Grant{c, t.usage(c.Name)}
@@ -104,9 +104,9 @@ func (t *Credentials) Put(c Credential) {
 	}
 }
 
-// Lose notes that the record of a credential cannot be read, because a newer version wrote it. The
-// credential may have been revoked, so it does not count any more. A secret that is not known may be
-// its new one, so it is [ErrUnread] from now on.
+// Lose notes that the credential's record cannot be read, because a newer version wrote it. The
+// credential may have been revoked, so it is no longer valid. An unknown secret may be its new one,
+// so from now on looking up an unknown secret gives [ErrUnread].
 func (t *Credentials) Lose(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,11 +123,11 @@ func (t *Credentials) Lose(name string) {
 	}
 }
 
-// Unread reports whether the records of tokens or sources are missing because a newer version wrote
+// Unread reports whether records of tokens or sources are missing, because a newer version wrote
 // them.
 func (t *Tables) Unread() bool { return t.Tokens.lost.Load() || t.Sources.lost.Load() }
 
-// usage returns the counters of a credential; mu is held.
+// usage returns the counters of a credential, creating them at first use. mu must be held.
 func (t *Credentials) usage(id string) *usage {
 	u := t.usages[id]
 	if u == nil {
@@ -140,9 +140,9 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// NoteUsage records what a node has stored as counted for a token, in place of
-// what it had stored before. A node must not note what it stored itself while it
-// runs: that is counted here already.
+// NoteUsage records the usage of a token that a node has stored, in place of what that node stored
+// before. A running node must not call it with what it stored itself, because that usage is already
+// counted here.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,17 +159,17 @@ func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	}
 }
 
-// ForgetUsage drops what a node has stored for a token; the last use and refusal
-// stay known.
+// ForgetUsage drops the usage that a node has stored for a token. The times of the last use and
+// refusal are kept.
 func (t *Credentials) ForgetUsage(id, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.usage(id).stored, node)
 }
 
-// Usage is what all nodes together have counted for a token: what they stored,
-// and what this node has counted since it started. Days that are yet to come, and
-// uses and refusals on them, are not in it.
+// Usage returns the usage of a token, summed over all nodes: what they have stored, and what this
+// node has counted since it started. It leaves out future days, and a last use or refusal on a
+// future day.
 func (t *Credentials) Usage(id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,21 +184,20 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 	return all
 }
 
-// UsageOn is the part of [Credentials.Usage] that was counted on the node given,
-// which is this one: what it is to store.
+// UsageOn returns the part of [Credentials.Usage] that was counted on this node, which the node is
+// to store. It includes the next daysToCome days.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
-	last := DayOf(now) + daysToCome // as with the days, should the clock be behind
+	last := DayOf(now) + daysToCome // the clock may be slow, so some future days are kept
 	mine := u.running().upTo(last)
 	mine.Merge(u.stored[node].upTo(last))
 	mine.Trim(now)
 	return mine
 }
 
-// Counted yields every token for which this process has counted calls, and how
-// many.
+// Counted yields every token for which this process has counted calls, with the number of calls.
 func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	t.mu.Lock()
 	all := maps.Clone(t.usages)
@@ -212,9 +211,9 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	}
 }
 
-// verify finds the credential of a secret. It does the same work whether the secret is
-// known or not. The error says in words meant for the caller why the secret does not
-// count; the grant is returned beside it where there is one.
+// verify returns the credential of a secret. It does the same work for a known and an unknown
+// secret. If the secret is not valid, the error gives the reason in words for the caller, and the
+// grant is returned as well if there is one.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -235,8 +234,8 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify finds the token of a secret, or says why the secret does not count. The grant
-// is returned beside an error where there is one.
+// Verify returns the token of a secret. If the secret is not valid, the error gives the reason, and
+// the grant is returned as well if there is one.
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -245,8 +244,8 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify finds the source of a key and notes that it was shown, or says why the key
-// does not count.
+// Verify returns the source of a key and notes that the key was presented. If the key is not valid,
+// the error gives the reason.
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if g != nil {
@@ -255,8 +254,7 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	return g, err
 }
 
-// VerifyNamed is Verify for a key that comes with the source's name, as over
-// MQTT.
+// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if err == nil && g.Name != name {
@@ -265,12 +263,12 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 	return g, err
 }
 
-// Verify finds the operator of a key, or says why the key does not count.
+// Verify returns the operator of a key. If the key is not valid, the error gives the reason.
 func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 	return t.verify(OperatorKind, key, now)
 }
 
-// Get finds a credential by its name; one that has ended is found too.
+// Get returns a credential by its name, even if it has ended.
 func (t *Credentials) Get(name string) (*Grant, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -278,7 +276,7 @@ func (t *Credentials) Get(name string) (*Grant, bool) {
 	return g, ok
 }
 
-// All returns all credentials, oldest first, those that have ended included.
+// All returns all credentials, oldest first, including ended ones.
 func (t *Credentials) All() []*Grant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -287,21 +285,21 @@ func (t *Credentials) All() []*Grant {
 	})
 }
 
-// List returns all credentials that have not ended, by name.
+// List returns all credentials that have not ended, sorted by name.
 func (t *Credentials) List() []*Grant {
 	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
 	slices.SortFunc(list, func(a, b *Grant) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 
-// Len is the number of credentials, those that have ended or expired included.
+// Len returns the number of credentials, including ended and expired ones.
 func (t *Credentials) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.byName)
 }
 
-// Expiring is the number of credentials that count at now and have expired by then.
+// Expiring returns the number of credentials that are valid at now and no longer at then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -313,10 +311,10 @@ func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	return n
 }
 
-// shards is a map from hash to T that is read without a lock: a reader loads
-// one of 256 maps that are never changed, a writer replaces it. SHA-256 spreads
-// the keys evenly. Writers must not run at the same time. With 100,000 keys a
-// write takes 0.1 ms; more maps, or sync.Map, make it cheaper and cost readers.
+// shards is a map from hash to T that is read without a lock. It consists of 256 maps that are
+// never changed: a reader loads one of them, a writer replaces it. SHA-256 distributes the keys
+// evenly. Writers must not run concurrently. With 100,000 keys, a write takes 0.1 ms. More maps, or
+// sync.Map, would make writes cheaper and reads more expensive.
 type shards[T any] struct {
 	maps [256]atomic.Pointer[map[Hash]T]
 }

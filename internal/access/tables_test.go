@@ -36,7 +36,7 @@ func TestTokensVerify(t *testing.T) {
 	}
 
 	mistyped := []byte(goodSecret)
-	mistyped[10] ^= 1 // letters and digits come in pairs that differ in the last bit, but for the ends
+	mistyped[10] ^= 1 // letters and digits are in pairs that differ in the last bit, except at the ends of a range
 	if mistyped[10]-'0' > 9 && mistyped[10]-'A' > 25 && mistyped[10]-'a' > 25 {
 		mistyped[10] = '0'
 	}
@@ -132,7 +132,7 @@ func TestTokensGetAndList(t *testing.T) {
 	}
 }
 
-// TestTokensExpiring: only those count that are good now and are not then.
+// TestTokensExpiring: only tokens that are valid now and no longer at the given time are counted.
 func TestTokensExpiring(t *testing.T) {
 	var table access.Tokens
 	for _, c := range []struct {
@@ -185,8 +185,8 @@ func TestLastUsedIsCoarse(t *testing.T) {
 	}
 }
 
-// Readers must find a token that stays in the table at any moment, whatever is
-// written beside it; a revoked one never comes back.
+// TestTokensConcurrent: a token that stays in the table is found at any time during other writes. A
+// revoked token is never found again.
 func TestTokensConcurrent(t *testing.T) {
 	var table access.Tokens
 	steady, secret := issue(t, "steady", noon)
@@ -368,8 +368,8 @@ func BenchmarkTokensPut(b *testing.B) {
 	}
 }
 
-// While a table lacks a credential that a newer version wrote, neither its secret nor one that is not
-// known is said to be wrong. Others count as before.
+// TestUnreadCredential: while a newer version's record of a credential cannot be read, neither its
+// secret nor an unknown secret is reported as wrong. Other credentials stay valid.
 func TestUnreadCredential(t *testing.T) {
 	var tables access.Tables
 	lost, lostSecret := issue(t, "lost", noon)
@@ -386,7 +386,7 @@ func TestUnreadCredential(t *testing.T) {
 	if _, ok := tables.Tokens.Get(lost.Name); ok || !tables.Unread() {
 		t.Error("it is listed")
 	}
-	tables.Tokens.Put(lost) // as a version that reads it would
+	tables.Tokens.Put(lost) // as a version does that can read the record
 	if _, err := tables.Tokens.Verify([]byte(unknown), noon); !errors.Is(err, access.ErrNotKnown) || tables.Unread() {
 		t.Errorf("an unknown secret once all are read: %v", err)
 	}

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Outcome is how a call with a known token ended. The numbers are stored: new
-// outcomes go to the end.
+// Outcome is the result of a call with a known token. The numbers are stored, so new outcomes must
+// be added at the end.
 type Outcome uint8
 
-// The outcomes. From InsufficientScope on the call was refused.
+// The outcomes. From InsufficientScope on, the call was refused.
 const (
 	Answered Outcome = iota
 	Unknown
@@ -27,7 +27,7 @@ const (
 	outcomeCount
 )
 
-// String names the outcome.
+// String returns the name of the outcome.
 func (o Outcome) String() string {
 	return [...]string{
 		"answered", "unknown", "stale", "not_driving", "insufficient_scope",
@@ -36,16 +36,15 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Known reports whether there is such an outcome.
+// Known reports whether the outcome exists.
 func (o Outcome) Known() bool { return o < outcomeCount }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 
-// useless reports whether the secret itself did not count.
+// useless reports whether the secret itself was not valid.
 func (o Outcome) useless() bool { return o >= Expired && o <= Replaced }
 
-// Calls are numbers of calls, by operation ([Operations.Names] has their order)
-// and outcome.
+// Calls holds numbers of calls, by operation (in the order of [Operations.Names]) and outcome.
 type Calls [2][outcomeCount]int64
 
 func (c *Calls) add(other *Calls) {
@@ -56,33 +55,34 @@ func (c *Calls) add(other *Calls) {
 	}
 }
 
-// DayCalls are the calls of one day.
+// DayCalls holds the calls of one day.
 type DayCalls struct {
-	Day   int64 // since 1 January 1970, UTC
+	Day   int64 // days since 1 January 1970, UTC
 	Calls Calls
 }
 
-// UsageDays is for how many days calls are kept, today included.
+// UsageDays is the number of days for which calls are kept, including today.
 const UsageDays = 30
 
-// A clock that was ahead leaves days that are yet to come, and they do not show. One
-// that is behind makes such days of those that are: so many are kept, the nearest.
+// daysToCome is how many future days of calls are kept: the nearest. A clock that was fast leaves
+// days in the future, which are not shown. To a node whose clock is slow, real days look like the
+// future, so they must not be dropped.
 const daysToCome = 7
 
-// DayOf numbers the day of a moment as [DayCalls] does.
+// DayOf returns the day of t, numbered as in [DayCalls].
 func DayOf(t time.Time) int64 { return t.Unix() / secondsPerDay }
 
 const secondsPerDay = 24 * 60 * 60
 
-// Usage is what was counted for a token.
+// Usage holds the counters of a token.
 type Usage struct {
-	Days        []DayCalls // oldest first, no day twice
-	LastUsed    time.Time  // to the minute; zero: never
-	LastRefused time.Time  // to the second; zero: never
+	Days        []DayCalls // oldest first, each day at most once
+	LastUsed    time.Time  // in whole minutes; zero: never
+	LastRefused time.Time  // in whole seconds; zero: never
 	Reason      Outcome    // of the last refusal
 }
 
-// Since adds up the calls from a day on.
+// Since returns the sum of the calls from a day on.
 func (u *Usage) Since(day int64) (sum Calls) {
 	for i := range u.Days {
 		if u.Days[i].Day >= day {
@@ -92,7 +92,7 @@ func (u *Usage) Since(day int64) (sum Calls) {
 	return sum
 }
 
-// Merge adds what another node has counted.
+// Merge adds the usage that another node has counted.
 func (u *Usage) Merge(other Usage) {
 	for i := range other.Days {
 		u.addDay(other.Days[i].Day, &other.Days[i].Calls)
@@ -113,15 +113,14 @@ func (u *Usage) addDay(day int64, c *Calls) {
 	u.Days[i].Calls.add(c)
 }
 
-// Trim drops the days that are over for longer than they are kept, and those that
-// are yet to come but for the nearest.
+// Trim drops the days before the last [UsageDays], and all but the nearest daysToCome future days.
 func (u *Usage) Trim(now time.Time) {
 	first := DayOf(now) - UsageDays + 1
 	u.Days = slices.DeleteFunc(u.Days, func(d DayCalls) bool { return d.Day < first })
 	u.Days = u.Days[:min(len(u.Days), u.come(now)+daysToCome)]
 }
 
-// come is how many of the days have come.
+// come returns the number of days up to today.
 func (u *Usage) come(now time.Time) int {
 	today := DayOf(now)
 	for i := range u.Days {
@@ -132,8 +131,9 @@ func (u *Usage) come(now time.Time) int {
 	return len(u.Days)
 }
 
-// upTo returns the usage without a last use or refusal that is of a later day. They
-// are of a clock that was ahead, and would hide those of all nodes and calls since.
+// upTo returns the usage without a last use or refusal that lies after the given day. Such a time
+// comes from a clock that was fast, and would hide all later uses and refusals, also those of other
+// nodes.
 func (u Usage) upTo(day int64) Usage {
 	if DayOf(u.LastUsed) > day {
 		u.LastUsed = time.Time{}
@@ -144,39 +144,39 @@ func (u Usage) upTo(day int64) Usage {
 	return u
 }
 
-// usage is what a node counts for a token, or sees of a source, while the node runs. It
-// belongs to the name and survives every change of the record.
+// usage holds a node's counters for a token or a source, from the node's start on. They belong to
+// the credential's name and survive every change of its record.
 type usage struct {
 	Budget      Budget
 	lastUsed    atomic.Int64 // Unix seconds
-	lastRefused atomic.Int64 // Unix seconds and reason, see packRefusal
+	lastRefused atomic.Int64 // Unix seconds and reason, packed by packRefusal
 	days        atomic.Pointer[heldDays]
 	telemetry   atomic.Pointer[telemetry]
 
-	// stored is what each node had stored, by node. What this process has
-	// counted comes on top. Guarded by Credentials.mu.
+	// stored is the usage that each node has stored, by node. What this process has counted is not
+	// included. Credentials.mu guards it.
 	stored map[string]Usage
 }
 
-// heldDays are the counters of a process. They do not change: a call on another
-// day than the one before puts others in their place.
+// heldDays holds the counters of a process. It is immutable: the first call on another day replaces
+// it.
 type heldDays struct {
-	now *dayCounter   // of the latest call's day
-	all []*dayCounter // oldest first, no day twice
+	now *dayCounter   // the day of the latest call
+	all []*dayCounter // oldest first, each day at most once
 }
 
-// dayCounter counts the calls of one day in this process.
+// dayCounter counts this process's calls of one day.
 type dayCounter struct {
 	day   int64
 	calls [2][outcomeCount]atomic.Int64
 }
 
-// lastUsedStep is the coarseness of "last used", which is kept for people and
-// must not cost a shared write a query.
+// lastUsedStep is the resolution of the time of the last use, in seconds. The time is for people,
+// and must not cost each query a write to shared memory.
 const lastUsedStep = 60
 
-// Count notes a call at now. op is one operation. It takes no lock, and
-// allocates once a day.
+// Count counts a call at time now. op is one operation. Count takes no lock, and allocates at most
+// once a day.
 func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 	at := now.Unix()
 	i := 0
@@ -192,7 +192,7 @@ func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 	}
 }
 
-// on returns the counter of a day.
+// on returns the counter of a day, adding it if there is none.
 func (u *usage) on(day int64) *dayCounter {
 	for {
 		held := u.days.Load()
@@ -205,12 +205,13 @@ func (u *usage) on(day int64) *dayCounter {
 	}
 }
 
-// mostDays is how many days a process holds. There is room for some to come beside
-// all that show, and as much again until the clock is right and the farthest go.
+// mostDays is the maximum number of days that a process holds: the days that are shown, daysToCome
+// future days, and as many again, which a fast clock has left and which are dropped once the clock
+// is right.
 const mostDays = UsageDays + 2*daysToCome + 1
 
-// turn returns the counters when it is a day. What has to go is the farthest of
-// what is yet to come, then the oldest.
+// turn returns the counters after a change to the given day. If there are too many days, it drops
+// first the most distant future days, then the oldest.
 func (d *heldDays) turn(day int64) *heldDays {
 	var all []*dayCounter
 	if d != nil {
@@ -225,7 +226,7 @@ func (d *heldDays) turn(day int64) *heldDays {
 	return &heldDays{now, all[max(0, len(all)-mostDays):]}
 }
 
-// held are the counters that this process holds.
+// held returns the counters that this process holds.
 func (u *usage) held() []*dayCounter {
 	if d := u.days.Load(); d != nil {
 		return d.all
@@ -233,7 +234,7 @@ func (u *usage) held() []*dayCounter {
 	return nil
 }
 
-// counted adds up what this process has counted and still holds.
+// counted returns the number of calls that this process has counted and still holds.
 func (u *usage) counted() (sum int64) {
 	for _, c := range u.held() {
 		for op := range c.calls {
@@ -245,8 +246,8 @@ func (u *usage) counted() (sum int64) {
 	return sum
 }
 
-// running is what this process has counted, with the last use and refusal that
-// this node knows of, its own or not.
+// running returns what this process has counted, with the last use and refusal that this node knows
+// of, on any node.
 func (u *usage) running() (r Usage) {
 	for _, c := range u.held() {
 		var calls Calls
@@ -262,8 +263,8 @@ func (u *usage) running() (r Usage) {
 	return r
 }
 
-// LastUsed returns when the token was last used, to the minute and as far as
-// this node knows, or the zero time.
+// LastUsed returns when the token was last used, in whole minutes and as far as this node knows.
+// The zero time means never.
 func (u *usage) LastUsed(now time.Time) time.Time {
 	return Usage{LastUsed: u.latestUse()}.upTo(DayOf(now)).LastUsed
 }
@@ -275,7 +276,8 @@ func (u *usage) latestUse() time.Time {
 	return time.Time{}
 }
 
-// packRefusal puts time and reason into a number that is the larger the later.
+// packRefusal packs the time and the reason into one number, so that a later time gives a larger
+// number.
 func packRefusal[T Outcome | Refusal](at int64, why T) int64 { return at<<8 | int64(why) }
 
 func unpackRefusal[T Outcome | Refusal](n int64) (time.Time, T) {
@@ -285,11 +287,11 @@ func unpackRefusal[T Outcome | Refusal](n int64) (time.Time, T) {
 	return time.Unix(n>>8, 0).UTC(), T(n & 0xff)
 }
 
-// dayAfter is when the day ends that a moment is of.
+// dayAfter returns the end of the day that contains at, in Unix seconds.
 func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
-// noteRefusal notes a refusal unless a later one is noted. One of a later day does not
-// count as that: the clock was ahead then, and nothing else would show until it is so late.
+// noteRefusal stores a refusal unless a later one is stored. A stored refusal on a later day is
+// replaced nevertheless: the clock was fast then, and no refusal would be noted until that day.
 func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
 	n, ahead := packRefusal(at, why), packRefusal[T](dayAfter(at), 0)
 	for {
@@ -300,7 +302,7 @@ func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
 	}
 }
 
-// raise lets a number grow to n.
+// raise sets v to n if n is larger.
 func raise(v *atomic.Int64, n int64) {
 	for {
 		old := v.Load()

@@ -29,8 +29,8 @@ func TestUsageByDay(t *testing.T) {
 	g.Count(access.CarDrivingState, access.Answered, midnight.Add(-1))
 	g.Count(access.CarDrivingState, access.Answered, midnight)
 	g.Count(access.ThrottleSystem, access.Stale, midnight)
-	g.Count(access.CarDrivingState, access.Answered, midnight.Add(-1)) // one that was overtaken
-	table.Put(g.Credential)                                            // a change of the record forgets nothing
+	g.Count(access.CarDrivingState, access.Answered, midnight.Add(-1)) // a call that is counted late
+	table.Put(g.Credential)                                            // a change of the record keeps the counters
 
 	u := table.Usage(g.Name, midnight)
 	today, all := u.Since(access.DayOf(midnight)), u.Since(0)
@@ -61,7 +61,8 @@ func TestUsageTellsTheLastRefusal(t *testing.T) {
 	}
 }
 
-// Nodes add up, and what a node stored before it started again is counted once.
+// TestUsageOfNodes: the usage of all nodes is summed. What a node stored before its restart is
+// counted once.
 func TestUsageOfNodes(t *testing.T) {
 	table, g := counting(t)
 	part := func(n int64, at time.Time) access.Usage {
@@ -69,7 +70,7 @@ func TestUsageOfNodes(t *testing.T) {
 		d.Calls[0][access.Answered] = n
 		return access.Usage{Days: []access.DayCalls{d}, LastUsed: at, LastRefused: at, Reason: access.RateLimited}
 	}
-	table.NoteUsage(g.Name, "me", part(10, noon.Add(-time.Hour))) // before the token's record, too
+	table.NoteUsage(g.Name, "me", part(10, noon.Add(-time.Hour))) // it may arrive before the token's record
 	table.NoteUsage(g.Name, "other", part(100, noon))
 	table.NoteUsage(g.Name, "other", part(200, noon.Add(time.Minute)))
 	g.Count(access.CarDrivingState, access.Answered, noon)
@@ -116,8 +117,8 @@ func TestCountedYieldsWhatWasCounted(t *testing.T) {
 	}
 }
 
-// No call is lost, whatever day it is and however many come at once; and a
-// process that runs for years holds no more than the days it shows.
+// TestCountConcurrent: no call is lost, on any day and with concurrent calls. A process that runs
+// for years holds no more days than it shows.
 func TestCountConcurrent(t *testing.T) {
 	table, g := counting(t)
 	const workers, days, each = 8, 100, 50
@@ -144,7 +145,8 @@ func TestCountConcurrent(t *testing.T) {
 	}
 }
 
-// Calls that were counted while the clock was ahead count for no day that has come.
+// TestUsageOfDaysToCome: calls that were counted on a future day, by a fast clock, are not shown
+// before that day.
 func TestUsageOfDaysToCome(t *testing.T) {
 	table, g := counting(t)
 	ahead := noon.Add(3 * day)
@@ -163,8 +165,8 @@ func TestUsageOfDaysToCome(t *testing.T) {
 	}
 }
 
-// Once the clock is right again, what was noted while it was ahead hides no use and no
-// refusal: not of this node, and not of others.
+// TestLastUseOfAClockAhead: once a fast clock is right again, the times that it left hide no use
+// and no refusal, on this node and on others.
 func TestLastUseOfAClockAhead(t *testing.T) {
 	y2038 := time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC)
 	table, g := counting(t)
@@ -192,21 +194,21 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 		t.Errorf("used %v", g.LastUsed(now))
 	}
 
-	// What this node stored then goes with its next record.
+	// The next record of this node drops the time that it stored while its clock was fast.
 	table, g = counting(t)
 	table.NoteUsage(g.Name, "me", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
 	g.Count(access.CarDrivingState, access.Answered, now)
 	if u := table.UsageOn("me", g.Name, now); u.LastUsed != now || !u.LastRefused.IsZero() || u.Reason != 0 {
 		t.Errorf("to be stored: used %v, refused %v: %v", u.LastUsed, u.LastRefused, u.Reason)
 	}
-	// A clock that is behind for some days drops nothing.
+	// A clock that is slow by some days drops nothing.
 	if u := table.UsageOn("me", g.Name, now.Add(-3*day)); u.LastUsed != now {
 		t.Errorf("with the clock behind, to be stored: used %v", u.LastUsed)
 	}
 }
 
-// However often the clock is ahead, what was counted on days that the clock comes
-// back to stays, and what is held and stored is bounded.
+// TestUsageOfClocksAhead: however often the clock is fast, calls that were counted on real days
+// stay, and the number of days held and stored is bounded.
 func TestUsageOfClocksAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table access.Tokens
@@ -241,8 +243,7 @@ func TestUsageOfClocksAhead(t *testing.T) {
 	})
 }
 
-// A clock that is behind for a while loses nothing of the days that it will come
-// to again.
+// TestUsageOfAClockBehind: a clock that is slow for a while loses no calls of later days.
 func TestUsageOfAClockBehind(t *testing.T) {
 	table, g := counting(t)
 	for d := range access.UsageDays {
@@ -265,7 +266,8 @@ func TestCountAllocatesOnceADay(t *testing.T) {
 	}
 }
 
-// The names and numbers are stored and shown: they may be added to, not changed.
+// TestOutcomeNames: names and numbers are stored and shown. New ones may be added; existing ones
+// must not change.
 func TestOutcomeNames(t *testing.T) {
 	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited", "unavailable", "expired", "revoked", "replaced", "invalid_request"}
 	for i, want := range names {

@@ -8,18 +8,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Vehicles says for which vehicles a token or a source counts: all, or those
-// of a set. The zero value counts for none. A Vehicles is never changed once
-// made; [Vehicles.With] and [Vehicles.Without] return another.
+// Vehicles says which vehicles a token or a source covers: all, or those in a set. The zero value
+// covers none. A Vehicles is immutable; [Vehicles.With] and [Vehicles.Without] return a new one.
 type Vehicles struct {
 	all bool
 	set map[vehicle.ID]struct{}
 }
 
-// AllVehicles counts for every vehicle, present and future.
+// AllVehicles covers every vehicle, including future ones.
 func AllVehicles() Vehicles { return Vehicles{all: true} }
 
-// VehicleSet counts for the vehicles named. They need not have reported yet.
+// VehicleSet covers the given vehicles. They need not have sent telemetry yet.
 func VehicleSet(ids ...vehicle.ID) Vehicles {
 	set := make(map[vehicle.ID]struct{}, len(ids))
 	for _, id := range ids {
@@ -28,34 +27,34 @@ func VehicleSet(ids ...vehicle.ID) Vehicles {
 	return Vehicles{set: set}
 }
 
-// All reports whether it counts for every vehicle.
+// All reports whether v covers every vehicle.
 func (v Vehicles) All() bool { return v.all }
 
-// Len is the number of vehicles named, 0 for all.
+// Len returns the number of vehicles in the set; it is 0 if v covers all vehicles.
 func (v Vehicles) Len() int { return len(v.set) }
 
-// none reports whether it counts for no vehicle.
+// none reports whether v covers no vehicle.
 func (v Vehicles) none() bool { return !v.all && len(v.set) == 0 }
 
-// Include reports whether it counts for the vehicle. It does the same work
-// whatever the answer and does not allocate.
+// Include reports whether v covers the vehicle. It does the same work for either result and does
+// not allocate.
 func (v Vehicles) Include(id vehicle.ID) bool {
 	_, ok := v.set[id]
 	return ok || v.all
 }
 
-// IncludeBytes is Include for a vid still in a request's buffer.
+// IncludeBytes is like Include, for a vid in a request's buffer.
 func (v Vehicles) IncludeBytes(vid []byte) bool {
 	_, ok := v.set[vehicle.ID(vid)]
 	return ok || v.all
 }
 
-// Sorted yields the vehicles named in the order of their text.
+// Sorted yields the vehicles in the set in ascending order.
 func (v Vehicles) Sorted() iter.Seq[vehicle.ID] {
 	return slices.Values(slices.Sorted(maps.Keys(v.set)))
 }
 
-// With returns v and the vehicles named. All stays all.
+// With returns v with the given vehicles added. If v covers all vehicles, With returns v.
 func (v Vehicles) With(ids ...vehicle.ID) Vehicles {
 	if v.all {
 		return v
@@ -70,8 +69,8 @@ func (v Vehicles) With(ids ...vehicle.ID) Vehicles {
 	return Vehicles{set: set}
 }
 
-// Without returns v less the vehicles named. All cannot lose a few: ok is false
-// and v comes back as it is.
+// Without returns v without the given vehicles. If v covers all vehicles, ok is false and v is
+// returned unchanged.
 func (v Vehicles) Without(ids ...vehicle.ID) (_ Vehicles, ok bool) {
 	if v.all {
 		return v, false
