@@ -10,25 +10,26 @@ import (
 	"carstate/internal/access"
 )
 
-// storeTimeout bounds every call of the Store but the longest: the audit's event, the
-// operation, and the event of its failure each have as much.
+// storeTimeout limits each call of the Store, except the longest ones. The audit event, the
+// operation, and the event that reports its failure have this limit each.
 const storeTimeout = 30 * time.Second
 
-// within calls f, which goes on when its caller hangs up: half of it would help nobody.
+// within calls f with a timeout of storeTimeout. f is not canceled when the client disconnects, so
+// that an operation never stops halfway.
 func within(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// audited is auditedAtLength for an operation that takes no longer than storeTimeout.
+// audited is like auditedAtLength, for an operation that takes at most storeTimeout.
 func (p *Operations) audited(ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error) error {
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
-// auditedAtLength writes the intention into the audit and then does the operation. If
-// the intention cannot be written, nothing is done. If the operation fails, or may have
-// failed, a second event says so.
+// auditedAtLength writes the intention to the audit and then carries out the operation. If the
+// intention cannot be written, nothing is done. If the operation fails, or may have failed, a
+// second event reports it.
 func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error) error {
 	write := func(outcome string) error {
 		e.Time, e.Actor, e.Admin, e.Outcome = wireTime(p.cfg.Now()), by.Name, by.Admin, outcome
@@ -51,14 +52,15 @@ func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e acc
 	return p.Explain(e.Action, err)
 }
 
-// Actions are all that the audit has events of.
+// Actions are the actions of all audit events.
 var Actions = []string{
 	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change", "source.rotate", "source.remove",
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
 	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore", "node.change",
 }
 
-// Change does something to this node, audited under an action and in words. Nothing is stored.
+// Change makes a change to this node only, which is not stored. It is audited with an action and a
+// detail.
 func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
 	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail}, func(context.Context) error {
 		do()
@@ -66,16 +68,16 @@ func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail
 	})
 }
 
-// Refusal is an error that says to the caller what was wrong and what to do.
+// Refusal is an error for the caller: what was wrong and what to do.
 type Refusal struct {
-	Status int // of HTTP
+	Status int // HTTP status code
 	text   string
 }
 
-// Error is one line that may be shown.
+// Error returns one line that may be shown to the caller.
 func (r *Refusal) Error() string { return r.text }
 
-// Refuse makes a refusal.
+// Refuse returns a refusal with a formatted text.
 func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
@@ -84,9 +86,9 @@ var errAuditUnread = Refuse(http.StatusServiceUnavailable, "the audit cannot be 
 
 var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: list them to see the names")
 
-// Explain turns the error of an operation into one that may be shown. An error that is
-// not known to be fit for that, and one that is wrapped with a [Refusal], is logged here,
-// once, and shown without its text.
+// Explain turns the error of an operation into one that may be shown to the caller. An error that
+// is not known to be safe to show, or that wraps a [Refusal], is logged here, once, and its text is
+// not shown.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {

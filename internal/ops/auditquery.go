@@ -14,55 +14,55 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// AuditQuery says which events of the audit are asked for. The zero value of each filter lets
-// all pass.
+// AuditQuery selects events of the audit. A filter with its zero value matches every event.
 type AuditQuery struct {
-	Actor   string    // the whole name
-	Action  string    // such as "token.issue", or all of a kind: "token"
-	Since   time.Time // from then on
-	Until   time.Time // before then
-	Vehicle string    // of whose vid it is the mark, see VehicleMark
-	Before  uint64    // the Older of the page before; 0: the newest
-	Limit   int       // 0 is DefaultEvents
+	Actor   string    // the complete name
+	Action  string    // such as "token.issue", or "token" for all actions on tokens
+	Since   time.Time // events at or after this time
+	Until   time.Time // events before this time
+	Vehicle string    // the mark of a vehicle, see VehicleMark
+	Before  uint64    // the Older of the previous page; 0: begin with the newest event
+	Limit   int       // 0: DefaultEvents
 }
 
-// How many events a page holds.
+// Numbers of events on a page.
 const (
 	DefaultEvents = 100
 	MaxEvents     = 1000
 )
 
-// Bounds of one search: the page that it answers with may hold fewer events than there are.
+// Limits of one search. A page may therefore hold fewer events than match.
 const (
-	searchPages  = 50 // of MaxEvents each
+	searchPages  = 50 // pages of MaxEvents each
 	searchWithin = 2 * time.Second
-	// clocksApart is how far an event may stand from its place in time: nodes store by clocks of
-	// their own.
+	// clocksApart is how far the order of events may differ from the order of their times, because
+	// each node uses its own clock.
 	clocksApart = time.Hour
 )
 
-// AuditPage is some events, the newest first.
+// AuditPage holds some events, newest first.
 type AuditPage struct {
 	Events []access.Event
-	Older  uint64 // the Before of the next page, which may hold events even if this one has none; 0: this is the last
+	Older  uint64 // the Before of the next page, which may exist even if Events is empty; 0: last page
 }
 
-// markDigits is how much of a vehicle's hash the audit has of each vehicle in a list.
+// markDigits is the number of hexadecimal digits of a vehicle's hash in the audit, where it lists
+// vehicles.
 const markDigits = 16
 
-// VehicleMark is what the audit calls a vehicle: the beginning of its keyed hash.
+// VehicleMark returns what identifies a vehicle in the audit: the beginning of its keyed hash.
 func (p *Operations) VehicleMark(id vehicle.ID) string {
 	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
 }
 
-// AskedAudit reads a query from the parameters of an address.
+// AskedAudit parses a query from URL parameters.
 func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	for name, values := range v {
 		text := values[0]
 		switch {
 		case len(values) != 1:
 			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
-		case text == "": // a field of a form that was left empty
+		case text == "": // an empty field of a form
 			continue
 		}
 		switch name {
@@ -101,7 +101,7 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// askedTime reads a time, or a day in UTC: its beginning, and day after it.
+// askedTime parses a time or a day in UTC. For a day, it returns the start of the day plus day.
 func askedTime(text string, day time.Duration) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -120,13 +120,13 @@ func (q AuditQuery) matches(e *access.Event) bool {
 		(q.Vehicle == "" || strings.HasPrefix(e.Object, q.Vehicle) || strings.Contains(e.Detail, q.Vehicle))
 }
 
-// all reports whether every event is asked for.
+// all reports whether the query matches every event.
 func (q AuditQuery) all() bool {
 	q.Before, q.Limit = 0, 0
 	return q == AuditQuery{}
 }
 
-// Audit returns a page of the audit. A search ends after some 50,000 events, or two seconds.
+// Audit returns a page of the audit. A search ends after about 50,000 events or two seconds.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

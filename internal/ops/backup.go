@@ -13,10 +13,11 @@ import (
 	"carstate/internal/access"
 )
 
-// backupFile is the file in the data directory that is written after each backup.
+// backupFile returns the name of the file in the data directory that is written after each backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
-// LastBackup is when the last backup was taken of the node of a data directory; zero: never.
+// LastBackup returns when the last backup of the node with this data directory was taken; zero:
+// never.
 func LastBackup(dir string) time.Time {
 	info, err := os.Stat(backupFile(dir))
 	if err != nil {
@@ -25,9 +26,9 @@ func LastBackup(dir string) time.Time {
 	return info.ModTime()
 }
 
-// Backup writes a backup that names the version of the service, and returns the number
-// of its records. An error that is no [Refusal] broke the backup off half-way: the
-// backup then lacks its end, by which its reader can tell.
+// Backup writes a backup that contains the service's version, and returns the number of its
+// records. An error that is not a [Refusal] means that the backup stopped halfway. It then lacks
+// its trailer, so a reader detects that it is incomplete.
 func (p *Operations) Backup(ctx context.Context, by access.Actor, w io.Writer, version string) (records int, err error) {
 	e := access.Event{Action: "backup.take", Object: "backup"}
 	if err := p.audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
@@ -36,15 +37,15 @@ func (p *Operations) Backup(ctx context.Context, by access.Actor, w io.Writer, v
 	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
 		return records, err
 	}
-	// A file says when over restarts; what it is about has worked.
+	// The time of this file survives restarts. A failure to write it does not fail the backup.
 	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
 		p.cfg.Log.Warn("when this backup was taken is not kept", "error", access.OneLine(err))
 	}
 	return records, nil
 }
 
-// BackupKey returns the key under which this service authenticates its backups. Only the admin key
-// may: an operator who takes backups cannot change one.
+// BackupKey returns the key with which this service authenticates its backups. It needs the admin
+// key, so that an operator who takes backups cannot forge one.
 func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string, err error) {
 	if !by.Admin {
 		return "", errAdminOnly
@@ -57,9 +58,9 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore merges a backup; progress receives how far it is. Only the admin key may: a
-// backup may hold operators. A restore goes on when its caller hangs up, and ends when
-// the Store ends it.
+// Restore merges a backup into the store; progress receives the number of records done. It needs
+// the admin key, because a backup may contain operators. It is not canceled when the client
+// disconnects; only the Store ends it.
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (access.RestoreReport, error) {
@@ -91,8 +92,8 @@ func (p *Operations) Restore(
 
 const maxReceipts = 100_000
 
-// Bury makes the vehicles of kept receipts forgotten, unless they were allowed again
-// since, and returns how many were not before.
+// Bury applies kept receipts: it forgets their vehicles, unless they were allowed again since, and
+// returns how many were not forgotten before.
 func (p *Operations) Bury(ctx context.Context, by access.Actor, receipts []access.ForgetReceipt) (buried int, err error) {
 	if len(receipts) == 0 || len(receipts) > maxReceipts {
 		return 0, Refuse(http.StatusBadRequest, "receipts are 1 to %d", maxReceipts)
@@ -110,7 +111,7 @@ func (p *Operations) Bury(ctx context.Context, by access.Actor, receipts []acces
 	return buried, err
 }
 
-// CheckReceipt says whether a value is a receipt of a forgotten vehicle.
+// CheckReceipt returns an error if r is not a receipt of a forgotten vehicle.
 func CheckReceipt(r access.ForgetReceipt) error {
 	if _, err := access.ParseVehicleHash(r.Vehicle); err != nil || r.Format != access.ReceiptFormat || r.ForgottenAt.IsZero() {
 		return errors.New("this is no receipt of carstate forget --json")

@@ -15,26 +15,27 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// IssueToken issues a token. The secret is to be shown once.
+// IssueToken issues a token. It returns the record and the secret, which is to be shown once.
 func (p *Operations) IssueToken(ctx context.Context, by access.Actor, r access.TokenRequest) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.TokenKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) { return access.Issue(r, now) })
 }
 
-// AddSource adds a source. The key is to be shown once.
+// AddSource adds a source. It returns the record and the key, which is to be shown once.
 func (p *Operations) AddSource(ctx context.Context, by access.Actor, r access.SourceRequest) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.SourceKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) {
 		return access.AddSource(r, now)
 	})
 }
 
-// AddOperator adds an operator; only the admin key may. The key is to be shown once.
+// AddOperator adds an operator, which needs the admin key. It returns the record and the key, which
+// is to be shown once.
 func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name string) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.OperatorKind, access.Vehicles{}, func(now time.Time) (access.Credential, string, error) {
 		return access.AddOperator(name, now)
 	})
 }
 
-// begin stores a new credential with the vehicles given.
+// begin creates a credential that covers v, audits it and stores it.
 func (p *Operations) begin(
 	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles, issue func(time.Time) (access.Credential, string, error),
 ) (access.Credential, string, error) {
@@ -70,12 +71,12 @@ func (p *Operations) begin(
 	return c, secret, nil
 }
 
-// Rotate gives a credential a new secret, which is to be shown once. What somebody else
-// rotated meanwhile is rotated again: of two that rotate at once, both get a secret that
-// counts, the first for the overlap that the second asked for.
+// Rotate gives a credential a new secret, which is to be shown once. If another caller rotates the
+// credential at the same time, both rotations take effect: both callers get a valid secret, the
+// first one for the overlap of the second rotation.
 func (p *Operations) Rotate(ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration) (access.Credential, string, error) {
 	if known, ok := p.cfg.Tables.Of(kind).Get(name); ok {
-		kind = known.Kind // it may be a sandbox token
+		kind = known.Kind // the credential may be a sandbox token
 	}
 	detail := ""
 	if kind.Policy().Overlap {
@@ -95,8 +96,8 @@ func (p *Operations) Rotate(ctx context.Context, by access.Actor, kind access.Ki
 	return c, secret, nil
 }
 
-// End revokes or removes a credential, and with an operator's the sessions that it
-// opened. A second time changes nothing and returns the same.
+// End revokes or removes a credential. For an operator, it also ends the sessions that the key
+// opened. Ending a credential again changes nothing and returns the same record.
 func (p *Operations) End(ctx context.Context, by access.Actor, kind access.Kind, name string) (access.Credential, error) {
 	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok && !g.Ended.IsZero() && mayChange(by, kind) == nil {
 		return g.Credential, nil
@@ -110,7 +111,7 @@ func (p *Operations) End(ctx context.Context, by access.Actor, kind access.Kind,
 	})
 }
 
-// GrantToken adds vehicles to a token and takes others away.
+// GrantToken adds vehicles to a token's grant and removes others.
 func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID) (access.Credential, error) {
 	if len(add)+len(remove) == 0 {
 		return access.Credential{}, Refuse(http.StatusBadRequest, "name the vehicles to add or to remove")
@@ -141,7 +142,7 @@ func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string,
 	})
 }
 
-// ChangeCredential changes what is set of to, of a token or a source.
+// ChangeCredential applies the fields of to that are set, to a token or a source.
 func (p *Operations) ChangeCredential(ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change) (access.Credential, error) {
 	var details []string
 	if v := to.Vehicles; v != nil {
@@ -174,7 +175,7 @@ func (p *Operations) ChangeCredential(ctx context.Context, by access.Actor, kind
 	})
 }
 
-// update audits and applies a change to a credential.
+// update audits a change to a credential and applies it.
 func (p *Operations) update(
 	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
@@ -193,10 +194,10 @@ func (p *Operations) update(
 	return c, err
 }
 
-// errAdminOnly keeps an operator who is removed from having made another one.
+// errAdminOnly ensures that an operator cannot create another one and keep access after removal.
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key does not open it")
 
-// mayChange refuses to an operator what only the admin key may do.
+// mayChange returns an error if only the admin key may change credentials of the kind.
 func mayChange(by access.Actor, kind access.Kind) error {
 	if kind.Policy().AdminOnly && !by.Admin {
 		return errAdminOnly
@@ -204,7 +205,7 @@ func mayChange(by access.Actor, kind access.Kind) error {
 	return nil
 }
 
-// inWords names vehicles for people.
+// inWords describes a grant for people, with hashes in place of vids.
 func (p *Operations) inWords(v access.Vehicles) string {
 	if v.All() {
 		return "all"
@@ -212,10 +213,10 @@ func (p *Operations) inWords(v access.Vehicles) string {
 	return p.named(v.Len(), v.Sorted())
 }
 
-// maxNamed bounds what the audit tells of vehicles: a list may have a million.
+// maxNamed is the number of vehicles that an audit event names: a list may have a million.
 const maxNamed = 20
 
-// named names the first of n vehicles, by hash, and counts the others.
+// named returns the hashes of the first maxNamed of n vehicles, and the number of the others.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

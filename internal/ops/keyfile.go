@@ -15,15 +15,14 @@ import (
 	"carstate/internal/access"
 )
 
-// keyFile is the admin key's file in the data directory.
+// keyFile is the name of the admin key's file in the data directory.
 const keyFile = "admin.key"
 
-// KeyFile is the file in the data directory that holds the admin key.
+// KeyFile returns the path of the admin key's file in a data directory.
 func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
 
-// LoadOrCreateKey returns the admin key that the data directory holds, and makes
-// one if it holds none. It is for the service; a directory that does not exist
-// is an error. When it returns, the key is on disk.
+// LoadOrCreateKey returns the admin key in the data directory, and creates one if there is none. It
+// is for the service; the directory must exist. When it returns, the key is durable.
 func LoadOrCreateKey(dir string) (secret string, err error) {
 	secret, err = readOwnKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -33,12 +32,12 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 	if err := writeKey(dir, secret); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}
-	// Another process may have come first: what the file says counts.
+	// Another process may have created the file first; the key in the file is valid.
 	return readOwnKey(dir)
 }
 
-// LoadKey returns the admin key that the data directory holds. It is for the
-// commands that speak to a running service, and makes nothing.
+// LoadKey returns the admin key in the data directory. It is for the commands that call a running
+// service, and never creates a key.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,8 +49,8 @@ func LoadKey(dir string) (secret string, err error) {
 	return secret, err
 }
 
-// CheckKey refuses a key in the data directory that cannot be used. A directory
-// that holds none, or cannot be looked into, is nothing to this package.
+// CheckKey returns an error if the data directory holds a key that cannot be used. It returns nil
+// if there is no key or the directory cannot be read.
 func CheckKey(dir string) error {
 	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil
@@ -60,8 +59,8 @@ func CheckKey(dir string) error {
 	return err
 }
 
-// readOwnKey is readKey for the service, whose key nobody else but root may know. It may run
-// as root, who can read the file of any user.
+// readOwnKey is like readKey, for the service, whose key must not be known to other users than
+// root. It checks the owner because a service that runs as root can read the file of any user.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
@@ -103,14 +102,14 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// writeKey makes the file whole or not at all, and never over another: the link
-// fails with [fs.ErrExist] if there is one.
+// writeKey creates the file atomically. It never overwrites a file: the link fails with
+// [fs.ErrExist] if there is one.
 func writeKey(dir, secret string) error { return placeKey(dir, secret, os.Link) }
 
-// replaceKey makes the file whole or leaves it as it is.
+// replaceKey replaces the file atomically.
 func replaceKey(dir, secret string) error { return placeKey(dir, secret, os.Rename) }
 
-// placeKey writes a file beside the key's and puts it in its place.
+// placeKey writes a temporary file in the same directory and moves it to the key's path with place.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {
@@ -127,7 +126,7 @@ func placeKey(dir, secret string, place func(from, to string) error) error {
 	return syncDir(dir)
 }
 
-// syncDir makes the directory's entries durable.
+// syncDir makes changes of the directory's entries durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -136,9 +135,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// RotateAdminKey writes a new admin key in place of the old one, which ends at
-// once, and returns the name of the file that holds it: nobody is shown the new one. Only
-// the admin key may.
+// RotateAdminKey replaces the admin key. The old key is invalid at once. The new key is only
+// written to its file, whose name is returned, and shown to no caller. It needs the admin key.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:
@@ -151,7 +149,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	secret, _ := access.NewSecret(access.AdminKind)
 	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := replaceKey(p.cfg.KeyDir, secret)
-		// Whatever went wrong: the key that the file holds is the one that counts.
+		// Even after an error, the key in the file is the valid one.
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
 			p.adminKey.Store(&hash)

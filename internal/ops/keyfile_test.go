@@ -40,7 +40,7 @@ func TestKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// However many start at once, all hold the same key.
+// TestKeyRace: processes that start concurrently get the same key.
 func TestKeyRace(t *testing.T) {
 	dir := t.TempDir()
 	keys := make([]string, 16)
@@ -104,11 +104,12 @@ func TestKeyRefused(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherOwner: the service refuses a key that its owner reads, root's service
-// included. A command of root's may use it: root reads every key.
+// TestKeyOfAnotherOwner: the service refuses a key whose owner, another user, can read it, even if
+// the service runs as root. A command that runs as root may use the key, because root can read
+// every key.
 func TestKeyOfAnotherOwner(t *testing.T) {
 	if os.Getuid() != 0 {
-		return // nobody else can give a file away, or read one of another's: TestKeyOfAnotherUser
+		return // only root can give a file away; TestKeyOfAnotherUser covers other users
 	}
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)
@@ -129,7 +130,8 @@ func TestKeyOfAnotherOwner(t *testing.T) {
 	}
 }
 
-// TestKeyIsALink: a link may lead to a file that others change, or make the service create one.
+// TestKeyIsALink: a symbolic link may lead to a file that others change, or make the service create
+// one elsewhere.
 func TestKeyIsALink(t *testing.T) {
 	there, elsewhere := t.TempDir(), t.TempDir()
 	if _, err := ops.LoadOrCreateKey(elsewhere); err != nil {
@@ -173,10 +175,10 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 	}
 }
 
-// A key that only another user may read: whoever has typed a command is told whose
-// it has to be, and the service that it is not its own.
+// TestKeyOfAnotherUser: if only another user can read the key, the error names the user that a
+// command must run as, and says to the service that the key is not its own.
 func TestKeyOfAnotherUser(t *testing.T) {
-	if os.Getuid() == 0 { // may read everything
+	if os.Getuid() == 0 { // root can read everything
 		if os.Getenv("KEY_DIR") == "" {
 			askAsNobody(t)
 			return
@@ -201,14 +203,14 @@ func TestKeyOfAnotherUser(t *testing.T) {
 	}
 }
 
-// nobody is a user for whom permissions count.
+// nobody is a user to which file permissions apply.
 const nobody = 65534
 
-// askAsNobody runs the test that calls it in a process of its own, for whom the
-// directory KEY_DIR holds a key of root's.
+// askAsNobody runs the calling test again in a process of its own. There, the directory KEY_DIR
+// holds a key that belongs to root.
 func askAsNobody(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "carstate-key-") // others may go there
+	dir, err := os.MkdirTemp("", "carstate-key-") // other users can enter it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// stallTimeout is how long a backup or an export may stand still on its way.
+// stallTimeout is how long a backup or an export may make no progress.
 const stallTimeout = time.Minute
 
-// Moving extends the deadlines of a listener for as long as something moves.
+// Moving is a reader and writer that extends the deadlines of its connection at every call, so that
+// a transfer may take as long as it makes progress.
 type Moving struct {
 	W io.Writer
 	R io.Reader
@@ -32,5 +33,5 @@ func (m Moving) Write(p []byte) (int, error) {
 	return m.W.Write(p)
 }
 
-// extend allows as much time as a Write, when there is nothing to write yet.
+// extend sets the write deadline as a Write does, for a caller that has nothing to write yet.
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }

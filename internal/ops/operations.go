@@ -13,89 +13,88 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config is what [Operations] are made of. All but Fleet, Filled, KeyDir, Now
-// and Log are required.
+// Config holds the dependencies of [Operations]. All fields are required except Fleet, Filled,
+// KeyDir, Now and Log.
 type Config struct {
-	// Tables are this node's copies. They are read for listings and written by the
-	// Store alone.
+	// Tables are this node's copies of the credentials. Operations reads them for listings; only
+	// the Store writes them.
 	Tables *access.Tables
 	Store  Store
 
-	// Forgotten is this node's copy of the tombstones. A vehicle in it can be
-	// granted to nobody. The audit names vehicles by its hashes, so that the audit
-	// need not change when one is forgotten.
+	// Forgotten is this node's copy of the tombstones. A vehicle in it cannot be granted to any
+	// credential. The audit identifies vehicles by its hashes, so the audit need not change when a
+	// vehicle is forgotten.
 	Forgotten *access.Forgotten
 
-	// State reads what is stored of a vehicle.
+	// State reads the stored state of a vehicle.
 	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
-	// MaxAge is how old readings may be and still answer a query.
+	// MaxAge is the maximum age of a reading that answers a query.
 	MaxAge time.Duration
 
-	// Fleet has the vehicles that are listed; nil: this node lists none. Filled says why
-	// they are not all in it yet; nil: they are.
+	// Fleet holds the vehicles for lists. If nil, this node cannot list vehicles. Filled returns an
+	// error while Fleet is not complete. If nil, Fleet is always complete.
 	Fleet  Fleet
 	Filled func() error
 
-	// AdminKey is the hash of the key that opens everything.
+	// AdminKey is the hash of the admin key, which may do everything.
 	AdminKey access.Hash
-	// KeyDir is the directory that holds the key's file; "": the key cannot
-	// be rotated.
+	// KeyDir is the directory of the admin key's file. If empty, the key cannot be rotated.
 	KeyDir string
 
-	Now func() time.Time // nil: time.Now
-	Log *slog.Logger     // nil: nothing is logged
+	Now func() time.Time // if nil, time.Now
+	Log *slog.Logger     // if nil, nothing is logged
 }
 
-// Store keeps what the service knows, and audits nothing by itself. When a call returns nil, the
-// record is on disk and this node's own tables hold it. Errors wrap
-// [access.ErrNotFound] and [access.ErrExists] where those apply, and what a
-// change function returned.
+// Store stores credentials, the audit and tombstones, and makes backups. It audits nothing by
+// itself. When a call returns nil, the record is durable and this node's own tables contain it.
+// Errors wrap [access.ErrNotFound] and [access.ErrExists] where these apply, and the error of a
+// change function.
 type Store interface {
-	// Create refuses, with ErrExists, a name that is taken.
+	// Create returns ErrExists if the name is taken.
 	Create(ctx context.Context, c access.Credential) error
-	// Update applies change to the stored record, by compare-and-set: change may run
-	// more than once. An error from it stores nothing. One that has ended, and is not
-	// listed then, is ErrNotFound.
+	// Update applies change to the stored record by compare-and-set, so change may be called more
+	// than once. If change returns an error, nothing is stored. For an ended credential of a kind
+	// that is not listed after its end, Update returns ErrNotFound.
 	Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
-	// AuditPage returns the newest events before the one that is numbered, at most
-	// limit, newest first; before 0 is the end. older is the before of the next
-	// page, 0 if there is none.
+	// AuditPage returns at most limit events before the event number before, newest first. If
+	// before is 0, it begins with the newest event. older is the value of before for the next page,
+	// or 0 if there is none.
 	AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 
-	// Forget erases a vehicle everywhere, Allow lets it report again.
+	// Forget erases a vehicle everywhere. Allow accepts its telemetry again.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
-	// Bury makes the vehicles of kept receipts forgotten.
+	// Bury forgets the vehicles of kept receipts.
 	Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error)
 
-	// BackupKey returns the key under which this service authenticates its backups.
+	// BackupKey returns the key with which this service authenticates its backups.
 	BackupKey(ctx context.Context) (string, error)
-	// Backup writes a backup that names the version of the service.
+	// Backup writes a backup that contains the service's version.
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
-	// Restore merges a backup. Once the file was read, found whole and fit, and made by a
-	// service that is trusted, and before anything is changed, it calls audited, which calls
-	// merge or returns why not.
+	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
+	// and from a trusted service. Before it changes anything, it calls audited, which either calls
+	// merge or returns an error.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
-	// BadBackup reports whether an error of Restore is one of the file.
+	// BadBackup reports whether an error of Restore was caused by the file.
 	BadBackup(err error) bool
 }
 
-// Operations are what an operator can do, by the API or by the console: by the same
-// rules, and with the same traces in the audit. An error is one line that may be
-// shown: a [Refusal].
+// Operations implements the operations of operators. The API and the console both use it, so that
+// both follow the same rules and leave the same audit events. Every error is a [Refusal], one line
+// that may be shown to the caller. Methods are safe for concurrent use.
 type Operations struct {
 	cfg      Config
 	cursors  cursors
-	walks    chan struct{}               // holds a token for each list that is being made
-	adminKey atomic.Pointer[access.Hash] // replaced by RotateAdminKey
-	rotating sync.Mutex                  // held while the key's file is replaced
+	walks    chan struct{}               // one element for each list in progress; limits them to maxWalks
+	adminKey atomic.Pointer[access.Hash] // RotateAdminKey replaces it
+	rotating sync.Mutex                  // serializes replacements of the key's file
 }
 
-// New makes the operations on a store.
+// New returns the operations on a store.
 func New(cfg Config) *Operations {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -108,7 +107,8 @@ func New(cfg Config) *Operations {
 	return p
 }
 
-// Identify returns the operator whose key it is, [access.Admin] for the admin key.
+// Identify returns the operator to whom the key belongs; it returns [access.Admin] for the admin
+// key.
 func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, ok bool) {
 	hash = access.HashOf(key)
 	if p.isAdminKey(hash) {
@@ -121,7 +121,7 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	return access.Actor{Name: o.Name}, hash, true
 }
 
-// Valid reports whether a key that was identified is still the operator's.
+// Valid reports whether a key that was identified earlier is still valid for that operator.
 func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	if who.Admin {
 		return p.isAdminKey(hash)
@@ -130,10 +130,10 @@ func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	return ok && o.Ended.IsZero() && o.Hash == hash
 }
 
-// isAdminKey compares hashes in constant time.
+// isAdminKey compares the hashes in constant time.
 func (p *Operations) isAdminKey(hash access.Hash) bool {
 	return subtle.ConstantTimeCompare(hash[:], p.adminKey.Load()[:]) == 1
 }
 
-// wireTime is a time as records keep it.
+// wireTime returns t with the precision of stored records, in UTC.
 func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

@@ -7,7 +7,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TokenSummary is a token as listings show it.
+// TokenSummary describes a token in lists.
 type TokenSummary struct {
 	ID           string       `json:"id"`
 	Developer    string       `json:"developer"`
@@ -15,30 +15,30 @@ type TokenSummary struct {
 	VehicleCount VehicleCount `json:"vehicle_count"`
 	Rate         string       `json:"rate"`
 	CreatedAt    time.Time    `json:"created_at"`
-	ExpiresAt    *time.Time   `json:"expires_at"`   // nil: never
-	RevokedAt    *time.Time   `json:"revoked_at"`   // nil: not revoked
-	LastUsedAt   *time.Time   `json:"last_used_at"` // to the minute; nil: not used that this node knows of
+	ExpiresAt    *time.Time   `json:"expires_at"`   // null: never
+	RevokedAt    *time.Time   `json:"revoked_at"`   // null: not revoked
+	LastUsedAt   *time.Time   `json:"last_used_at"` // in whole minutes; null: never, as far as this node knows
 	Sandbox      bool         `json:"sandbox"`
 }
 
-// TokenRecord is all that is known of a token.
+// TokenRecord describes one token completely.
 type TokenRecord struct {
 	TokenSummary
-	EarlierUntil      []time.Time `json:"earlier_until"`       // when the secrets end that rotation replaced
-	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // nil: never
-	LastRefusedReason string      `json:"last_refused_reason"` // "" if never
+	EarlierUntil      []time.Time `json:"earlier_until"`       // ends of the replaced secrets that are still valid
+	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // null: never
+	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
 	Usage             TokenUsage  `json:"usage"`
 	Vehicles          VehicleList `json:"vehicles"`
 }
 
-// TokenUsage is how often a token was used, on all nodes together. Days begin at
-// midnight UTC.
+// TokenUsage is the number of calls with a token, summed over all nodes. Days begin at midnight
+// UTC.
 type TokenUsage struct {
 	Today      CallCounts `json:"today"`
-	Last30Days CallCounts `json:"last_30_days"` // today included
+	Last30Days CallCounts `json:"last_30_days"` // including today
 }
 
-// Tokens lists all tokens, oldest first.
+// Tokens returns all tokens, oldest first.
 func (p *Operations) Tokens() []TokenSummary {
 	all := []TokenSummary{}
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -47,7 +47,7 @@ func (p *Operations) Tokens() []TokenSummary {
 	return all
 }
 
-// Token shows one token.
+// Token returns one token.
 func (p *Operations) Token(id string) (TokenRecord, error) {
 	g, ok := p.cfg.Tables.Tokens.Get(id)
 	if !ok {
@@ -56,8 +56,8 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 	return p.tokenRecord(g.Credential), nil
 }
 
-// TokensThatSee lists the tokens to which a vehicle is granted, most at most, and counts
-// the others.
+// TokensThatSee returns up to most valid tokens whose grant covers a vehicle, and the number of the
+// others.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -72,7 +72,7 @@ func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord,
 	return list, more
 }
 
-// TokenSummary is a token as listings show it.
+// TokenSummary returns a token as lists show it.
 func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	s := TokenSummary{
 		ID:           t.Name,
@@ -111,37 +111,37 @@ func (p *Operations) tokenRecord(t access.Credential) TokenRecord {
 	return r
 }
 
-// SourceSummary is a source as listings show it.
+// SourceSummary describes a source in lists.
 type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
-	Rate         string         `json:"rate"`   // of samples; "" is no limit
-	Strict       bool           `json:"strict"` // unknown signals refuse a sample
+	Rate         string         `json:"rate"`   // limit on samples; empty: no limit
+	Strict       bool           `json:"strict"` // a sample with an unknown signal is refused
 	CreatedAt    time.Time      `json:"created_at"`
-	ExpiresAt    *time.Time     `json:"expires_at"` // nil: never
-	RemovedAt    *time.Time     `json:"removed_at"` // nil: not removed
+	ExpiresAt    *time.Time     `json:"expires_at"` // null: never
+	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
 	Seen         SourceActivity `json:"seen"`
 }
 
-// SourceActivity is what the node that answers has seen of a source since the node started.
+// SourceActivity is what the answering node has seen of a source since the node started.
 type SourceActivity struct {
-	LastSeenAt        *time.Time  `json:"last_seen_at"`        // nil: not yet
-	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // of its key or a sample; nil: not yet
-	LastRefusedReason string      `json:"last_refused_reason"` // "" if not yet
-	Accepted          int64       `json:"accepted"`            // samples
-	Refused           NamedCounts `json:"refused"`             // samples, by reason
+	LastSeenAt        *time.Time  `json:"last_seen_at"`        // null: never
+	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // of its key or a sample; null: never
+	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
+	Accepted          int64       `json:"accepted"`            // number of samples
+	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
-	IgnoredByName     NamedCounts `json:"ignored_by_name"` // the first names that came; the others are counted above alone
+	IgnoredByName     NamedCounts `json:"ignored_by_name"` // for the first names seen; the total is IgnoredSignals
 }
 
-// SourceRecord is all that is known of a source.
+// SourceRecord describes one source completely.
 type SourceRecord struct {
 	SourceSummary
-	EarlierUntil []time.Time `json:"earlier_until"` // when the keys end that rotation replaced
+	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced keys that are still valid
 	Vehicles     VehicleList `json:"vehicles"`
 }
 
-// Sources lists the sources that were not removed, by name.
+// Sources returns the sources that were not removed, by name.
 func (p *Operations) Sources() []SourceSummary {
 	all := []SourceSummary{}
 	for _, s := range p.cfg.Tables.Sources.List() {
@@ -150,7 +150,7 @@ func (p *Operations) Sources() []SourceSummary {
 	return all
 }
 
-// Source shows one source, a removed one too for as long as it is known.
+// Source returns one source. A removed source is returned while its record is known.
 func (p *Operations) Source(name string) (SourceRecord, error) {
 	s, ok := p.cfg.Tables.Sources.Get(name)
 	if !ok {
@@ -159,7 +159,7 @@ func (p *Operations) Source(name string) (SourceRecord, error) {
 	return SourceRecord{p.SourceSummary(s.Credential), p.EarlierUntil(s.Credential), VehicleList{s.Vehicles}}, nil
 }
 
-// SourceSummary is a source as listings show it.
+// SourceSummary returns a source as lists show it.
 func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	r := SourceSummary{
 		Name:         s.Name,
@@ -177,7 +177,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	return r
 }
 
-// IgnoredOthers counts the ignored signals that IgnoredByName does not have.
+// IgnoredOthers returns the number of ignored signals that are not counted in IgnoredByName.
 func (s *SourceActivity) IgnoredOthers() int64 {
 	return max(0, s.IgnoredSignals-s.IgnoredByName.Total())
 }
@@ -195,15 +195,15 @@ func (s *SourceActivity) add(seen access.SourceActivity) {
 	}
 }
 
-// OperatorSummary is an operator as listings show it.
+// OperatorSummary describes an operator in lists.
 type OperatorSummary struct {
 	Name      string     `json:"name"`
 	CreatedAt time.Time  `json:"created_at"`
-	RotatedAt *time.Time `json:"rotated_at"` // nil: the key is the first
-	RemovedAt *time.Time `json:"removed_at"` // nil: not removed
+	RotatedAt *time.Time `json:"rotated_at"` // null: never
+	RemovedAt *time.Time `json:"removed_at"` // null: not removed
 }
 
-// Operators lists the operators that were not removed, by name.
+// Operators returns the operators that were not removed, by name.
 func (p *Operations) Operators() []OperatorSummary {
 	all := []OperatorSummary{}
 	for _, o := range p.cfg.Tables.Operators.List() {
@@ -212,17 +212,17 @@ func (p *Operations) Operators() []OperatorSummary {
 	return all
 }
 
-// OperatorSummary is an operator as listings show it.
+// OperatorSummary returns an operator as lists show it.
 func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended)}
 }
 
-// State is "active", "expired" or "revoked".
+// State returns "active", "expired" or "revoked".
 func (t TokenSummary) State(now time.Time) string {
 	return stateAt(now, t.ExpiresAt, t.RevokedAt, "revoked")
 }
 
-// State is "active", "expired" or "removed".
+// State returns "active", "expired" or "removed".
 func (s SourceSummary) State(now time.Time) string {
 	return stateAt(now, s.ExpiresAt, s.RemovedAt, "removed")
 }
@@ -237,8 +237,8 @@ func stateAt(now time.Time, expires, ended *time.Time, end string) string {
 	return "active"
 }
 
-// EarlierUntil lists when secrets end that were replaced and are still valid: none is once the
-// credential has ended.
+// EarlierUntil returns when the replaced secrets that are still valid end. It is empty if the
+// credential has ended or expired.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if !c.Ended.IsZero() || !c.Expires.IsZero() && !now.Before(c.Expires) {
@@ -252,7 +252,7 @@ func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	return until
 }
 
-// orNil is how the wire spells a time that is not set.
+// orNil returns nil for the zero time, which JSON shows as null.
 func orNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VehicleList is a set of vehicles on the wire: "all", or a list of vids.
+// VehicleList is a set of vehicles on the wire: "all" or a list of vids.
 type VehicleList struct{ access.Vehicles }
 
-// MarshalJSONTo writes the vehicles in the order of their text, one by one.
+// MarshalJSONTo writes the vids in ascending order, one at a time.
 func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	if v.All() {
 		return e.WriteToken(jsontext.String("all"))
@@ -28,7 +28,7 @@ func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	return e.WriteToken(jsontext.EndArray)
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes, in any order.
+// UnmarshalJSONFrom reads what MarshalJSONTo writes, with the vids in any order.
 func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() != '"' {
 		var ids VIDs
@@ -49,7 +49,7 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// VIDs are a list of vehicles on the wire. Each is checked as it arrives.
+// VIDs is a list of vehicles on the wire. Each vid is checked as it is read.
 type VIDs []vehicle.ID
 
 func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
@@ -79,7 +79,7 @@ func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return err
 }
 
-// VehicleCount says how many vehicles a record names: "all", or a number.
+// VehicleCount is the number of vehicles that a grant covers: "all" or a number.
 type VehicleCount struct {
 	All bool
 	N   int
@@ -104,11 +104,11 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &c.N)
 }
 
-// CallCounts are numbers of calls on the wire: by operation, then by outcome,
-// without the outcomes that never were.
+// CallCounts holds numbers of calls on the wire, by operation and outcome. Outcomes with zero calls
+// are left out.
 type CallCounts struct{ access.Calls }
 
-// MarshalJSONTo writes operations and outcomes in their order.
+// MarshalJSONTo writes operations and outcomes in their defined order.
 func (c CallCounts) MarshalJSONTo(e *jsontext.Encoder) error {
 	tokens := []jsontext.Token{jsontext.BeginObject}
 	for op, name := range access.AllOperations.Names() {
@@ -128,8 +128,8 @@ func (c CallCounts) MarshalJSONTo(e *jsontext.Encoder) error {
 	return nil
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes. What it does not know, from
-// a newer service, is left out.
+// UnmarshalJSONFrom reads what MarshalJSONTo writes. It skips names that it does not know, which
+// come from a newer service.
 func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	var counts map[string]map[string]int64
 	if err := json.UnmarshalDecode(d, &counts); err != nil {
@@ -143,16 +143,16 @@ func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// NamedCounts are numbers of samples by the reason why they were refused, or of ignored signals by
-// name. What never was is left out.
+// NamedCounts holds numbers of refused samples by reason, or of ignored signals by name. Names with
+// the count zero are left out.
 type NamedCounts map[string]int64
 
-// MarshalJSONTo writes the names in their order.
+// MarshalJSONTo writes the names in ascending order.
 func (r NamedCounts) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, map[string]int64(r), json.Deterministic(true))
 }
 
-// Total adds them up.
+// Total returns the sum of the counts.
 func (r NamedCounts) Total() (n int64) {
 	for _, of := range r {
 		n += of

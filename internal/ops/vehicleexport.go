@@ -15,11 +15,11 @@ import (
 	"carstate/internal/access"
 )
 
-// ExportFormats are the formats of a whole list, and their media types.
+// ExportFormats maps the formats of an export to their media types.
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
-// FormatAsked reads which format a request wants: by its parameter format, or by Accept. "" is a
-// page as JSON.
+// FormatAsked returns the format that a request wants, from its parameter format or from its Accept
+// header. The empty string means one page as JSON.
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
@@ -38,16 +38,16 @@ func FormatAsked(r *http.Request) (string, error) {
 	return "", nil
 }
 
-// exported is a whole list as a file.
+// exported is a complete list that is sent as a file.
 type exported[T any] struct {
-	name    string   // of the file, without the format
-	header  []string // the columns of CSV
+	name    string   // name of the file, without the extension
+	header  []string // CSV columns
 	columns func(T) []string
 	each    func(do func(T) error) error
 }
 
-// serve answers with the list in a format of ExportFormats. An export that breaks off closes the
-// connection.
+// serve answers with the list in one of ExportFormats. If the export fails after it has begun,
+// serve closes the connection.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
@@ -93,8 +93,8 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	return nil
 }
 
-// ServeVehicles answers with every vehicle of a list, in a format of ExportFormats. It remembers a
-// thousandth of the vids at a time.
+// ServeVehicles answers with every vehicle of a list, in one of ExportFormats. It holds about a
+// thousandth of the vids in memory at a time.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
 		name: "vehicles",
@@ -107,8 +107,8 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 	}.serve(p, w, format)
 }
 
-// ServeAudit answers with every event that a query asks for, the newest first, in a format of
-// ExportFormats. It remembers a page at a time. The query has no limit and no before.
+// ServeAudit answers with every event that matches a query, newest first, in one of ExportFormats.
+// It holds one page in memory at a time. The query must not set Limit or Before.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export has every event that matches: leave out limit and before")
@@ -136,7 +136,7 @@ func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQ
 				if q.Before = page.Older; page.Older == 0 {
 					return nil
 				}
-				if err := reader.extend(); err != nil { // many pages may hold no event that matches
+				if err := reader.extend(); err != nil { // many pages without a matching event may follow
 					return err
 				}
 			}
@@ -156,8 +156,8 @@ func (v ListedVehicle) columns() []string {
 	return columns
 }
 
-// spreadsheetSafe is a text that a spreadsheet takes for no formula, without characters that
-// steer what shows it.
+// spreadsheetSafe returns text so that a spreadsheet does not take it for a formula, without
+// characters that control a terminal.
 func spreadsheetSafe(text string) string {
 	text = access.Printable(text)
 	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" && strings.ContainsRune("=+-@|%＝＋－＠", []rune(trimmed)[0]) {

@@ -2,7 +2,7 @@ package ops
 
 import "testing"
 
-// TestSpreadsheetSafe: no text of a CSV file is a formula, or steers what shows it.
+// TestSpreadsheetSafe: no cell of a CSV file is a formula or contains a control character.
 func TestSpreadsheetSafe(t *testing.T) {
 	for text, want := range map[string]string{
 		"NHeN4UqVsohGS55I7LBdh": "NHeN4UqVsohGS55I7LBdh", "": "", "a=b": "a=b",

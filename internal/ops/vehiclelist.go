@@ -18,26 +18,27 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VehicleQuery says which vehicles are listed, in which order, and which part of the list.
-// The zero value of each filter lets all pass.
+// VehicleQuery selects vehicles, their order, and a part of the list. A filter with its zero value
+// matches every vehicle.
 type VehicleQuery struct {
-	Driving  string // "normal", "slow" or "jam": the answer to how the car drives
-	Throttle string // "normal" or "anomaly": the answer about its throttle system
-	Reason   string // "stale", "not_driving" or "unknown": why how it drives has no answer
-	Prefix   string // how the vid begins
-	Sort     string // see VehicleSorts; "" is the first
-	Limit    int    // 0 is DefaultVehicles
-	Cursor   string // the Next of the page before; "" is the first page
+	Driving  string // driving state in the answer: "normal", "slow" or "jam"
+	Throttle string // throttle state in the answer: "normal" or "anomaly"
+	Reason   string // why there is no answer about driving: "stale", "not_driving" or "unknown"
+	Prefix   string // beginning of the vid
+	Sort     string // one of VehicleSorts; empty: the first of them
+	Limit    int    // 0: DefaultVehicles
+	Cursor   string // the Next of the previous page; empty: the first page
 }
 
-// How many vehicles a page holds.
+// Numbers of vehicles on a page.
 const (
 	DefaultVehicles = 100
 	MaxVehicles     = 1000
 )
 
-// VehicleSorts are the orders of a list: by trouble (throttle anomalies, jams, slow driving,
-// stale, unknown, not driving, normal; the latest first), the latest first, the longest silent first.
+// VehicleSorts are the orders of a list. "trouble" puts throttle anomalies first, then jams, slow
+// driving, stale, unknown, not driving and normal; within each group, the latest is first. "newest"
+// puts the latest first, "oldest" the longest silent first.
 var VehicleSorts = []string{"trouble", "newest", "oldest"}
 
 // The values of the filters.
@@ -47,7 +48,7 @@ var (
 	ReasonFilters   = []string{"stale", "not_driving", "unknown"}
 )
 
-// ListedVehicle is a vehicle as lists show it.
+// ListedVehicle describes a vehicle in lists.
 type ListedVehicle struct {
 	VID      string        `json:"vid"`
 	Driving  ListedVerdict `json:"driving"`
@@ -56,25 +57,25 @@ type ListedVehicle struct {
 
 // ListedVerdict is a verdict without its reason.
 type ListedVerdict struct {
-	// Outcome is "answered", or why a query gets no answer: "unknown",
-	// "stale" or "not_driving".
+	// Outcome is "answered", or the reason why a query gets no answer: "unknown", "stale" or
+	// "not_driving".
 	Outcome string     `json:"outcome"`
-	Verdict string     `json:"verdict"` // in words; "" if there is none
-	Value   string     `json:"value"`   // as a query gets it; "" if there is none
-	Time    *time.Time `json:"time"`    // of the reading it stands on
+	Verdict string     `json:"verdict"` // in words; empty if there is none
+	Value   string     `json:"value"`   // as in the answer to a query; empty if there is none
+	Time    *time.Time `json:"time"`    // time of the reading that the verdict is based on
 }
 
 // VehiclePage is a page of a list of vehicles.
 type VehiclePage struct {
 	AskedAt  time.Time       `json:"asked_at"`
-	Known    int             `json:"known"`    // vehicles in all
-	Matched  int             `json:"matched"`  // vehicles of the list, on all pages
-	Unlisted int             `json:"unlisted"` // of Known, those that no list names: vids take up their share of the memory
+	Known    int             `json:"known"`    // number of all vehicles
+	Matched  int             `json:"matched"`  // number of vehicles in the list, on all pages
+	Unlisted int             `json:"unlisted"` // of Known, vehicles that no list names: the memory for vids is full
 	Vehicles []ListedVehicle `json:"vehicles"`
-	Next     string          `json:"next"` // the cursor of the next page; "": this is the last
+	Next     string          `json:"next"` // cursor of the next page; empty: this is the last page
 }
 
-// Fleet is the table of every vehicle's verdicts, with their vids.
+// Fleet is the table of every vehicle's verdicts and vid.
 type Fleet interface {
 	Len() int
 	Named() int
@@ -82,10 +83,11 @@ type Fleet interface {
 	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
 }
 
-// maxWalks bounds how many lists are made at once: each takes all processors for a moment.
+// maxWalks is the maximum number of lists in progress at once. Each uses all processors for a
+// moment.
 const maxWalks = 2
 
-// texts are the parameters that are texts, by their names in an address.
+// texts returns the text parameters by their names in a URL.
 func (q *VehicleQuery) texts() map[string]*string {
 	return map[string]*string{
 		"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason,
@@ -93,13 +95,13 @@ func (q *VehicleQuery) texts() map[string]*string {
 	}
 }
 
-// AskedVehicles reads a query from the parameters of an address.
+// AskedVehicles parses a query from URL parameters.
 func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	texts := q.texts()
 	for name, values := range v {
 		text, known := texts[name]
 		switch {
-		case name == "format": // the caller's
+		case name == "format": // handled by the caller
 		case len(values) != 1:
 			return q, Refuse(http.StatusBadRequest, "each parameter is given once")
 		case known:
@@ -115,7 +117,7 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	return q, q.Check()
 }
 
-// Values are the parameters of an address that ask for it.
+// Values returns the URL parameters for the query.
 func (q VehicleQuery) Values() url.Values {
 	v := url.Values{}
 	for name, text := range q.texts() {
@@ -129,7 +131,7 @@ func (q VehicleQuery) Values() url.Values {
 	return v
 }
 
-// Check refuses a query of what there is not.
+// Check returns an error if the query has a value that does not exist.
 func (q VehicleQuery) Check() error {
 	for _, f := range []struct {
 		name, value string
@@ -155,15 +157,16 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
 
-// question is the query as the fleet table takes it. The age of readings is judged as of clock.
+// question converts the query for the fleet table. clock gives the time that readings are aged to.
 func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Duration) fleet.Question {
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: maxAge, Prefix: q.Prefix}
 }
 
-// rank orders vehicles by what may be wrong with them, the worst first, or leaves them to be
-// ordered by time.
+// rank orders vehicles by what may be wrong with them, the worst first. It returns a negative
+// number for a vehicle that the query does not match. If the list is sorted by time only, all ranks
+// are 0.
 func (q VehicleQuery) rank(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8 {
-	answer := "" // to how the car drives
+	answer := "" // answer about driving
 	if driving == vehicle.Answered && state != 0 {
 		answer = DrivingFilters[state-1]
 	}
@@ -171,7 +174,7 @@ func (q VehicleQuery) rank(driving, throttle vehicle.Outcome, state vehicle.Driv
 	case q.Driving != "" && q.Driving != answer,
 		q.Reason != "" && q.Reason != driving.String(),
 		q.Throttle != "" && (throttle != vehicle.Answered || q.Throttle != system.String()):
-		return -1 // it is not listed
+		return -1 // does not match
 	case q.Sort == "newest", q.Sort == "oldest":
 		return 0
 	case throttle == vehicle.Answered && system == vehicle.ThrottleAnomaly:
@@ -190,8 +193,8 @@ func (q VehicleQuery) rank(driving, throttle vehicle.Outcome, state vehicle.Driv
 	return 6
 }
 
-// Vehicles lists a page of vehicles. The list is as of now: a car that reports between two
-// pages may be on both, or on neither.
+// Vehicles returns a page of vehicles. Each page reflects the present state, so a car that reports
+// between two pages may be on both or on neither.
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(q); err != nil {
 		return VehiclePage{}, err
@@ -224,8 +227,8 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	return page, nil
 }
 
-// EachVehicle calls do with every vehicle of a list, in no order. A query of it has no sort,
-// limit or cursor.
+// EachVehicle calls do with every vehicle of a list, in no particular order. The query must not set
+// Sort, Limit or Cursor.
 func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
 	if err := p.mayList(q); err != nil {
 		return err
@@ -233,7 +236,7 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 	if q.Sort != "" || q.Limit != 0 || q.Cursor != "" {
 		return Refuse(http.StatusBadRequest, "an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
-	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // a reader may take minutes
+	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may take minutes to read the list
 	return p.cfg.Fleet.Each(ctx, q.question(clock, p.cfg.MaxAge), func(l fleet.Listed) error { return do(p.listedVehicle(l, clock())) })
 }
 
@@ -260,7 +263,7 @@ func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedV
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
-// verdicts are both verdicts as they are at a time.
+// verdicts returns both verdicts as of the time at.
 func (p *Operations) verdicts(
 	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
 ) (driving, throttle ListedVerdict) {
@@ -283,8 +286,8 @@ func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
 	return v
 }
 
-// cursors seals places under a key of this process. They show nothing of the fleet table's hashes,
-// and one of another process or of another list does not open.
+// cursors encrypts positions in a list under a key of this process. A cursor reveals no hash of the
+// fleet table. A cursor from another process or for another list cannot be decrypted.
 type cursors struct{ cipher.AEAD }
 
 func newCursors() cursors {
@@ -292,16 +295,16 @@ func newCursors() cursors {
 	rand.Read(key[:])
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		panic(err) // the key is as long as it must be
+		panic(err) // cannot happen: the key has the right length
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // the block is of AES
+		panic(err) // cannot happen: the block is AES
 	}
 	return cursors{aead}
 }
 
-// listOf names the list that a query is of: a cursor is valid for it alone.
+// listOf identifies the list of a query; a cursor is valid only for this list.
 func listOf(q VehicleQuery) []byte {
 	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Sort}, ","))
 }
@@ -314,7 +317,7 @@ func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
 	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
 }
 
-// open returns where the page of a query begins; nil: at the beginning.
+// open returns the position at which the page of a query begins, or nil for the first page.
 func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 	if q.Cursor == "" {
 		return nil, nil

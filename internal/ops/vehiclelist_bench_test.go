@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// BenchmarkVehicles measures the first page of lists of a million vehicles and of 10 million, and
-// what a vehicle takes of the heap with its vid.
+// BenchmarkVehicles measures the first page of lists with 1 million and 10 million vehicles, and
+// the heap memory per vehicle, including its vid.
 func BenchmarkVehicles(b *testing.B) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	table := fleet.New()
@@ -53,7 +53,7 @@ func BenchmarkVehicles(b *testing.B) {
 	}
 }
 
-// heap is what is in use of the heap.
+// heap returns the heap memory in use, in bytes.
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -61,8 +61,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// mixed is an answer of a fleet in which each tenth car is in a jam, as many are stale, as many stand,
-// a fiftieth has a throttle anomaly, and another one was never heard of.
+// mixed returns the answer for vehicle i of a mixed fleet: 10 % are in a jam, 10 % are stale, 10 %
+// are not driving, 6 % are slow, 2 % have a throttle anomaly, and 2 % have sent no telemetry.
 func mixed(now time.Time, i int) fleet.Answer {
 	ago := time.Duration(i*7919%300_000) * time.Millisecond
 	a := fleet.Answer{

@@ -11,18 +11,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VehicleRecord is all that is known of a vehicle, and why it is judged as it
-// is.
+// VehicleRecord describes one vehicle completely, with the reasons of its verdicts.
 type VehicleRecord struct {
 	VID           string          `json:"vid"`
 	AskedAt       time.Time       `json:"asked_at"`
 	MaxAgeSeconds float64         `json:"max_age_seconds"`
 	Driving       VerdictRecord   `json:"driving"`
 	Throttle      VerdictRecord   `json:"throttle"`
-	Readings      []ReadingRecord `json:"readings"` // the newest of each signal
+	Readings      []ReadingRecord `json:"readings"` // newest reading of each signal
 }
 
-// VerdictRecord is one verdict and its reason.
+// VerdictRecord is a verdict and its reason.
 type VerdictRecord struct {
 	ListedVerdict
 	Rule    string       `json:"rule"`
@@ -31,17 +30,17 @@ type VerdictRecord struct {
 	Facts   []FactRecord `json:"facts"`
 }
 
-// FactRecord is one thing that a rule looked at.
+// FactRecord is one input of a rule.
 type FactRecord struct {
 	Name      string     `json:"name"`
 	Value     float64    `json:"value"`
 	Unit      string     `json:"unit"`
-	Threshold *float64   `json:"threshold"` // nil: it is compared with nothing
-	Limit     string     `json:"limit"`     // the meaning of the threshold, such as "anomaly from"
+	Threshold *float64   `json:"threshold"` // null: the value is not compared
+	Limit     string     `json:"limit"`     // meaning of the threshold, such as "anomaly from"
 	Time      *time.Time `json:"time"`
 }
 
-// LimitInWords is the threshold and what lies there; "": it is compared with nothing.
+// LimitInWords describes the threshold. It is empty if the value is not compared.
 func (r FactRecord) LimitInWords() string {
 	if r.Threshold == nil {
 		return ""
@@ -49,7 +48,7 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling are the facts that a person wants to read: not the measures that have found nothing.
+// Telling returns the facts that are worth reading. It leaves out measures that found nothing.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if f.Value != 0 || f.Limit != vehicle.AnomalyFrom {
@@ -59,18 +58,18 @@ func (v VerdictRecord) Telling() (telling []FactRecord) {
 	return telling
 }
 
-// Silent is how many facts are not telling.
+// Silent returns the number of facts that are not telling.
 func (v VerdictRecord) Silent() int { return len(v.Facts) - len(v.Telling()) }
 
 // ReadingRecord is the newest reading of one signal.
 type ReadingRecord struct {
 	Signal string    `json:"signal"`
-	Value  *float64  `json:"value"` // nil: a position, which is not shown
+	Value  *float64  `json:"value"` // null: a position, which is not shown
 	Unit   string    `json:"unit"`
 	Time   time.Time `json:"time"`
 }
 
-// InWords is the value with its unit.
+// InWords returns the value with its unit.
 func (r ReadingRecord) InWords() string {
 	switch {
 	case r.Value == nil:
@@ -83,12 +82,12 @@ func (r ReadingRecord) InWords() string {
 	return inwords.Measure(*r.Value, r.Unit)
 }
 
-// State reads what is stored of a vehicle.
+// State reads the stored state of a vehicle.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	return p.cfg.State(ctx, id)
 }
 
-// Vehicle shows what is stored of a vehicle, and returns its state as well.
+// Vehicle returns the record of a vehicle and its stored state.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {
@@ -118,17 +117,17 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	return r, s, nil
 }
 
-// ErrNotReported is of a vehicle of which nothing is stored.
+// ErrNotReported says that nothing is stored of a vehicle.
 var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle of this vid has reported")
 
-// errStateUnread is of a state that cannot be read.
+// errStateUnread says that a state cannot be read.
 var errStateUnread = Refuse(http.StatusServiceUnavailable, "the vehicle's state cannot be read at present; the service's log says why")
 
 func explained(l ListedVerdict, e vehicle.Explanation) VerdictRecord {
 	v := VerdictRecord{ListedVerdict: l, Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}
 	for _, f := range e.Facts {
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
-			continue // JSON has no word for it
+			continue // JSON cannot represent it
 		}
 		r := FactRecord{Name: f.Name, Value: f.Value, Unit: f.Unit, Limit: f.Limit, Time: timeOrNil(f.Time)}
 		if !math.IsNaN(f.Threshold) && !math.IsInf(f.Threshold, 0) {

@@ -8,13 +8,13 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Forget erases a vehicle everywhere. The audit names it by its hash, and nothing else
-// may name it.
+// Forget erases a vehicle everywhere. The audit identifies it by its hash; no stored record may
+// contain its vid.
 func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
 
-// Allow lets a forgotten vehicle report again.
+// Allow accepts telemetry of a forgotten vehicle again.
 func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !p.cfg.Forgotten.Has(id) {
 		return access.ForgetReceipt{}, errNoRecord
@@ -33,7 +33,7 @@ func (p *Operations) onVehicle(
 	return receipt, err
 }
 
-// checkGrantable refuses to write the name of a forgotten vehicle down again.
+// checkGrantable returns an error for a forgotten vehicle, whose vid must not be stored again.
 func (p *Operations) checkGrantable(ids ...vehicle.ID) error {
 	for i, id := range ids {
 		if p.cfg.Forgotten.Has(id) {

@@ -5,7 +5,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Fleet has vehicles that are listed. Make one with [NewFleet].
+// Fleet is a fleet table whose vehicles can be listed. Make one with [NewFleet].
 type Fleet struct{ *fleet.Table }
 
 // NewFleet returns an empty fleet.
@@ -15,7 +15,7 @@ func NewFleet() Fleet {
 	return Fleet{t}
 }
 
-// Put makes a vehicle known by its verdicts.
+// Put sets a vehicle's verdicts.
 func (f Fleet) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	f.Table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 }

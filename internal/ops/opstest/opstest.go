@@ -1,4 +1,4 @@
-// Package opstest keeps what operations are done on in memory, for the tests of others.
+// Package opstest provides an in-memory [ops.Store] for tests of other packages.
 package opstest
 
 import (
@@ -14,23 +14,23 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Store is an [ops.Store] that keeps records in the tables themselves, and notes
-// what was asked of it in which order. Make one with [New].
+// Store is an [ops.Store] that keeps records in the tables themselves. It records the order of the
+// calls. Make one with [New].
 type Store struct {
 	access.Tables
-	Forgotten access.Forgotten // under a key of zeros
+	Forgotten access.Forgotten // its key is all zeros
 
-	BackupText   string                        // what Backup writes, after the version
-	Restored     []byte                        // what Restore read
-	Trusted      access.BackupTrust            // the trust that Restore got
-	RestoreSteps int                           // that Restore makes known
-	BadBackups   error                         // what Restore returns before anything is changed; nil: nothing
+	BackupText   string                        // what Backup writes after the version
+	Restored     []byte                        // what Restore has read
+	Trusted      access.BackupTrust            // the trust that Restore was given
+	RestoreSteps int                           // number of steps that Restore reports
+	BadBackups   error                         // error that Restore returns before it changes anything; nil: none
 	Before       func(context.Context, string) // called at the start of each method
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []access.Event
 	order  []string
-	fail   map[string]error // by method: what it returns instead of working
+	fail   map[string]error // by method: the error that it returns instead of working
 }
 
 // New returns an empty store.
@@ -40,7 +40,7 @@ func New() *Store {
 	return m
 }
 
-// Config is of operations on the store; what it lacks is for the caller to say.
+// Config returns a configuration of operations on the store. The caller sets the other fields.
 func (m *Store) Config() ops.Config {
 	return ops.Config{Store: m, Tables: &m.Tables, Forgotten: &m.Forgotten}
 }
@@ -56,15 +56,15 @@ func (m *Store) begin(ctx context.Context, method string) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Fail makes a method fail from now on, or work again with nil. Audit takes the outcome
-// with it, as in "Audit intended".
+// Fail makes a method return err from now on; nil makes it work again. The method Audit is named
+// with its outcome, as in "Audit intended".
 func (m *Store) Fail(method string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail[method] = err
 }
 
-// Did returns which methods were called since the last time.
+// Did returns the methods that were called since the last call of Did.
 func (m *Store) Did() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,14 +73,14 @@ func (m *Store) Did() []string {
 	return order
 }
 
-// Events returns all that was audited, oldest first.
+// Events returns all audit events, oldest first.
 func (m *Store) Events() []access.Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.events)
 }
 
-// Create puts a credential.
+// Create adds a credential.
 func (m *Store) Create(ctx context.Context, c access.Credential) error {
 	if err := m.begin(ctx, "Create "+c.Kind.Policy().Noun); err != nil {
 		return err
@@ -92,7 +92,8 @@ func (m *Store) Create(ctx context.Context, c access.Credential) error {
 	return nil
 }
 
-// Update changes a credential, the first time in vain.
+// Update changes a credential. It calls change twice and discards the first result, as a lost
+// compare-and-set would.
 func (m *Store) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
 	if err := m.begin(ctx, "Update "+kind.Policy().Noun); err != nil {
 		return access.Credential{}, err
@@ -101,7 +102,7 @@ func (m *Store) Update(ctx context.Context, kind access.Kind, name string, chang
 	if !ok || !g.Ended.IsZero() && !kind.Policy().Listed {
 		return access.Credential{}, access.ErrNotFound
 	}
-	lost, c := g.Credential, g.Credential // a change that lost the race and is thrown away
+	lost, c := g.Credential, g.Credential // the result of a lost race, which is discarded
 	if err := errors.Join(change(&lost), change(&c)); err != nil {
 		return access.Credential{}, err
 	}
@@ -109,7 +110,7 @@ func (m *Store) Update(ctx context.Context, kind access.Kind, name string, chang
 	return c, nil
 }
 
-// Audit keeps an event.
+// Audit stores an event.
 func (m *Store) Audit(ctx context.Context, e access.Event) error {
 	if err := m.begin(ctx, "Audit "+e.Outcome); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (m *Store) Audit(ctx context.Context, e access.Event) error {
 	return nil
 }
 
-// AuditPage numbers events from 1 on.
+// AuditPage numbers events from 1.
 func (m *Store) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
 	if err := m.begin(ctx, "AuditPage"); err != nil {
 		return nil, 0, err
@@ -138,7 +139,7 @@ func (m *Store) AuditPage(ctx context.Context, before uint64, limit int) (events
 	return events, older, nil
 }
 
-// Forget puts a tombstone, and counts one state removed.
+// Forget adds a tombstone and reports one removed state.
 func (m *Store) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if err := m.begin(ctx, "Forget"); err != nil {
 		return access.ForgetReceipt{}, err
@@ -163,7 +164,7 @@ func (m *Store) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt,
 	return r, nil
 }
 
-// Bury puts a tombstone for each receipt.
+// Bury adds a tombstone for each receipt.
 func (m *Store) Bury(ctx context.Context, receipts []access.ForgetReceipt) (int, error) {
 	if err := m.begin(ctx, "Bury"); err != nil {
 		return 0, err
@@ -183,10 +184,10 @@ func (m *Store) BackupKey(ctx context.Context) (string, error) {
 	return OwnBackupKey, m.begin(ctx, "BackupKey")
 }
 
-// OwnBackupKey is the key of the backups of every such store.
+// OwnBackupKey is the backup key of every Store of this package.
 const OwnBackupKey = "csb_ownOfTheTestOwnOfTheTestOwnOf000000"
 
-// Backup writes the version and BackupText, and fails after that.
+// Backup writes the version and BackupText; an error that was set with Fail follows.
 func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, error) {
 	if _, err := io.WriteString(w, version+"\n"+m.BackupText); err != nil {
 		return 0, err
@@ -194,7 +195,7 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 	return 1, m.begin(ctx, "Backup")
 }
 
-// Restore reads a backup, and fails after RestoreSteps.
+// Restore reads a backup and reports RestoreSteps steps; an error that was set with Fail follows.
 func (m *Store) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust, audited func(access.BackupInfo, func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -215,7 +216,7 @@ func (m *Store) Restore(
 	})
 }
 
-// BadBackup reports whether the error is BadBackups, unless that is of another restore.
+// BadBackup reports whether the error is BadBackups. ErrBusy is never one.
 func (m *Store) BadBackup(err error) bool {
 	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy)
 }
