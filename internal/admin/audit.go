@@ -7,7 +7,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// listAudit answers with a page of the audit, or exports all that matches.
+// listAudit answers with a page of the audit, or exports all matching events.
 func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	format, err := ops.FormatAsked(r)
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"carstate/internal/ops"
 )
 
-// wrongKeys is how often a wrong key may be tried, all callers together. A
-// right key always passes, so that nobody can lock the operator out.
+// wrongKeys limits wrong keys, for all callers together. A right key is always accepted, so an
+// attacker cannot lock the operators out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
-// callerKey is where a request's context holds its caller.
+// callerKey is the context key under which a request stores its caller.
 type callerKey struct{}
 
-// caller is the caller that was identified.
+// caller returns the caller that identify found.
 func caller(r *http.Request) access.Actor { return r.Context().Value(callerKey{}).(access.Actor) }
 
-// identify finds out whose key the request shows.
+// identify determines the caller from the key in the request.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, _, ok := s.ops.Identify(key); ok {
-			// Requests without a key are not held: their bodies may never come.
+			// A request without a key is not held, because its body may never arrive.
 			netguard.HoldUntilAnswered(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}
@@ -38,7 +38,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	}
 	challenge := `Bearer realm="carstate-admin"`
 	if strings.EqualFold(scheme, "Bearer") && key != "" {
-		challenge += `, error="invalid_token"` // RFC 6750 has it only where there is a token
+		challenge += `, error="invalid_token"` // RFC 6750 allows it only if a token was sent
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
 	if key == "" {

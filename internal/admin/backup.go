@@ -15,11 +15,12 @@ import (
 // Limits of backups.
 const (
 	maxBackup = 64 << 30
-	// progressEvery bounds how often a restore says how far it is.
+	// progressEvery is the minimum time between two progress lines of a restore.
 	progressEvery = 500 * time.Millisecond
 )
 
-// stream makes a call whose body or answer is no JSON value and may take long.
+// stream returns the handler of a call whose request or response body is not a JSON value and that
+// may take long.
 func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request) error) http.Handler {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +37,7 @@ func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request)
 	}), name, http.StatusOK, nil, nil}
 }
 
-// takeBackup sends a backup. A backup that breaks off closes the connection.
+// takeBackup sends a backup. If the backup fails after it has begun, the connection is closed.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", wire.BackupType)
 	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w, C: http.NewResponseController(w)}, s.cfg.Version)
@@ -51,8 +52,8 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restore takes a backup and answers with lines that say how far it is; the last
-// one holds the report, or what went wrong.
+// restore reads a backup and answers with progress lines. The last line holds the report or an
+// error.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)
@@ -65,7 +66,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 			begun = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
-		// The restore goes on when its caller has gone: half of it helps nobody.
+		// An error is ignored: the restore continues after the client has disconnected.
 		if json.MarshalWrite(out, l) == nil {
 			_, _ = out.Write([]byte("\n"))
 			_ = c.Flush()

@@ -12,8 +12,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// explainBody says in one line what is wrong with a body, without repeating any
-// of it.
+// explainBody returns an error for an invalid body, in one line that repeats nothing of the body.
 func explainBody[In any](err error) *ops.Refusal {
 	var (
 		r      *ops.Refusal
@@ -43,7 +42,7 @@ func explainBody[In any](err error) *ops.Refusal {
 	return ops.Refuse(http.StatusBadRequest, "the body could not be read to its end")
 }
 
-// members are the names of a body's members, in their order.
+// members returns the names of a body's members, in their order.
 func members(t reflect.Type) []string {
 	var names []string
 	for field := range t.Fields() {

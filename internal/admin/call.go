@@ -13,11 +13,11 @@ import (
 	"carstate/internal/ops"
 )
 
-// nothing is the body of a call that takes none.
+// nothing is the body of a call that takes no members.
 type nothing struct{}
 
-// endpoint is one call of the API: its handler, and what a document tells of it. in and out
-// are nil where the body is no JSON value.
+// endpoint is one call of the API: its handler, and its description for the OpenAPI document. in
+// and out are nil if the body is not a JSON value.
 type endpoint struct {
 	http.Handler
 	name    string
@@ -25,8 +25,8 @@ type endpoint struct {
 	in, out reflect.Type
 }
 
-// call makes one call of the API: it identifies the caller, reads the body, does
-// what is asked, maps errors to statuses, and counts.
+// call returns the handler of one API call. The handler identifies the caller, reads the body,
+// calls do, maps errors to HTTP statuses, and counts the call.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	answer := func(w http.ResponseWriter, r *http.Request) error {
 		r, err := s.identify(w, r)
@@ -55,9 +55,8 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	}), name, status, reflect.TypeFor[In](), reflect.TypeFor[Out]()}
 }
 
-// readBody decodes the body as it arrives. Unknown and repeated members, and
-// anything after the value, are refused; no body at all is a body without
-// members.
+// readBody decodes the body while it arrives. It refuses unknown and repeated members, and anything
+// after the value. An empty body is treated as an object without members.
 func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if r.ContentLength == 0 {
 		return in, nil
@@ -80,7 +79,7 @@ func writeError(w http.ResponseWriter, r *ops.Refusal) int {
 	return r.Status
 }
 
-// writeJSON streams the answer. An error here means that the caller has gone.
+// writeJSON encodes the answer to the connection. An error is ignored: the client has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -89,7 +88,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// noNulls refuses null for members that may be left out, which say something else when they are.
+// noNulls refuses null for optional members, because leaving one out has another meaning.
 var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](), refuseNull[ops.VehicleList]()))
 
 func refuseNull[T any]() *json.Unmarshalers {

@@ -22,7 +22,7 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-// tokenRequest turns what came over the wire into the domain's request.
+// tokenRequest converts the request body into a request to package access.
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error) {
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
@@ -53,7 +53,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error)
 	}, nil
 }
 
-// errVehiclesMissing keeps "all" from being what happens when nobody decides.
+// errVehiclesMissing ensures that "all" must be given explicitly.
 var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
 
 func (s *Server) listTokens(*http.Request, nothing) (wire.TokenList, error) {
@@ -87,7 +87,7 @@ func (s *Server) changeSource(r *http.Request, in wire.SourceChange) (ops.Source
 	return s.ops.SourceSummary(c), err
 }
 
-// changeOf turns what came over the wire into the domain's change.
+// changeOf converts the request body into a change for package access.
 func changeOf(in wire.SourceChange) (access.Change, error) {
 	to := access.Change{Strict: in.Strict}
 	if in.Vehicles != nil {
@@ -148,7 +148,7 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 	return wire.RotatedAdminKey{File: file}, err
 }
 
-// rotate is the call that gives a credential of a kind a new secret.
+// rotate returns the call that gives a credential of the kind a new secret.
 func rotate[Out any](s *Server, kind access.Kind, show func(c access.Credential, secret string) Out) func(*http.Request, wire.RotateRequest) (Out, error) {
 	return func(r *http.Request, in wire.RotateRequest) (out Out, err error) {
 		overlap, err := overlapOf(in)
@@ -169,7 +169,7 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 	return wire.RotatedSource{Name: c.Name, Key: key, EarlierUntil: s.ops.EarlierUntil(c)}
 }
 
-// end is the call that revokes or removes a credential of a kind.
+// end returns the call that revokes or removes a credential of the kind.
 func end[Out any](s *Server, kind access.Kind, show func(access.Credential) Out) func(*http.Request, nothing) (Out, error) {
 	return func(r *http.Request, _ nothing) (Out, error) {
 		c, err := s.ops.End(r.Context(), caller(r), kind, r.PathValue("name"))
@@ -177,13 +177,13 @@ func end[Out any](s *Server, kind access.Kind, show func(access.Credential) Out)
 	}
 }
 
-// overlapOf is how long the old secret is to be valid.
+// overlapOf returns how long the old secret is to stay valid.
 func overlapOf(in wire.RotateRequest) (time.Duration, error) {
 	if in.OverlapSeconds == nil {
 		return access.DefaultOverlap, nil
 	}
 	seconds := *in.OverlapSeconds
-	// Compared in seconds, because more of them than that may not fit.
+	// The comparison is in seconds, because a larger number may overflow a Duration.
 	if limit := int64(access.MaxOverlap / time.Second); seconds < 0 || seconds > limit {
 		return 0, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
 	}

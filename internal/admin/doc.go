@@ -1,9 +1,9 @@
-// Package admin is the operator's listener: the API that calls the operations of
-// package ops, the console's pages, and the health and metrics endpoints.
+// Package admin implements the operator's listener: the API for the operations of package ops, the
+// console's pages, and the health and metrics endpoints. See DESIGN.md.
 //
-// Secrets pass through here once, in the answer that shows them to the operator; this
-// package must never log one, store one or put one into an error.
+// A secret passes through this package once, in the response that shows it to the operator. This
+// package must never log a secret, store one, or put one into an error.
 //
-// /healthz, /readyz and /metrics need no login and therefore must never show a
-// vehicle, a developer's name or a token.
+// /healthz, /readyz and /metrics need no login, so they must never show a vehicle, a developer's
+// name or a token.
 package admin

@@ -12,13 +12,13 @@ import (
 	"carstate/internal/ops"
 )
 
-// guard refuses what a browser may have been tricked into sending, and paths
-// that are not exact.
+// guard refuses requests that a browser may have been tricked into sending, and paths that are not
+// clean.
 //
-// The listener usually stands on loopback, where every page the operator opens
-// can send requests to it. A page of another site is known by its Origin or
-// Sec-Fetch-Site; one that rebound its own name to 127.0.0.1 by that name in
-// Host. There are no CORS headers, so no page reads an answer either.
+// The listener usually listens on the loopback address, where any page that the operator opens can
+// send requests to it. A page of another site is recognized by its Origin or Sec-Fetch-Site header.
+// A page that has rebound its own host name to 127.0.0.1 is recognized by that name in Host. No
+// CORS headers are sent, so no such page can read a response either.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
@@ -54,7 +54,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// started waits a little for the tables to be filled, and reports whether they are.
+// started waits up to startPatience for the tables to be filled, and reports whether they are.
 func (s *Server) started(ctx context.Context) bool {
 	if s.cfg.Started == nil {
 		return true
@@ -69,14 +69,14 @@ func (s *Server) started(ctx context.Context) bool {
 	}
 }
 
-// keyless are the paths that need no login and show nothing that a page could
-// use: probes and scrapers reach them by whatever name they know.
+// keyless reports whether a path needs no login. These paths show nothing that a hostile page could
+// use, so probes and scrapers may use any host name.
 func keyless(p string) bool {
 	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
 }
 
-// answersTo judges the Host of a request. Only an HTTP/1.0 client can leave it
-// out; load balancers' probes do, browsers never.
+// answersTo reports whether the Host of a request is accepted. An empty Host is accepted: only
+// HTTP/1.0 clients can omit it, such as probes of load balancers, and browsers never do.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -86,16 +86,16 @@ func (s *Server) answersTo(host string) bool {
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if a, err := netip.ParseAddr(host); err == nil {
-		return a.Zone() == "" // which no browser sends, and which may be any text
+		return a.Zone() == "" // no browser sends a zone, and it may be any text
 	}
 	host = strings.TrimSuffix(host, ".")
 	same := func(name string) bool { return strings.EqualFold(name, host) }
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether a page of another origin, or a frame in it, loads
-// this by itself. It could hold live pages and read telemetry for nobody. A link to
-// here is no such request.
+// loadedElsewhere reports whether the request was made automatically by a page of another origin,
+// or by a frame in it. Such requests could hold live pages open and read telemetry, although nobody
+// sees the result. Following a link to this listener is not such a request.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":

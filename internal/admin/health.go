@@ -16,8 +16,8 @@ import (
 	"carstate/internal/access"
 )
 
-// health answers with one line of text: that all is well, or the reason why not,
-// and what there is to add to both.
+// health returns a handler that answers with one line of text: well, or the error of check. Both
+// are followed by the text of add. If check is nil, all is well.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -34,7 +34,8 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 
 func addNothing() string { return "" }
 
-// copies is what /readyz says of the node's copies, well or not.
+// copies returns the state of the node's replicated tables for /readyz, whether the node is ready
+// or not.
 func (s *Server) copies() (text string) {
 	if s.cfg.FeedAge != nil {
 		if age, ok := s.cfg.FeedAge(); ok {
@@ -49,7 +50,7 @@ func (s *Server) copies() (text string) {
 	return text
 }
 
-// oneLine makes an error fit for a probe's log: one line, no secret, no essay.
+// oneLine formats an error for a probe's log: one line without secrets, at most 400 bytes.
 func oneLine(err error) string {
 	const long = 400
 	text := access.OneLine(err)
@@ -59,23 +60,22 @@ func oneLine(err error) string {
 	return text
 }
 
-// gatherings is how often the metrics are gathered at most. A request beyond that gets the
-// text of the last time, so that callers without a key neither use up the processor nor take
-// a scraper's place.
+// gatherings limits how often the metrics are gathered. A request beyond the limit gets the
+// previous text, so callers without a key cannot exhaust the processor or block a scraper.
 var gatherings = access.Rate{Calls: 5, Window: time.Second}
 
-// metricsText is the text of the metrics, plain and compressed.
+// metricsText caches the text of the metrics, plain and compressed.
 type metricsText struct {
 	gather http.Handler
 	now    func() time.Time
 
-	mu   sync.Mutex // guards what follows, and is held while the metrics are gathered
+	mu   sync.Mutex // guards left and kept; held while the metrics are gathered
 	left access.Budget
-	kept map[string]*keptAnswer // by the encoding
+	kept map[string]*keptAnswer // by encoding
 }
 
-// showMetrics serves the gatherer. What can be collected is shown even where
-// something else cannot.
+// showMetrics returns the handler of /metrics. If a collector fails, the other metrics are still
+// shown.
 func (s *Server) showMetrics() http.Handler {
 	return &metricsText{now: s.cfg.Now, kept: make(map[string]*keptAnswer), gather: promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
@@ -95,7 +95,8 @@ func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(k.body.Bytes())
 }
 
-// latest gathers the metrics if that may be done once more, or if there is no text yet.
+// latest returns the cached text, or gathers the metrics if the limit allows it or nothing is
+// cached.
 func (m *metricsText) latest(encoding string) *keptAnswer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +104,7 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	if _, _, may := m.left.Take(gatherings, m.now()); !may && k != nil {
 		return k
 	}
-	// The text rests on nothing else of the request, as others get it too.
+	// The text must not depend on anything else in the request, because other callers get it too.
 	r := &http.Request{Method: http.MethodGet, URL: new(url.URL), Header: http.Header{"Accept-Encoding": {encoding}}}
 	k = &keptAnswer{header: make(http.Header), status: http.StatusOK}
 	m.gather.ServeHTTP(k, r)
@@ -111,7 +112,7 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	return k
 }
 
-// keptAnswer is an answer that is given more than once.
+// keptAnswer is a cached response.
 type keptAnswer struct {
 	header http.Header
 	status int

@@ -13,8 +13,7 @@ type metrics struct {
 	wrong   prometheus.Counter
 }
 
-// newMetrics registers the metrics; with a nil registry they are counted for
-// nobody.
+// newMetrics registers the metrics. If the registry is nil, they are counted but not shown.
 func newMetrics(r prometheus.Registerer, version string) *metrics {
 	auto := promauto.With(r)
 	auto.NewGauge(prometheus.GaugeOpts{

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// changeNode changes what can be changed of a node while it runs.
+// changeNode changes the settings of a running node.
 func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSettings, error) {
 	var words []string
 	if in.LogLevel != "" {

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// probes are the paths of every listener, also of one that has no others. The guard
-// before them lets through only paths that net/http will not clean or redirect.
+// probes returns the paths that every admin listener has, even one without the API. The guard
+// before them rejects all paths that net/http would clean or redirect.
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})
@@ -20,7 +20,7 @@ func (s *Server) probes() *http.ServeMux {
 	for job, ready := range s.cfg.ReadyFor {
 		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.copies)})
 	}
-	mux.HandleFunc("/readyz/", notFound) // it must not get to the console, past the guard
+	mux.HandleFunc("/readyz/", notFound) // an unknown path must not reach the console, which the guard would not protect
 	if s.cfg.Gatherer != nil {
 		mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	}
@@ -30,7 +30,7 @@ func (s *Server) probes() *http.ServeMux {
 	return mux
 }
 
-// addCalls adds the API and, unless it is nil, the console.
+// addCalls adds the API and, if it is not nil, the console.
 func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/tokens", methods{
 		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),
@@ -96,7 +96,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	}
 }
 
-// methods are the handlers of one path by method. HEAD goes with GET.
+// methods holds the handlers of one path, by method. HEAD uses the handler of GET.
 type methods map[string]http.Handler
 
 func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {

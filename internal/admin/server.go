@@ -18,84 +18,85 @@ import (
 	"carstate/internal/road"
 )
 
-// Config is what a [Server] is made of.
+// Config holds the settings and dependencies of a [Server].
 type Config struct {
-	// Ops are the operations that the API calls. If nil, only /healthz, /readyz
-	// and /metrics are served, and no key opens anything.
+	// Ops are the operations that the API calls. If nil, only /healthz, /readyz and /metrics are
+	// served, and no key is accepted.
 	Ops *ops.Operations
 
-	// Roads is what this node knows of the roads; nil: they are not shown.
+	// Roads is this node's map of the roads. If nil, roads are not served.
 	Roads *road.Map
 
-	// Node is what operators change of the node itself; nil: nothing.
+	// Node is the node whose settings operators can change. If nil, none can be changed.
 	Node Node
 
-	// Console is served at every path that is not the API's; nil: nothing is. It
-	// is closed when the server shuts down.
+	// Console serves every path that is not part of the API. It is closed when the server shuts
+	// down. If nil, those paths are not found.
 	Console Console
 
-	// Hosts are the names under which the listener answers, beside every IP
-	// address and localhost.
+	// Hosts are the host names that the listener accepts, in addition to IP addresses and
+	// localhost.
 	Hosts []string
 
-	// Alive and Ready answer /healthz and /readyz, ReadyFor answers
-	// /readyz/NAME for one of the node's jobs. An error's text is shown to
-	// whoever asks, without login. Nil is always well.
+	// Alive and Ready are the checks of /healthz and /readyz. ReadyFor holds the check of
+	// /readyz/NAME for each of the node's jobs. The text of an error is shown without login. If a
+	// check is nil, it succeeds.
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
-	// FeedAge is how old the copies may be that the node goes by; ok is false
-	// while it has none. Nil: /readyz does not say.
+	// FeedAge returns the maximum age of this node's replicated tables; ok is false before the
+	// first load. If nil, /readyz does not report it.
 	FeedAge func() (age time.Duration, ok bool)
-	// Newer are the streams in which a newer version stored what this node cannot read. Nil: none.
+	// Newer returns the streams with records of a newer version that this node cannot read. If nil,
+	// there are none.
 	Newer func() []string
 
-	// Started is closed once Tokens, Sources and Operators hold all that is
-	// stored. Until then nothing is answered that rests on them: a record would
-	// be said not to exist. Nil: they hold it.
+	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
+	// calls that use the tables are not answered, because they would report that a record does not
+	// exist. If nil, the tables are already filled.
 	Started <-chan struct{}
 
-	// Gatherer is what /metrics shows; nil: /metrics is not found.
+	// Gatherer provides the metrics for /metrics. If nil, /metrics is not found.
 	Gatherer prometheus.Gatherer
-	// Registry takes the server's own metrics; nil: they are not kept.
+	// Registry registers the server's own metrics. If nil, they are not registered.
 	Registry prometheus.Registerer
 
-	// MaxConnections is how many connections may be open. For a newer one, one is
-	// closed on which nobody with a key or a session is being answered; if there is
-	// none, the newer one is. Zero: 512, far more than operators, their pages and
-	// their scrapers have.
+	// MaxConnections is the maximum number of open connections. To admit another one, the server
+	// closes a connection on which no caller with a key or a session is being answered. If there is
+	// none, it closes the new connection. If 0, the limit is 512, far more than operators, their
+	// pages and their scrapers need.
 	MaxConnections int
 
-	Now     func() time.Time // nil: time.Now
-	Log     *slog.Logger     // nil: nothing is logged
-	TLS     *tls.Config      // nil: plain HTTP
+	Now     func() time.Time // if nil, time.Now
+	Log     *slog.Logger     // if nil, nothing is logged
+	TLS     *tls.Config      // if nil, plain HTTP
 	Version string           // shown as a metric
 }
 
-// Node is the node that the listener belongs to.
+// Node is the node that this listener administers.
 type Node interface {
 	Settings() wire.NodeSettings
-	// Change puts into use what is set of its argument.
+	// Change applies the fields of its argument that are set.
 	Change(wire.NodeSettings)
 }
 
-// Console is the operator's pages. It identifies its callers itself.
+// Console serves the operator's pages. It authenticates its callers itself.
 type Console interface {
 	http.Handler
-	// Close ends what would otherwise be answered without an end.
+	// Close ends the responses that would otherwise never end.
 	Close()
 }
 
 // Limits of the listener.
 const (
-	// maxBody admits a list of a million vehicles, about 25 bytes each, with
-	// room to spare. The list is decoded as it arrives.
+	// maxBody allows a list of a million vehicles of about 25 bytes each, with a reserve. The list
+	// is decoded while it arrives.
 	maxBody       = 64 << 20
 	maxHead       = 16 << 10
 	headTimeout   = 5 * time.Second
 	readTimeout   = time.Minute // head and body
 	answerTimeout = 2 * time.Minute
-	// startPatience is how long a call that comes early waits for the tables.
+	// startPatience is how long an early call waits for the tables to be filled.
 	startPatience = 2 * time.Second
 	idleTimeout   = time.Minute
 )
@@ -107,11 +108,11 @@ type Server struct {
 	http    *http.Server
 	conns   *netguard.Guard
 	metrics *metrics
-	wrong   access.Budget // what is left for wrong keys, of all callers together
-	quiet   *quietLog     // of what callers without a key cause
+	wrong   access.Budget // remaining wrong keys, for all callers together
+	quiet   *quietLog     // for log lines that callers without a key cause
 }
 
-// New makes a server that does not listen yet.
+// New returns a server that does not listen yet.
 func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -148,7 +149,8 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve answers on l until [Server.Shutdown], and then returns nil. It closes l.
+// Serve accepts connections on l until [Server.Shutdown] is called; then it returns nil. It closes
+// l.
 func (s *Server) Serve(l net.Listener) error {
 	l = s.conns.Listener(l)
 	var err error
@@ -163,9 +165,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Shutdown stops listening and waits for calls under way. When ctx ends first,
-// their connections are closed and the context's error is returned; an
-// operation under way is then still finished or failed by the store.
+// Shutdown stops listening and waits for the calls in progress. If ctx ends first, Shutdown closes
+// their connections and returns the context's error; the store still completes or fails the
+// operations in progress.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.conns.EndSilent()
 	err := s.http.Shutdown(ctx)

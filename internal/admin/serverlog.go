@@ -12,11 +12,11 @@ import (
 	"carstate/internal/access"
 )
 
-// lines is how many lines callers without a key may cause in the log, all together.
+// lines limits the log lines that callers without a key cause, for all of them together.
 var lines = access.Rate{Calls: 10, Window: time.Minute}
 
-// quietLog logs what callers without a key cause. A line beyond the rate is left out, and the
-// next line that is written counts those.
+// quietLog logs events that callers without a key cause, with a rate limit. A line beyond the limit
+// is dropped. The next line reports the number of dropped lines.
 type quietLog struct {
 	log     *slog.Logger
 	now     func() time.Time
@@ -35,11 +35,12 @@ func (q *quietLog) warn(text string, args ...any) {
 	q.log.Warn(text, args...)
 }
 
-// clientFaults begin the log lines of net/http for a connection that fails before it is a
-// request. They need no login, and some repeat what the client sent: they are logged at debug.
+// clientFaults are prefixes of net/http's log lines about connections that fail before a request.
+// Any client can cause such a line without login, and some repeat what the client sent. They are
+// logged at level debug.
 var clientFaults = [][]byte{[]byte("http: TLS handshake error "), []byte("http2: ")}
 
-// serverLog takes the log lines of net/http.
+// serverLog is the destination of net/http's log lines.
 type serverLog struct{ *quietLog }
 
 func newServerLog(q *quietLog) *log.Logger { return log.New(serverLog{q}, "", 0) }

@@ -10,7 +10,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// showStatus tells how this node is. Figures are those of the metrics.
+// showStatus answers with the state of this node. The figures are those of the metrics.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{},
@@ -43,7 +43,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if err != nil {
 		return wire.Status{}, err
 	}
-	failed := false // of the backup whose intention is next
+	failed := false // whether the backup whose intention comes next failed
 	for _, e := range page.Events {
 		switch {
 		case e.Outcome != "intended":
@@ -58,14 +58,14 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	return status, nil
 }
 
-// figuresOf are the metrics that have one value and no label, by name. One that cannot be
-// told is left out.
+// figuresOf returns the metrics with one value and no labels, by name. It leaves out metrics whose
+// value is not a number.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)
 	if g == nil {
 		return figures
 	}
-	families, _ := g.Gather() // the figures that can be collected come with the error
+	families, _ := g.Gather() // Gather returns the metrics that could be collected together with the error
 	for _, f := range families {
 		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil && len(m[0].GetLabel()) == 0 {
 			if v := m[0].GetGauge().GetValue(); !math.IsNaN(v) {

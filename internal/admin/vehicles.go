@@ -9,7 +9,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listVehicles answers with a page of a list of vehicles, or exports all of it.
+// listVehicles answers with a page of a list of vehicles, or exports the complete list.
 func (s *Server) listVehicles(w http.ResponseWriter, r *http.Request) error {
 	q, err := ops.AskedVehicles(r.URL.Query())
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle makes the call of an operation on the vehicle that the path names.
+// onVehicle returns the call of an operation on the vehicle in the path.
 func onVehicle(do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error)) func(*http.Request, nothing) (access.ForgetReceipt, error) {
 	return func(r *http.Request, _ nothing) (access.ForgetReceipt, error) {
 		id, err := vehicle.ParseReportingID(r.PathValue("vid"))

@@ -19,12 +19,12 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 		"the backup broke off: the service's log says why, if it still runs")
 }
 
-// BackupKey returns the key under which the service authenticates its backups.
+// BackupKey returns the key with which the service authenticates its backups.
 func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
-// Restore merges a backup into the service; progress receives how far it is.
+// Restore merges a backup into the service; progress receives the number of records done.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -56,12 +56,13 @@ func (c *Client) Restore(
 	return report, errorf("%s broke off without a report: the restore may be done again", where)
 }
 
-// Bury makes the vehicles of kept receipts forgotten.
+// Bury forgets the vehicles of kept receipts.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// download writes an answer of a type to w; brokeOff says what it means if the answer is cut off.
+// download writes a response of the given media type to w. brokeOff is the text of the error if the
+// response is cut off.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, where, err := c.stream(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
@@ -80,7 +81,8 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 	return nil
 }
 
-// stream makes a call that may take as long as something moves. backupKey goes with a restore.
+// stream makes a call that may take as long as it makes progress. backupKey is sent if it is not
+// empty; only a restore needs it.
 func (c *Client) stream(ctx context.Context, method, path string, body io.Reader, backupKey string) (_ *http.Response, where string, err error) {
 	where = shown(c.URL)
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)

@@ -20,27 +20,26 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Client calls the admin API. Its errors are one line each that says what to do;
-// they wrap [access.ErrNotFound] and [access.ErrExists] where those apply.
+// Client calls the admin API. Each of its errors is one line that says what to do. It wraps
+// [access.ErrNotFound] or [access.ErrExists] if one of them applies.
 type Client struct {
 	URL  string       // such as http://127.0.0.1:8082
 	Key  string       // the admin key; see [ops.LoadKey]
-	HTTP *http.Client // nil: one that uses no proxy and follows no redirect
+	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
 }
 
-// clientTimeout leaves time for a list of a million vehicles.
+// clientTimeout is long enough for a list of a million vehicles.
 const clientTimeout = 2 * time.Minute
 
-// directly keeps the key from proxies that the environment names, and from where
-// a redirect leads.
+// directly is a client that ignores the environment's proxies and follows no redirect, so that the
+// key is sent only to the service.
 var directly = &http.Client{
 	Timeout:       clientTimeout,
 	Transport:     &http.Transport{IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// IssueToken issues a token. The answer holds its secret, which is shown never
-// again.
+// IssueToken issues a token. Only this response contains its secret.
 func (c *Client) IssueToken(ctx context.Context, r access.TokenRequest) (wire.IssuedToken, error) {
 	request := wire.TokenRequest{
 		Developer:  r.Developer,
@@ -56,13 +55,13 @@ func (c *Client) IssueToken(ctx context.Context, r access.TokenRequest) (wire.Is
 	return send[wire.IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", request)
 }
 
-// Tokens lists all tokens, oldest first.
+// Tokens returns all tokens, oldest first.
 func (c *Client) Tokens(ctx context.Context) ([]ops.TokenSummary, error) {
 	list, err := send[wire.TokenList](ctx, c, http.MethodGet, "/v1/tokens", nil)
 	return list.Tokens, err
 }
 
-// Token shows one token.
+// Token returns one token.
 func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) {
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }
@@ -72,12 +71,12 @@ func (c *Client) RevokeToken(ctx context.Context, id string) (ops.TokenSummary, 
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/revoke", nil)
 }
 
-// GrantToken adds vehicles to a token and takes others away.
+// GrantToken adds vehicles to a token's grant and removes others.
 func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicle.ID) (ops.TokenSummary, error) {
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant", wire.GrantRequest{Add: add, Remove: remove})
 }
 
-// ChangeToken changes what is set of to.
+// ChangeToken applies the fields of to that are set.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -85,7 +84,7 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource changes what is set of to.
+// ChangeSource applies the fields of to that are set.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }
@@ -104,13 +103,13 @@ func changeBody(to access.Change) wire.SourceChange {
 	return body
 }
 
-// RotateToken gives a token a new secret; the old one counts for overlap more, in
-// whole seconds. The answer holds the new one, which is shown never again.
+// RotateToken gives a token a new secret. The old one stays valid for overlap, in whole seconds.
+// Only this response contains the new secret.
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate", rotateBody(overlap))
 }
 
-// AddSource adds a source. The answer holds its key, which is shown never again.
+// AddSource adds a source. Only this response contains its key.
 func (c *Client) AddSource(ctx context.Context, r access.SourceRequest) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
@@ -118,13 +117,13 @@ func (c *Client) AddSource(ctx context.Context, r access.SourceRequest) (wire.Ad
 	})
 }
 
-// Sources lists the sources that were not removed, by name.
+// Sources returns the sources that were not removed, by name.
 func (c *Client) Sources(ctx context.Context) ([]ops.SourceSummary, error) {
 	list, err := send[wire.SourceList](ctx, c, http.MethodGet, "/v1/sources", nil)
 	return list.Sources, err
 }
 
-// Source shows one source; a removed one too.
+// Source returns one source, even a removed one.
 func (c *Client) Source(ctx context.Context, name string) (ops.SourceRecord, error) {
 	return send[ops.SourceRecord](ctx, c, http.MethodGet, "/v1/sources/"+url.PathEscape(name), nil)
 }
@@ -134,41 +133,41 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSumma
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// Vehicles lists a page of vehicles.
+// Vehicles returns a page of vehicles.
 func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehiclePage, error) {
 	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
 }
 
-// Export writes all of a list (/v1/vehicles, /v1/audit), in a format of [ops.ExportFormats].
+// Export writes a complete list (/v1/vehicles or /v1/audit) in one of [ops.ExportFormats].
 func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url.Values, format string) error {
 	query.Set("format", format)
 	return c.download(ctx, w, list+"?"+query.Encode(), ops.ExportFormats[format],
 		"the list broke off: what was written is not all of it")
 }
 
-// Vehicle tells what is known of a vehicle and why it is judged as it is.
+// Vehicle returns what is known of a vehicle, with the reasons of its verdicts.
 func (c *Client) Vehicle(ctx context.Context, id vehicle.ID) (ops.VehicleRecord, error) {
 	return send[ops.VehicleRecord](ctx, c, http.MethodGet, "/v1/vehicles/"+url.PathEscape(string(id)), nil)
 }
 
-// Status tells how the node is.
+// Status returns the state of the node.
 func (c *Client) Status(ctx context.Context) (wire.Status, error) {
 	return send[wire.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Roads tells how traffic moves on the stretches of road within a box, at most limit of
-// them (1 to [roadmap.MaxStretches]), the worst first.
+// Roads returns the traffic on the stretches of road within a box, at most limit of them (1 to
+// [roadmap.MaxStretches]), the worst first.
 func (c *Client) Roads(ctx context.Context, b road.Box, limit int) (roadmap.Collection, error) {
 	path := fmt.Sprintf("/v1/roads?bbox=%g,%g,%g,%g&limit=%d", b.West, b.South, b.East, b.North, limit)
 	return send[roadmap.Collection](ctx, c, http.MethodGet, path, nil)
 }
 
-// Node shows the settings of the node that is spoken to.
+// Node returns the settings of the node that answers.
 func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode changes what is set of s on the node that is spoken to, until it ends.
+// ChangeNode applies the fields of s that are set to the node that answers, until that node stops.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }
@@ -178,29 +177,28 @@ func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceip
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget", nil)
 }
 
-// Allow lets a forgotten vehicle report again. It starts without a past.
+// Allow accepts telemetry of a forgotten vehicle again. The vehicle starts without stored data.
 func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
 }
 
-// RotateSource is RotateToken for the key of a source.
+// RotateSource is like RotateToken, for a source's key.
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (wire.RotatedSource, error) {
 	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate", rotateBody(overlap))
 }
 
-// AddOperator adds an operator. The answer holds the key, which is shown never
-// again.
+// AddOperator adds an operator. Only this response contains the key.
 func (c *Client) AddOperator(ctx context.Context, name string) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators", wire.OperatorRequest{Name: name})
 }
 
-// Operators lists the operators that were not removed, by name.
+// Operators returns the operators that were not removed, by name.
 func (c *Client) Operators(ctx context.Context) ([]ops.OperatorSummary, error) {
 	list, err := send[wire.OperatorList](ctx, c, http.MethodGet, "/v1/operators", nil)
 	return list.Operators, err
 }
 
-// RotateOperator gives an operator a new key; the old one ends at once.
+// RotateOperator gives an operator a new key. The old one is invalid at once.
 func (c *Client) RotateOperator(ctx context.Context, name string) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators/"+url.PathEscape(name)+"/rotate", nil)
 }
@@ -210,8 +208,8 @@ func (c *Client) RemoveOperator(ctx context.Context, name string) (ops.OperatorS
 	return send[ops.OperatorSummary](ctx, c, http.MethodDelete, "/v1/operators/"+url.PathEscape(name), nil)
 }
 
-// RotateAdminKey replaces the admin key, which the client holds no longer then:
-// see [ops.LoadKey].
+// RotateAdminKey replaces the admin key. After that, the Client's own key is invalid; see
+// [ops.LoadKey].
 func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, error) {
 	return send[wire.RotatedAdminKey](ctx, c, http.MethodPost, "/v1/admin-key/rotate", nil)
 }
@@ -221,19 +219,18 @@ func rotateBody(overlap time.Duration) wire.RotateRequest {
 	return wire.RotateRequest{OverlapSeconds: &seconds}
 }
 
-// Audit returns the latest events, newest first, at most limit of them (1 to
-// 1,000).
+// Audit returns the latest events, newest first, at most limit (1 to 1,000).
 func (c *Client) Audit(ctx context.Context, limit int) ([]access.Event, error) {
 	list, err := c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(limit)}})
 	return list.Events, err
 }
 
-// SearchAudit returns a page of the events that the parameters of GET /v1/audit ask for.
+// SearchAudit returns a page of the events that match the parameters of GET /v1/audit.
 func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventList, error) {
 	return send[wire.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
 
-// send makes one call. A nil body sends none.
+// send makes one call. If body is nil, it sends none.
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
 	where := shown(c.URL)
 	if c.Key == "" {

@@ -1,2 +1,2 @@
-// Package client calls the admin API, for the command line and for tests.
+// Package client calls the admin API. The command line and tests use it.
 package client

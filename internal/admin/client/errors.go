@@ -14,9 +14,9 @@ import (
 	"carstate/internal/admin/wire"
 )
 
-// Error is why a call of the [Client] failed, in one line for the operator.
+// Error says in one line why a call of the [Client] failed.
 type Error struct {
-	Status int // of the answer; 0: there was none
+	Status int // HTTP status of the response; 0: there was none
 	text   string
 	cause  error
 }
@@ -24,14 +24,14 @@ type Error struct {
 // Error returns the line.
 func (e *Error) Error() string { return e.text }
 
-// Unwrap returns what lies behind the line, if anything does.
+// Unwrap returns the cause, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 func errorf(format string, args ...any) *Error {
 	return &Error{text: fmt.Sprintf(format, args...)}
 }
 
-// unreachable explains why there was no answer.
+// unreachable returns the error for a call without a response.
 func unreachable(where string, err error) *Error {
 	e := errorf("%s could not be reached: %s (--admin-addr)", where, access.OneLine(innermost(err)))
 	var late interface{ Timeout() bool }
@@ -49,7 +49,7 @@ func unreachable(where string, err error) *Error {
 	return e
 }
 
-// innermost drops the method and URL that net/http puts before its errors.
+// innermost removes the method and URL that net/http adds to its errors.
 func innermost(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -57,7 +57,7 @@ func innermost(err error) error {
 	return err
 }
 
-// refused explains an answer that is no success.
+// refused returns the error for a response that is not a success.
 func refused(where string, resp *http.Response) *Error {
 	var f wire.Failure
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
@@ -83,7 +83,7 @@ func refused(where string, resp *http.Response) *Error {
 	return e
 }
 
-// shown is a URL without the password that someone may have put into it.
+// shown returns a URL without the password that it may contain.
 func shown(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -15,8 +15,8 @@ var (
 	errLimit = fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
 )
 
-// Asked reads which stretches a query asks for: those of "bbox", else of all of the
-// earth, and at most "limit". An error is one line that may be shown.
+// Asked parses the parameters of a query: "bbox", by default all of the earth, and "limit". An
+// error is one line that may be shown.
 func Asked(query url.Values) (box road.Box, limit int, err error) {
 	box, limit = world, MaxStretches
 	if query.Has("bbox") {
@@ -41,7 +41,7 @@ func parseBox(texts []string) (b road.Box, err error) {
 	for i, to := range []*float64{&b.West, &b.South, &b.East, &b.North} {
 		most := 180 - 90*float64(i%2)
 		v, err := strconv.ParseFloat(sides[i], 64)
-		if err != nil || !(-most <= v && v <= most) { // nor is it not a number
+		if err != nil || !(-most <= v && v <= most) { // written so that NaN is refused
 			return road.Box{}, errBox
 		}
 		*to = v

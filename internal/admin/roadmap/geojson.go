@@ -19,11 +19,11 @@ import (
 type Collection struct {
 	Type string    `json:"type"` // "FeatureCollection"
 	At   time.Time `json:"at"`
-	// Known is how many stretches there are in the box; Truncated is set if Features
-	// holds the worst of them only.
+	// Known is the number of stretches in the box. Truncated is set if Features contains only the
+	// worst of them.
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
-	// Way names those that a car drove last, the newest first.
+	// Way names the stretches that a car drove last, newest first.
 	Way      []string  `json:"way,omitzero"`
 	Features []Feature `json:"features"`
 }
@@ -35,42 +35,42 @@ type Feature struct {
 	Properties Stretch `json:"properties"`
 }
 
-// Line is where a stretch lies, to about 70 m, in the direction of travel.
+// Line is the position of a stretch, within about 70 m, in the direction of travel.
 type Line struct {
 	Type        string        `json:"type"`        // "LineString"
 	Coordinates [2][2]float64 `json:"coordinates"` // longitude and latitude, degrees
 }
 
-// Stretch is how traffic moves on a stretch.
+// Stretch describes the traffic on a stretch.
 type Stretch struct {
 	Stretch     string     `json:"stretch"`       // its name; see [Name]
 	Heading     float64    `json:"heading"`       // degrees clockwise from north
 	State       string     `json:"state"`         // see [State]
-	SpeedKmh    *float64   `json:"speed_kmh"`     // nil: too few cars are there
+	SpeedKmh    *float64   `json:"speed_kmh"`     // null: too few cars are there
 	FreeFlowKmh float64    `json:"free_flow_kmh"` // speed in light traffic
-	Share       *float64   `json:"share"`         // of the free flow; nil: too few cars are there
+	Share       *float64   `json:"share"`         // share of the free-flow speed; null: too few cars are there
 	Cars        int        `json:"cars"`          // in the last 6 minutes; 0: too few
-	Since       *time.Time `json:"since"`         // when State changed; nil: not known
-	Young       bool       `json:"young"`         // the road was not seen free yet
+	Since       *time.Time `json:"since"`         // when State changed; null: unknown
+	Young       bool       `json:"young"`         // free-flowing traffic was not observed yet
 }
 
-// How a stretch is drawn.
+// Geometry of the line for a stretch.
 const (
-	halfMetres  = 35 // of the line
-	asideMetres = 8  // to the right of the middle
-	// metresPerDegree is that of latitude.
+	halfMetres  = 35 // half of the line's length
+	asideMetres = 8  // distance from the middle of the cell, to the right
+	// metresPerDegree is the length of one degree of latitude.
 	metresPerDegree = 111_195
 )
 
-// Name names a stretch: the token of its S2 cell and its direction of travel, such as
+// Name returns the name of a stretch: the token of its S2 cell and its direction of travel, such as
 // "11dff52c57-ne".
 func Name(s vehicle.Stretch) string {
-	const below = 64 - 3 - 2*road.Level - 1 // bits of a cell's number that are zero
+	const below = 64 - 3 - 2*road.Level - 1 // number of low bits of a cell's number that are always zero
 	return fmt.Sprintf("%010x-%s", uint64(s)>>below, [...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
-// State spells how traffic moves: "normal", "slow", "jam", or "unknown" if too few cars
-// show it.
+// State returns the name of a driving state: "normal", "slow" or "jam". It returns "unknown" if too
+// few cars are there.
 func State(s vehicle.DrivingState) string {
 	return [...]string{"unknown", "normal", "slow", "jam"}[s]
 }
@@ -90,9 +90,9 @@ func feature(c road.Condition) Feature {
 	return Feature{"Feature", lineOf(c.Stretch), p}
 }
 
-// lineOf draws a stretch through the middle of its cell, shifted to the right, so that
-// the two directions of a road lie side by side. A line that would cross the date line
-// ends there.
+// lineOf returns the line of a stretch. It goes through the middle of the cell and is shifted to
+// the right, so that the two directions of a road are drawn side by side. A line that would cross
+// the date line ends there.
 func lineOf(s vehicle.Stretch) Line {
 	latitude, longitude := road.Centre(s)
 	sin, cos := math.Sincos(road.HeadingDegrees(s) * math.Pi / 180)
@@ -108,28 +108,28 @@ func lineOf(s vehicle.Stretch) Line {
 	return Line{"LineString", [2][2]float64{at(-halfMetres), at(halfMetres)}}
 }
 
-// round rounds to a fraction of one.
+// round rounds x to a multiple of 1/parts.
 func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
-// Serve answers a request with at most limit stretches of a selection, one after the
-// other, and the way that a car drove, if there is one.
+// Serve answers a request with at most limit stretches of a selection, and with the way that a car
+// drove. If way is nil, it is left out.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")
 	var to io.Writer = w
 	if accepted := r.Header.Get("Accept-Encoding"); strings.Contains(accepted, "gzip") && !strings.Contains(accepted, "gzip;q=0") {
 		w.Header().Set("Content-Encoding", "gzip")
-		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
-		defer func() { _ = packed.Close() }()               // else the reader is gone
+		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid, so there is no error
+		defer func() { _ = packed.Close() }()               // an error means that the client has disconnected
 		to = packed
 	}
 	out := bufio.NewWriterSize(to, 32<<10)
-	if write(out, s, limit, way) == nil { // else the reader is gone
+	if write(out, s, limit, way) == nil { // an error means that the client has disconnected
 		_ = out.Flush()
 	}
 }
 
-// write writes a [Collection].
+// write writes a [Collection], encoding one feature at a time.
 func write(out *bufio.Writer, s Selection, limit int, way []string) error {
 	some := s.Worst[:min(len(s.Worst), limit)]
 	head, err := json.Marshal(Collection{

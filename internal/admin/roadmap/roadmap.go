@@ -10,39 +10,39 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// MaxStretches is how many stretches are shown at most.
+// MaxStretches is the maximum number of stretches in one answer.
 const MaxStretches = 20_000
 
-// keepFor is how long a selection from all of the earth is shown to others as well.
+// keepFor is how long a selection from all of the earth is cached.
 const keepFor = 2 * time.Second
 
-// world is all of the earth.
+// world is a box around all of the earth.
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
-// Reader reads the roads for those who look at them. It walks through them for one at
-// a time. Make one with [NewReader].
+// Reader selects stretches for its callers. Only one selection is made at a time. Make a Reader
+// with [NewReader].
 type Reader struct {
 	roads *road.Map
 
-	mu    sync.Mutex // held while the roads are read
+	mu    sync.Mutex // guards whole; held while stretches are selected
 	whole Selection
 }
 
-// NewReader makes a reader of the roads.
+// NewReader returns a reader of the roads.
 func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 
-// Selection is how traffic moves on the stretches of a box at one time.
+// Selection describes the traffic on the stretches in a box at one time.
 type Selection struct {
 	At time.Time
-	// Worst are the stretches, at most [MaxStretches], beginning with the lowest share
-	// of the free flow. Those on which too few cars are now come last. It is shared.
+	// Worst are at most [MaxStretches] stretches, the lowest share of the free-flow speed first.
+	// Those with too few cars now are last. Selections share it, so it must not be changed.
 	Worst []road.Condition
-	// Known is how many there are in all, and ByState how many of each state.
+	// Known is the number of all stretches, and ByState their number in each state.
 	Known   int
 	ByState [4]int
 }
 
-// All selects from all of the earth, as of now or up to 2 s before.
+// All selects from all of the earth. The selection is up to 2 s old.
 func (r *Reader) All(now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	return r.read(box, now)
 }
 
-// read keeps at most twice as many stretches as it returns.
+// read selects from a box. It holds at most twice as many stretches as it returns.
 func (r *Reader) read(box road.Box, now time.Time) Selection {
 	s := Selection{At: now}
 	keep := func() {
@@ -84,8 +84,8 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-// Share is the present speed as a share of the free flow; ok is false where too few
-// cars show the present.
+// Share returns the present speed as a share of the free-flow speed. ok is false if too few cars
+// are there now.
 func Share(c road.Condition) (share float64, ok bool) {
 	if c.SpeedKmh == 0 || c.FreeKmh == 0 {
 		return 0, false

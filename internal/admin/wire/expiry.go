@@ -9,20 +9,19 @@ import (
 	"carstate/internal/ops"
 )
 
-// Expiry is when something ends: not given, null for never, or a time.
+// Expiry is an optional end time in a request: not given, null for never, or a time.
 type Expiry struct {
 	given bool
 	at    time.Time // zero: never
 }
 
-// IsZero reports whether none was given.
+// IsZero reports whether no expiry was given.
 func (x Expiry) IsZero() bool { return !x.given }
 
-// At is an expiry that is given: a zero time is never.
+// At returns a given expiry. The zero time means never.
 func At(t time.Time) Expiry { return Expiry{true, t} }
 
-// Or returns the time to use, zero for never; otherwise is used if none was
-// given.
+// Or returns the given time (zero for never), or otherwise if none was given.
 func (x Expiry) Or(otherwise time.Time) time.Time {
 	if x.given {
 		return x.at
@@ -30,7 +29,7 @@ func (x Expiry) Or(otherwise time.Time) time.Time {
 	return otherwise
 }
 
-// MarshalJSONTo writes null for never, else RFC 3339.
+// MarshalJSONTo writes null for never, or the time in RFC 3339.
 func (x Expiry) MarshalJSONTo(e *jsontext.Encoder) error {
 	if x.at.IsZero() {
 		return e.WriteToken(jsontext.Null)

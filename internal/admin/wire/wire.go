@@ -1,5 +1,5 @@
-// Package wire is the JSON of the admin API: what its calls take, and what they answer
-// with where that is no record of package ops. The server and its client share it.
+// Package wire defines the JSON bodies of the admin API: all requests, and the responses that are
+// not records of package ops. The server and its client share it.
 package wire
 
 import (
@@ -9,84 +9,84 @@ import (
 	"carstate/internal/ops"
 )
 
-// IssuedToken is a new token with its secret, which is shown this once.
+// IssuedToken is a new token with its secret, which is shown only here.
 type IssuedToken struct {
 	ID          string          `json:"id"`
 	AccessToken string          `json:"access_token"`
 	Developer   string          `json:"developer"`
 	Operations  []string        `json:"operations"`
 	Vehicles    ops.VehicleList `json:"vehicles"`
-	ExpiresAt   *time.Time      `json:"expires_at"` // nil: never
-	Rate        string          `json:"rate"`       // "" is no limit
+	ExpiresAt   *time.Time      `json:"expires_at"` // null: never
+	Rate        string          `json:"rate"`       // empty: no limit
 }
 
-// RotatedToken is a token with its new secret, which is shown this once.
+// RotatedToken is a token with its new secret, which is shown only here.
 type RotatedToken struct {
 	ID           string      `json:"id"`
 	AccessToken  string      `json:"access_token"`
 	Developer    string      `json:"developer"`
-	ExpiresAt    *time.Time  `json:"expires_at"`    // nil: never; rotation does not change it
-	EarlierUntil []time.Time `json:"earlier_until"` // when the secrets end that were replaced
+	ExpiresAt    *time.Time  `json:"expires_at"`    // null: never; rotation does not change it
+	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced secrets that are still valid
 }
 
-// AddedSource is a new source with its key, which is shown this once.
+// AddedSource is a new source with its key, which is shown only here.
 type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
 	Vehicles ops.VehicleList `json:"vehicles"`
-	Rate     string          `json:"rate"`   // of samples; "" is no limit
-	Strict   bool            `json:"strict"` // unknown signals refuse a sample
+	Rate     string          `json:"rate"`   // limit on samples; empty: no limit
+	Strict   bool            `json:"strict"` // a sample with an unknown signal is refused
 }
 
-// RotatedSource is a source with its new key, which is shown this once.
+// RotatedSource is a source with its new key, which is shown only here.
 type RotatedSource struct {
 	Name         string      `json:"name"`
 	Key          string      `json:"key"`
-	EarlierUntil []time.Time `json:"earlier_until"` // when the keys end that were replaced
+	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced keys that are still valid
 }
 
-// OperatorKey is an operator with a new key, which is shown this once.
+// OperatorKey is an operator with a new key, which is shown only here.
 type OperatorKey struct {
 	Name string `json:"name"`
 	Key  string `json:"key"`
 }
 
-// RotatedAdminKey says where the new admin key stands: nobody is shown it.
+// RotatedAdminKey names the file that holds the new admin key. The key itself is never shown.
 type RotatedAdminKey struct {
 	File string `json:"file"`
 }
 
-// The bodies that the calls take.
+// Request bodies.
 type (
 	// TokenRequest issues a token.
 	TokenRequest struct {
 		Developer  string           `json:"developer"`
-		Operations []string         `json:"operations,omitzero"` // nil: all
+		Operations []string         `json:"operations,omitzero"` // if left out: all
 		Vehicles   *ops.VehicleList `json:"vehicles,omitzero"`
-		ExpiresAt  Expiry           `json:"expires_at,omitzero"` // not given: access.DefaultTokenLife from now
+		ExpiresAt  Expiry           `json:"expires_at,omitzero"` // if left out: access.DefaultTokenLife from now
 		Rate       string           `json:"rate,omitzero"`
 		Sandbox    bool             `json:"sandbox,omitzero"`
 	}
 	// RotateRequest rotates a token or a source.
 	RotateRequest struct {
-		OverlapSeconds *int64 `json:"overlap_seconds,omitzero"` // nil: access.DefaultOverlap
+		OverlapSeconds *int64 `json:"overlap_seconds,omitzero"` // if left out: access.DefaultOverlap
 	}
-	// GrantRequest adds vehicles to a token and takes others away.
+	// GrantRequest adds vehicles to a token's grant and removes others.
 	GrantRequest struct {
 		Add    ops.VIDs `json:"add,omitzero"`
 		Remove ops.VIDs `json:"remove,omitzero"`
 	}
-	// TokenChange changes a token. What is left out stays.
+	// TokenChange changes a token. A member that is left out is not changed.
 	TokenChange struct {
-		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // in place of those that it sees
+		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the token's grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
-		Rate      *string          `json:"rate,omitzero"` // "" is no limit
+		Rate      *string          `json:"rate,omitzero"` // empty: no limit
 	}
-	// SourceChange changes a source. What is left out stays.
+	// SourceChange changes a source. A member that is left out is not changed.
 	SourceChange struct {
-		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // in place of those that it speaks for
+		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the source's grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
-		Rate      *string          `json:"rate,omitzero"` // of samples; "" is no limit
+		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: no limit
 		Strict    *bool            `json:"strict,omitzero"`
 	}
 	// OperatorRequest adds an operator.
@@ -97,30 +97,30 @@ type (
 	SourceRequest struct {
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
-		ExpiresAt Expiry           `json:"expires_at,omitzero"` // not given: never
-		Rate      string           `json:"rate,omitzero"`       // of samples
-		Strict    bool             `json:"strict,omitzero"`     // unknown signals refuse a sample
+		ExpiresAt Expiry           `json:"expires_at,omitzero"` // if left out: never
+		Rate      string           `json:"rate,omitzero"`       // limit on samples
+		Strict    bool             `json:"strict,omitzero"`     // a sample with an unknown signal is refused
 	}
 )
 
-// The bodies that the calls answer with, where they are not a record.
+// Response bodies that are not records.
 type (
-	// TokenList lists tokens.
+	// TokenList is a list of tokens.
 	TokenList struct {
 		Tokens []ops.TokenSummary `json:"tokens"`
 	}
-	// SourceList lists sources.
+	// SourceList is a list of sources.
 	SourceList struct {
 		Sources []ops.SourceSummary `json:"sources"`
 	}
-	// OperatorList lists operators.
+	// OperatorList is a list of operators.
 	OperatorList struct {
 		Operators []ops.OperatorSummary `json:"operators"`
 	}
-	// EventList lists what was audited.
+	// EventList is a page of the audit.
 	EventList struct {
 		Events []access.Event `json:"events"`
-		Older  uint64         `json:"older"` // the before of the next page; 0: there is none
+		Older  uint64         `json:"older"` // the parameter before of the next page; 0: last page
 	}
 	// Failure says what was wrong and what to do.
 	Failure struct {
@@ -128,8 +128,8 @@ type (
 	}
 )
 
-// NodeSettings are what operators see of one node while it runs. In a request, what is left out
-// stays as it is, and so does Version.
+// NodeSettings are the settings of a running node that operators can see and change. In a request,
+// a member that is left out is not changed; Version must be left out.
 type NodeSettings struct {
 	Version  string `json:"version,omitzero"`
 	LogLevel string `json:"log_level,omitzero"` // debug, info, warn or error
@@ -139,15 +139,15 @@ type NodeSettings struct {
 // BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 
-// BackupKeyHeader has the key of the service that made the backup of a restore, or [AnyBackup]. Without
-// it, only the restoring service's own backups are taken.
+// BackupKeyHeader is the header of a restore with the key of the service that made the backup, or
+// [AnyBackup]. Without it, only the restoring service's own backups are accepted.
 const BackupKeyHeader = "Carstate-Backup-Key"
 
-// AnyBackup in place of a key has nothing authenticated.
+// AnyBackup, in place of a key, disables the authentication of the backup.
 const AnyBackup = "unauthenticated"
 
 type (
-	// BackupKey is the key under which the service authenticates its backups.
+	// BackupKey is the key with which the service authenticates its backups.
 	BackupKey struct {
 		Key string `json:"key"`
 	}
@@ -155,12 +155,12 @@ type (
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}
-	// BuryReport says how many vehicles of receipts are forgotten now that
-	// were not before.
+	// BuryReport holds the number of vehicles that a call forgot and that were not forgotten
+	// before.
 	BuryReport struct {
 		Buried int `json:"buried"`
 	}
-	// RestoreLine is one line of the answer to a restore.
+	// RestoreLine is one line of the response to a restore.
 	RestoreLine struct {
 		Done   int                   `json:"done"`
 		Total  int                   `json:"total"`
