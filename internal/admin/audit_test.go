@@ -18,7 +18,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// deeds are the calls that change something.
+// deeds returns the calls that change something.
 func deeds(t *testing.T, s *service) map[string]func(context.Context) error {
 	tok, src := s.issue(t).ID, s.add(t, "old").Name
 	if _, err := s.Forget(t.Context(), "F"); err != nil {
@@ -157,7 +157,8 @@ func TestAuditUnreadable(t *testing.T) {
 	}
 }
 
-// A deed that has begun is finished although its caller hangs up.
+// TestDeedOutlivesItsCaller: an operation that has begun is completed even if its client
+// disconnects.
 func TestDeedOutlivesItsCaller(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
@@ -179,8 +180,8 @@ func TestDeedOutlivesItsCaller(t *testing.T) {
 	}
 }
 
-// Who was allowed to read what can be told from the audit: up to 20 vehicles by
-// name, and how many more there are.
+// TestAuditNamesVehicles: the audit shows which vehicles a caller was allowed to read. It names up
+// to 20 vehicles by their hash, and gives the number of the others.
 func TestAuditNamesVehicles(t *testing.T) {
 	s := start(t)
 	cars := func(n int) (all []vehicle.ID) {
@@ -244,8 +245,8 @@ func TestAuditNamesVehicles(t *testing.T) {
 	}
 }
 
-// TestAuditQuotesNames: a developer's name that looks like the rest of the detail stays a name,
-// and when a credential ends and how much it may ask stands in the audit too.
+// TestAuditQuotesNames: a developer's name that looks like other parts of the detail is quoted. The
+// audit also shows the expiry and the rate.
 func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
@@ -276,7 +277,7 @@ func TestAuditQuotesNames(t *testing.T) {
 	}
 }
 
-// TestAuditIsSearchedThrough all that is stored, page by page, also where few events match.
+// TestAuditIsSearchedThrough: a search reads all stored events, page by page, even if few match.
 func TestAuditIsSearchedThrough(t *testing.T) {
 	s := start(t)
 	for i := range 2500 {
@@ -325,7 +326,7 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 	}
 }
 
-// TestAuditExport has every event that matches, over all pages, and as CSV no formula.
+// TestAuditExport: an export contains every matching event of all pages, and its CSV no formula.
 func TestAuditExport(t *testing.T) {
 	s := start(t)
 	for i := range 2*ops.MaxEvents + 7 {
@@ -374,7 +375,7 @@ func TestAuditExport(t *testing.T) {
 	}
 }
 
-// TestAuditExportBreaksOff where the store fails half-way, and the client is told.
+// TestAuditExportBreaksOff: if the store fails halfway, the client gets an error.
 func TestAuditExportBreaksOff(t *testing.T) {
 	s := start(t)
 	for range ops.MaxEvents + 1 {
@@ -384,7 +385,7 @@ func TestAuditExportBreaksOff(t *testing.T) {
 	}
 	s.store.Before = func(_ context.Context, method string) {
 		if method == "AuditPage" {
-			s.store.Fail(method, errDisk) // the next
+			s.store.Fail(method, errDisk) // the next call fails
 		}
 	}
 	var out bytes.Buffer

@@ -55,7 +55,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 		bad    error
 		fail   error
 		steps  int
-		status int // of the error, if there is one before the answer begins
+		status int // HTTP status of the error, if it occurs before the response begins
 		text   string
 	}{
 		{errBadFile, nil, 0, http.StatusBadRequest, "cut off or damaged"},
@@ -90,8 +90,8 @@ func TestRestoreOverTheWire(t *testing.T) {
 	}
 }
 
-// TestBackupKeyOverTheWire: the admin key alone gets the key of backups, a restore shows it, and the
-// audit says what was restored without one.
+// TestBackupKeyOverTheWire: only the admin key can get the backup key. A restore sends it, and the
+// audit records a restore without one.
 func TestBackupKeyOverTheWire(t *testing.T) {
 	s := start(t)
 	ada, err := s.AddOperator(t.Context(), "ada")

@@ -11,8 +11,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// FuzzBodies: what the API is sent is read or refused in one line that repeats
-// none of it.
+// FuzzBodies: every body is either accepted, or refused in one line that repeats nothing of it.
 func FuzzBodies(f *testing.F) {
 	for _, body := range []string{
 		`{"developer":"Ada","vehicles":["A","B"],"operations":["throttle_system"],"rate":"5/s","expires_at":null}`, `{"developer":"Ada","vehicles":"all","expires_at":"2030-01-31T12:00:00Z","sandbox":true}`,

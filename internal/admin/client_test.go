@@ -18,7 +18,7 @@ import (
 	"carstate/internal/ops/opstest"
 )
 
-// fails makes a call and returns the error's line; no secret may be in it.
+// fails makes a call that must fail and returns the error's text, which must not contain a secret.
 func fails(t *testing.T, c *client.Client, ctx context.Context) string {
 	t.Helper()
 	_, err := c.Tokens(ctx)
@@ -53,8 +53,8 @@ func TestClientNobodyAnswers(t *testing.T) {
 		"no carstate answers at "+url, "is `carstate serve` running?", "--admin-addr")
 }
 
-// A limit that cannot be written as a rate is refused: without it the token would have
-// no limit at all.
+// TestClientRate: a limit that cannot be written as a rate is refused. Otherwise the token would
+// have no limit at all.
 func TestClientRate(t *testing.T) {
 	s := start(t)
 	for _, r := range []access.Rate{
@@ -145,7 +145,7 @@ func TestClientPatience(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	// The certificate and its client are borrowed from net/http's tests.
+	// The certificate and its client come from net/http's test server.
 	lender := httptest.NewTLSServer(http.NotFoundHandler())
 	defer lender.Close()
 	s := start(t, func(c *admin.Config) {
@@ -165,8 +165,8 @@ func TestTLS(t *testing.T) {
 	expect(t, fails(t, &stranger, t.Context()), "could not be reached", "certificate")
 }
 
-// busyServer is a server with one call under way, which goes on until leave is
-// closed and whose error comes from answered.
+// busyServer starts a server with one call in progress, which lasts until leave is closed. answered
+// receives the call's error.
 func busyServer(t *testing.T) (server *admin.Server, c *client.Client, leave chan struct{}, answered, served chan error) {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
@@ -196,7 +196,7 @@ func busyServer(t *testing.T) (server *admin.Server, c *client.Client, leave cha
 	return server, c, leave, answered, served
 }
 
-// A call under way is answered while the server shuts down, and no new one is.
+// TestShutdownWaits: a call in progress is answered during a shutdown; a new one is not.
 func TestShutdownWaits(t *testing.T) {
 	server, c, leave, answered, served := busyServer(t)
 	stopped := make(chan error, 1)
@@ -211,7 +211,8 @@ func TestShutdownWaits(t *testing.T) {
 	}
 }
 
-// When patience ends first, the connection is closed and the caller told.
+// TestShutdownGivesUp: if the context ends first, the connection is closed and the caller gets an
+// error.
 func TestShutdownGivesUp(t *testing.T) {
 	server, _, leave, answered, served := busyServer(t)
 	defer close(leave)

@@ -22,8 +22,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// startBusy starts a server that says on entered when it is asked for a vehicle, and
-// does not answer before goOn is called. ask is how an operator asks.
+// startBusy starts a server that sends to entered when it receives a request for a vehicle. It does
+// not answer that request until goOn is called. ask is the text of such a request with the admin
+// key.
 func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, goOn func()) {
 	t.Helper()
 	proceed := make(chan struct{})
@@ -38,7 +39,7 @@ func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, g
 	return s, ask, sync.OnceFunc(func() { close(proceed) })
 }
 
-// dial opens a connection that is closed when the test ends, and says something.
+// dial opens a connection that is closed when the test ends, and sends text.
 func (s *service) dial(t *testing.T, text string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
@@ -53,7 +54,7 @@ func (s *service) dial(t *testing.T, text string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-// answered reports whether a whole answer comes.
+// answered reports whether a complete response arrives.
 func answered(in *bufio.Reader) bool {
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -66,8 +67,8 @@ func answered(in *bufio.Reader) bool {
 
 const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// TestTooManyConnections: whoever can reach the listener takes a bounded number of
-// descriptors, and keeps nobody out: not with connections that wait, whatever for.
+// TestTooManyConnections: clients that can reach the listener use a bounded number of file
+// descriptors. Connections that wait, for whatever reason, keep no other client out.
 func TestTooManyConnections(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	s, ask, goOn := startBusy(t, entered)
@@ -85,7 +86,7 @@ func TestTooManyConnections(t *testing.T) {
 			s.dial(t, "")
 		case 1:
 			s.dial(t, "GET /heal")
-		default: // more of these than there may be
+		default: // more of these than MaxConnections
 			c, in := s.dial(t, healthz)
 			if !answered(in) {
 				t.Fatalf("number %d is not answered", i)
@@ -108,8 +109,8 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// TestStrangersMakeRoom: connections that send nothing, under TLS no handshake either, are
-// closed for newer ones. One that waits for its next request is not.
+// TestStrangersMakeRoom: connections that send nothing, with TLS not even a handshake, are closed
+// to admit newer ones. A connection that waits for its next request is not.
 func TestStrangersMakeRoom(t *testing.T) {
 	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
 	fake.StartTLS()
@@ -152,8 +153,8 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestTooManyAtWork: where all connections have a request in work, the newest goes,
-// and what is given back is another's.
+// TestTooManyAtWork: if all connections have a request in progress, the newest is closed. A
+// connection that ends admits another one.
 func TestTooManyAtWork(t *testing.T) {
 	entered := make(chan struct{})
 	s, ask, goOn := startBusy(t, entered)
@@ -183,8 +184,8 @@ func TestTooManyAtWork(t *testing.T) {
 	}
 }
 
-// TestBodiesThatDoNotCome: net/http reads what a request has left of its body before
-// it answers. Whoever has no key keeps nobody out with that.
+// TestBodiesThatDoNotCome: net/http reads the rest of a request's body before it answers. A client
+// without a key cannot keep others out with bodies that it never sends.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	entered, began, proceed := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(proceed) })
@@ -217,7 +218,8 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	}
 }
 
-// slowPage is a console where whoever asks is logged in, and waits.
+// slowPage is a console that treats every caller as logged in and answers only after goOn is
+// closed.
 type slowPage struct {
 	began chan<- struct{}
 	goOn  <-chan struct{}
@@ -231,7 +233,8 @@ func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 
 func (slowPage) Close() {}
 
-// TestHTTP2WithoutAPreface, too: its line would repeat what the client sent.
+// TestHTTP2WithoutAPreface: such a line is logged at debug, because it repeats what the client
+// sent.
 func TestHTTP2WithoutAPreface(t *testing.T) {
 	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
 	fake.StartTLS()
@@ -251,20 +254,20 @@ func TestHTTP2WithoutAPreface(t *testing.T) {
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+s.Key+"\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.ReadAll(c) // ends when the server has logged and closes
+	_, _ = io.ReadAll(c) // returns once the server has logged and closed the connection
 	if said := s.log.String(); !strings.Contains(said, `"level":"DEBUG","msg":"http2: server: error reading preface`) || strings.Contains(said, "WARN") {
 		t.Errorf("the log says %s", said)
 	}
 }
 
-// TestLogOfStrangers: callers without a key write ten lines a minute, and the next line counts
-// those that were left out.
+// TestLogOfStrangers: callers without a key cause ten lines a minute. The next line reports the
+// number of dropped lines.
 func TestLogOfStrangers(t *testing.T) {
 	s := start(t)
 	wrong := func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }
 	lines := func() int { return strings.Count(s.log.String(), `"level":"WARN"`) }
 	for range 50 {
-		s.clock.Advance(100 * time.Millisecond) // no wrong key too many for that
+		s.clock.Advance(100 * time.Millisecond) // slow enough for the limit on wrong keys
 		if got := s.do(t, "GET", "/v1/tokens", "", wrong); got.status != http.StatusUnauthorized {
 			t.Fatalf("a wrong key: %d", got.status)
 		}
@@ -279,7 +282,7 @@ func TestLogOfStrangers(t *testing.T) {
 	}
 }
 
-// TestHandshakeThatFails is no line in the log of whoever did not ask for all.
+// TestHandshakeThatFails: a failed handshake is logged at debug only.
 func TestHandshakeThatFails(t *testing.T) {
 	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
 	fake.StartTLS()
@@ -299,7 +302,7 @@ func TestHandshakeThatFails(t *testing.T) {
 		if _, err := io.WriteString(c, "no TLS at all\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadAll(c); err != nil { // ends when the server has logged and closes
+		if _, err := io.ReadAll(c); err != nil { // returns once the server has logged and closed the connection
 			t.Fatal(err)
 		}
 		if said := strings.Contains(out.String(), "TLS handshake error"); said != (level == slog.LevelDebug) {

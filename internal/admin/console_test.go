@@ -8,7 +8,7 @@ import (
 	"carstate/internal/admin"
 )
 
-// endless is a console that answers until it is closed.
+// endless is a console whose response lasts until it is closed.
 type endless struct{ closed chan struct{} }
 
 func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -21,15 +21,15 @@ func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e endless) Close() { close(e.closed) }
 
-// TestConsole: it gets the paths that are not the API's, and is closed when the server
-// shuts down, which then need not wait for it.
+// TestConsole: the console serves the paths outside the API. It is closed when the server shuts
+// down, so the shutdown need not wait for its responses.
 func TestConsole(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Console = endless{make(chan struct{})} })
 	req, err := http.NewRequestWithContext(context.Background(), "GET", s.URL+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := s.HTTP.Do(req) // ends when the server does
+	resp, err := s.HTTP.Do(req) // the response ends when the server does
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// TestDeadlines: who says nothing, stops in a head or in a body, keeps a connection
-// that is not used, or does not read, loses the connection. The times are a hundredth
-// of what they are, so that the test need not wait for them.
+// TestDeadlines: the server closes a connection that sends nothing, stops within a head or a body,
+// is idle, or does not read. The timeouts are a hundredth of the real ones, to keep the test short.
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
 	s := New(Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash})})

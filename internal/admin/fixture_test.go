@@ -29,8 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// service is an admin server on a real listener, and what surrounds it. When its
-// test ends, no secret that it saw may be in its log or its audit.
+// service is an admin server on a real listener, with its dependencies. At the end of the test, its
+// log and its audit must contain none of the secrets that it handled.
 type service struct {
 	*client.Client
 	store *opstest.Store
@@ -41,7 +41,7 @@ type service struct {
 	secrets []string
 }
 
-// errDisk must not reach a caller.
+// errDisk must not be shown to a caller.
 var errDisk = errors.New("disk full")
 
 func start(t *testing.T, changes ...func(*admin.Config)) *service {
@@ -49,7 +49,7 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 	return startOps(t, func(*ops.Config) {}, changes...)
 }
 
-// startOps is start with operations that change may alter.
+// startOps is like start, with operations that change may modify.
 func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Config)) *service {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
@@ -101,7 +101,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	return s
 }
 
-// keepFromLogs names a secret that must be found neither in log nor audit.
+// keepFromLogs registers a secret that must be neither in the log nor in the audit.
 func (s *service) keepFromLogs(secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,14 +118,14 @@ func (s *service) checkSecrets(t *testing.T) {
 	}
 }
 
-// answer is what came back for one request.
+// answer is the response to one request.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// do sends a request with the admin key; change may alter it.
+// do sends a request with the admin key; change may modify it.
 func (s *service) do(t *testing.T, method, path, body string, change ...func(*http.Request)) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
@@ -151,7 +151,7 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 	return answer{resp.StatusCode, resp.Header, string(text)}
 }
 
-// issue issues a token for vehicles A and B.
+// issue issues a token for the vehicles A and B.
 func (s *service) issue(t *testing.T) wire.IssuedToken {
 	t.Helper()
 	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
@@ -164,7 +164,7 @@ func (s *service) issue(t *testing.T) wire.IssuedToken {
 	return tok
 }
 
-// add adds a source that speaks for A.
+// add adds a source for the vehicle A.
 func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	t.Helper()
 	src, err := s.AddSource(t.Context(), access.SourceRequest{Name: name, Vehicles: access.VehicleSet("A")})

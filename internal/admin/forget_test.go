@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestForgetAndAllow: both are audited under the vehicle's hash alone, before they are
-// done.
+// TestForgetAndAllow: both are audited before they are carried out, and only with the vehicle's
+// hash.
 func TestForgetAndAllow(t *testing.T) {
 	s := start(t)
 	hash := s.store.Forgotten.Hash("V1").String()
@@ -52,7 +52,7 @@ func TestForgetAndAllow(t *testing.T) {
 	}
 }
 
-// TestForgottenIsGrantedToNobody: its name would be written down again.
+// TestForgottenIsGrantedToNobody: granting a forgotten vehicle would store its vid again.
 func TestForgottenIsGrantedToNobody(t *testing.T) {
 	s := start(t)
 	if _, err := s.Forget(t.Context(), "F"); err != nil {

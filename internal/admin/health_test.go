@@ -47,8 +47,9 @@ func TestUnwell(t *testing.T) {
 	}
 }
 
-// /readyz says how old the copies are, well or not, and one of the node's jobs may be
-// well while another is not. What is not there is not the console's.
+// TestReadyFor: /readyz reports the age of the tables, whether the node is ready or not. One job of
+// the node may be ready while another is not. An unknown path under /readyz/ is not served by the
+// console.
 func TestReadyFor(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		no := func() error { return errors.New("nothing is stored") }
@@ -60,7 +61,7 @@ func TestReadyFor(t *testing.T) {
 		"/readyz": "503 nothing is stored; feed age 1.2 s", "/readyz/ingest": "503 nothing is stored; feed age 1.2 s",
 		"/readyz/query": "200 ready; feed age 1.2 s", "/healthz": "200 alive",
 	} {
-		// Probes use whatever name they know.
+		// Probes may use any host name.
 		if got := s.do(t, "GET", path, "", withoutKey, func(r *http.Request) { r.Host = "node-1" }); fmt.Sprint(got.status, " ", got.body) != want+"\n" {
 			t.Errorf("%s: %d %q", path, got.status, got.body)
 		}
@@ -72,14 +73,14 @@ func TestReadyFor(t *testing.T) {
 	}
 }
 
-// page stands for the console.
+// page is a placeholder for the console.
 type page struct{}
 
 func (page) ServeHTTP(http.ResponseWriter, *http.Request) {}
 func (page) Close()                                       {}
 
-// A call that comes before the tables are filled waits for them, and is told to
-// come back rather than that there is no such record. Probes are answered.
+// TestStarting: an early call waits for the tables to be filled. If that takes too long, the caller
+// is asked to retry, and does not get "not found". Probes are answered at once.
 func TestStarting(t *testing.T) {
 	t.Parallel()
 	filled := make(chan struct{})
@@ -126,8 +127,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepAScrapersPlace: a caller that asks for the metrics without an end gets the text of
-// the last time, and a scraper gets a fresh one soon.
+// TestMetricsKeepAScrapersPlace: a caller that requests the metrics in a loop gets cached text, and
+// a scraper soon gets fresh text.
 func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	var gathered atomic.Int64
 	s := start(t, func(c *admin.Config) {
@@ -188,7 +189,7 @@ func TestNoGathererNoMetrics(t *testing.T) {
 	s.issue(t)
 }
 
-// A listener of probes has no key and nothing that one could open.
+// TestProbesOnly: a listener for probes has no key and no other paths.
 func TestProbesOnly(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		*c = admin.Config{Gatherer: c.Gatherer, Registry: c.Registry, Log: c.Log, Version: c.Version, Ready: func() error { return errors.New("not yet") }}

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// settings is a node that only remembers.
+// settings is a node that stores its settings.
 type settings struct{ wire.NodeSettings }
 
 func (s *settings) Settings() wire.NodeSettings { return s.NodeSettings }

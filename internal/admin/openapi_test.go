@@ -27,10 +27,10 @@ import (
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json again")
 
-// object is a JSON object of the document.
+// object is a JSON object in the document.
 type object = map[string]any
 
-// operationTexts say what each call does. A call without a text fails the test.
+// operationTexts describes each call. A call without a text fails the test.
 var operationTexts = map[string]string{
 	"token.list":         "List the tokens, oldest first.",
 	"token.issue":        "Issue a token. The answer is the only one that ever holds its secret.",
@@ -70,22 +70,22 @@ var operationTexts = map[string]string{
 	"GET /metrics":       "Show the metrics, as Prometheus reads them.",
 }
 
-// asked is a parameter of the query.
+// asked returns the description of a query parameter.
 func asked(name, text string, schema object) object {
 	return object{"name": name, "in": "query", "description": text, "schema": schema}
 }
 
-// formatAsked is the parameter of the lists that are exported too.
+// formatAsked is the parameter of lists that can be exported.
 var formatAsked = asked("format", "A page, or the whole list as NDJSON or CSV. Accept asks for these too.",
 	object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"})
 
-// pages are the answers of the lists that are exported too.
+// pages are the responses of lists that can be exported.
 var pages = map[string]reflect.Type{
 	"audit.list":   reflect.TypeFor[wire.EventList](),
 	"vehicle.list": reflect.TypeFor[ops.VehiclePage](),
 }
 
-// parameters are those of the query and of headers.
+// parameters are the query parameters and headers of each call.
 var parameters = map[string][]object{
 	"audit.list": {
 		asked("actor", "The whole name of who did it.", object{"type": "string"}),
@@ -115,7 +115,8 @@ var parameters = map[string][]object{
 	"backup.restore": {{"name": wire.BackupKeyHeader, "in": "header", "description": "The key of the service that made the backup, or " + wire.AnyBackup + "; left out for its own backups.", "schema": object{"type": "string"}}},
 }
 
-// streams are the bodies that are no JSON value: of the request, and of the answer.
+// streams are the media types of bodies that are not JSON values: of the request and of the
+// response.
 var streams = map[string][2]string{
 	"audit.list":     {"", "application/x-ndjson"},
 	"vehicle.list":   {"", "application/x-ndjson"},
@@ -130,12 +131,12 @@ type schemas struct {
 	types map[string]reflect.Type
 }
 
-// vid is the schema of a vehicle id.
+// vid returns the schema of a vid.
 func vid() object {
 	return object{"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[0-9A-Za-z]+$"}
 }
 
-// written are the types that write their JSON themselves.
+// written holds the schemas of the types with their own JSON format.
 var written = map[reflect.Type]func() object{
 	reflect.TypeFor[time.Time]():   func() object { return object{"type": "string", "format": "date-time"} },
 	reflect.TypeFor[wire.Expiry](): func() object { return object{"type": []string{"string", "null"}, "format": "date-time"} },
@@ -153,8 +154,8 @@ var written = map[reflect.Type]func() object{
 	},
 }
 
-// schemaOf is the schema of a type. sent marks what callers send: unknown members are
-// refused, and null is for what writes itself alone.
+// schemaOf returns the schema of a type. sent marks types in requests: their unknown members are
+// refused, and only types with their own JSON format accept null.
 func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	if make := written[t]; make != nil {
 		return make(), nil
@@ -188,7 +189,7 @@ func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	return nil, fmt.Errorf("%s has no schema here", t)
 }
 
-// ref names a struct among the components, and adds it there.
+// ref returns a reference to a struct, and adds the struct to the components.
 func (s *schemas) ref(t reflect.Type, sent bool) (object, error) {
 	name := t.Name()
 	ref := object{"$ref": "#/components/schemas/" + name}
@@ -240,7 +241,7 @@ func (s *schemas) members(t reflect.Type, sent bool, properties object, required
 	return nil
 }
 
-// adminDocument makes the document of the server's calls.
+// adminDocument returns the document of the server's calls.
 func adminDocument(s *Server) (object, error) {
 	mux := s.probes()
 	s.addCalls(mux)
@@ -254,7 +255,7 @@ func adminDocument(s *Server) (object, error) {
 	}
 	paths := object{}
 	unused := maps.Clone(operationTexts)
-	routes := []string{"/readyz/query", "/readyz/ingest"} // which routes.go makes of the node's jobs
+	routes := []string{"/readyz/query", "/readyz/ingest"} // routes.go makes these from the node's jobs
 	for _, m := range regexp.MustCompile(`mux\.Handle\("([^"]+[^"/])"(, methods|\))?`).FindAllStringSubmatch(string(source), -1) {
 		routes = append(routes, m[1])
 	}
@@ -310,7 +311,7 @@ func adminDocument(s *Server) (object, error) {
 	}, nil
 }
 
-// tags are the groups of calls.
+// tags returns the groups of calls.
 func tags() (all []object) {
 	for _, t := range [][2]string{
 		{"token", "The tokens of developers."}, {"source", "The cars and gateways that send."}, {"operator", "The people who run the service."},
@@ -321,7 +322,7 @@ func tags() (all []object) {
 	return all
 }
 
-// operation is one call of the document.
+// operation returns the description of one call.
 func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (object, error) {
 	tag, _, _ := strings.Cut(e.name, ".")
 	tag = strings.TrimSuffix(tag, "-key")
@@ -393,11 +394,11 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	return operation, nil
 }
 
-// noNode is a node that gets no call.
+// noNode is a node that must not be called.
 type noNode struct{ Node }
 
-// TestOpenAPIIsOfTheRoutes: docs/openapi-admin.json is what the routes and the types of their
-// bodies make it.
+// TestOpenAPIIsOfTheRoutes: docs/openapi-admin.json is generated from the routes and the types of
+// their bodies, and is up to date.
 func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 	_, hash := access.NewSecret(access.AdminKind)
 	operations := opstest.New().Config()

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// TestOperators: an operator's key opens the API, the audit names them, it opens
-// nothing that makes operators, and it ends at once.
+// TestOperators: an operator's key is accepted by the API, and the audit names the operator. It
+// cannot make operators, and a removed key is invalid at once.
 func TestOperators(t *testing.T) {
 	s := start(t)
 	ada, err := s.AddOperator(t.Context(), "ada")
@@ -87,8 +87,8 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// TestAnOperatorGetsNoRightsByAName: an operator whose record says "admin" is an operator to every
-// call, and the audit shows it.
+// TestAnOperatorGetsNoRightsByAName: an operator whose record has the name "admin" has only an
+// operator's rights, and the audit shows that.
 func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	s := start(t)
 	key, hash := access.NewSecret(access.OperatorKind)
@@ -120,7 +120,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	}
 }
 
-// TestOperatorNeedsAudit: what cannot be audited is not done.
+// TestOperatorNeedsAudit: an operation that cannot be audited is not carried out.
 func TestOperatorNeedsAudit(t *testing.T) {
 	s := start(t)
 	s.store.Fail("Audit intended", errDisk)
@@ -132,8 +132,8 @@ func TestOperatorNeedsAudit(t *testing.T) {
 	}
 }
 
-// TestRotateAdminKey: the file holds the new key, mode 0600, and only that one
-// counts from then on. A file that cannot be written changes nothing.
+// TestRotateAdminKey: the file has mode 0600 and holds the new key, and only that key is valid. If
+// the file cannot be written, nothing changes.
 func TestRotateAdminKey(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)
@@ -163,7 +163,7 @@ func TestRotateAdminKey(t *testing.T) {
 		t.Errorf("%d files, %v", len(left), err)
 	}
 
-	// Out of the way, so that nothing can be put in its place.
+	// The directory is moved away, so that the file cannot be replaced.
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}

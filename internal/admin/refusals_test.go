@@ -115,7 +115,7 @@ func TestWrongKeys(t *testing.T) {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 	}
-	// Those were ten, and the clock stands still.
+	// These were ten wrong keys, and the clock does not advance.
 	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 429 || got.header.Get("Retry-After") != "1" {
 		t.Errorf("the eleventh: %d %s", got.status, got.body)
 	}
@@ -131,8 +131,8 @@ func TestWrongKeys(t *testing.T) {
 	}
 }
 
-// TestEveryCallNeedsTheKey asks every call that routes.go has without a key, and with
-// a token in its place.
+// TestEveryCallNeedsTheKey makes every call in routes.go without a key, and with a token in place
+// of the key.
 func TestEveryCallNeedsTheKey(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
@@ -150,7 +150,7 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile(`"([A-Z]+)": `).FindAllStringSubmatch(line, -1) {
 			if path == "" {
-				continue // a probe, which needs none
+				continue // a probe, which needs no key
 			}
 			calls++
 			for _, key := range []string{"", "Bearer " + token} {
@@ -214,7 +214,7 @@ func TestHosts(t *testing.T) {
 		"xcars.example": 421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
 		"fe80::1%evil.example": 421, "::1%lo": 421,
 	} {
-		// What needs no login is for probes, which know the node by any name.
+		// Paths without login are for probes, which may use any host name.
 		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/tokens": status} {
 			if got := s.do(t, "GET", path, "", func(r *http.Request) { r.Host = host }); got.status != status {
 				t.Errorf("Host %s, %s: %d %s", host, path, got.status, got.body)
@@ -223,7 +223,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// Probes of load balancers speak HTTP/1.0 and name no host.
+// TestNoHost: load balancers probe with HTTP/1.0 and send no Host.
 func TestNoHost(t *testing.T) {
 	s := start(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
@@ -263,9 +263,9 @@ func TestOtherOrigins(t *testing.T) {
 	}
 }
 
-// TestOtherOriginsRead: what a page of another origin loads by itself is refused,
-// though it could not read it: on the same host the cookie goes with it, and the
-// answer may be work, or a stream. A link to here is followed.
+// TestOtherOriginsRead: requests that a page of another origin makes automatically are refused,
+// although that page could not read the response. On the same host they carry the cookie, and the
+// response may cost work or be a stream. Following a link is allowed.
 func TestOtherOriginsRead(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/road/roadtest"
 )
 
-// TestRoads: the roads of a box are shown to who has a key, and a box that is none is
-// refused in one line that repeats nothing of it.
+// TestRoads: the roads in a box are shown to callers with a key. An invalid box is refused in one
+// line that repeats nothing of it.
 func TestRoads(t *testing.T) {
 	roads := new(road.Map)
 	s := start(t, func(c *admin.Config) { c.Roads = roads })

@@ -143,7 +143,7 @@ func TestUsageIsShown(t *testing.T) {
 	g.Count(access.ThrottleSystem, access.Stale, noon)
 	g.Count(access.CarDrivingState, access.Replaced, noon.Add(-time.Minute))
 	s.store.Tokens.NoteUsage(tok.ID, "OTHER", access.Usage{Days: []access.DayCalls{
-		{Day: access.DayOf(noon) - 30, Calls: access.Calls{{access.Answered: 1000}}}, // too long ago
+		{Day: access.DayOf(noon) - 30, Calls: access.Calls{{access.Answered: 1000}}}, // older than 30 days
 		{Day: access.DayOf(noon) - 29, Calls: access.Calls{{access.Answered: 100}}},
 		{Day: access.DayOf(noon), Calls: access.Calls{1: {access.Stale: 10}}},
 	}})

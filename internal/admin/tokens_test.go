@@ -168,7 +168,8 @@ func TestGrantRefuses(t *testing.T) {
 	}
 }
 
-// TestChangeToken: what the change names is changed and audited, and the rest stays, the secret too.
+// TestChangeToken: the members in the request are changed and audited. The others, and the secret,
+// stay.
 func TestChangeToken(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
@@ -180,7 +181,7 @@ func TestChangeToken(t *testing.T) {
 	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID || e[0].Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
 		t.Errorf("audited %+v, %v", e, err)
 	}
-	s.clock.Advance(11 * 24 * time.Hour) // it has expired, and counts again
+	s.clock.Advance(11 * 24 * time.Hour) // the token has expired, and becomes valid again
 	for _, tt := range []struct{ body, want string }{
 		{`{"expires_at":null}`, `"vehicle_count":2,"rate":"10/min","created_at":"2026-11-20T12:00:00Z","expires_at":null`},
 		{`{"rate":""}`, `"rate":""`},
@@ -238,7 +239,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 	}
 }
 
-// The size that the body's limit is made for.
+// TestIssueForManyVehicles issues a token with a list that fits the limit of the body.
 func TestIssueForManyVehicles(t *testing.T) {
 	s := start(t)
 	const n = 100_000

@@ -18,7 +18,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listing is a service that knows a car of each kind, and twenty in a jam.
+// listing starts a service with one car of each kind, and twenty cars in a jam.
 func listing(t *testing.T) (*service, opstest.Fleet) {
 	t.Helper()
 	table := opstest.NewFleet()
@@ -53,7 +53,7 @@ func vidsOf(list []ops.ListedVehicle) (vids []string) {
 	return vids
 }
 
-// TestVehiclesAreFiltered and sorted, by the API and in an export alike.
+// TestVehiclesAreFiltered: lists are filtered and sorted; exports have the same filters.
 func TestVehiclesAreFiltered(t *testing.T) {
 	s, _ := listing(t)
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 	}
 }
 
-// TestVehiclesArePaged by a cursor that shows nothing and is valid for its list alone.
+// TestVehiclesArePaged: a cursor reveals nothing and is valid only for its list.
 func TestVehiclesArePaged(t *testing.T) {
 	s, table := listing(t)
 	q, seen := ops.VehicleQuery{Driving: "jam", Limit: 7}, []string{}
@@ -145,7 +145,7 @@ func TestVehiclesArePaged(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestVehiclesRefusesWhatThereIsNot in one line that says what there is.
+// TestVehiclesRefusesWhatThereIsNot: the error is one line that names the allowed values.
 func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 	s, _ := listing(t)
 	for query, says := range map[string]string{
@@ -169,7 +169,8 @@ func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 	}
 }
 
-// TestVehiclesExport by parameter and by Accept; NDJSON is an object a line.
+// TestVehiclesExport: the format is chosen by parameter or by Accept. NDJSON has one object per
+// line.
 func TestVehiclesExport(t *testing.T) {
 	s, _ := listing(t)
 	accept := func(kind string) func(*http.Request) {
@@ -195,7 +196,8 @@ func TestVehiclesExport(t *testing.T) {
 	}
 }
 
-// TestVehiclesOfANodeWithoutStates says where to ask, and of one that is not filled yet, when.
+// TestVehiclesOfANodeWithoutStates: the error names a node to ask; while the table is being filled,
+// it says when to retry.
 func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
 		if a := start(t).do(t, "GET", path, ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "ask one with the role admin") {

@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestVehicle asks about a car that drives, one that has gone silent, one that
-// never reported, and one that cannot be read.
+// TestVehicle asks for a car that drives, one that has become stale, one that never sent telemetry,
+// and one whose state cannot be read.
 func TestVehicle(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
 	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20), x.Set(vehicle.CurrentLatitude, 44.5)} {

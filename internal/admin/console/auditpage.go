@@ -12,38 +12,38 @@ import (
 
 type auditView struct {
 	ops.AuditPage
-	Form url.Values // the filters that were asked for
+	Form url.Values // the requested filters
 }
 
-// eventsListed is how many events a page of the audit shows.
+// eventsListed is the number of events on a page of the audit.
 const eventsListed = 50
 
-// auditFields are what the form of the audit leaves in the address. The vid is not among them:
-// an address would be kept by whatever the request passes.
+// auditFields are the fields of the form that become part of the URL. The vid is not one of them,
+// because proxies and browsers store URLs.
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
 
-// Chosen reports whether some events are left out.
+// Chosen reports whether a filter is set.
 func (v auditView) Chosen() bool { return len(v.asked()) > 0 }
 
 // Later reports whether this is not the first page.
 func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 
-// OlderPage is the address of the page that follows.
+// OlderPage returns the path of the next page.
 func (v auditView) OlderPage() string {
 	asked := v.asked()
 	asked.Set("before", strconv.FormatUint(v.Older, 10))
 	return "/audit?" + asked.Encode()
 }
 
-// NewestPage is the address of the first page.
+// NewestPage returns the path of the first page.
 func (v auditView) NewestPage() string {
 	return strings.TrimSuffix("/audit?"+v.asked().Encode(), "?")
 }
 
-// CSV and NDJSON are the addresses of all events that are chosen.
+// CSV returns the path of an export of all matching events as CSV.
 func (v auditView) CSV() string { return v.file("csv") }
 
-// NDJSON is CSV for the other format.
+// NDJSON returns the path of an export of all matching events as NDJSON.
 func (v auditView) NDJSON() string { return v.file("ndjson") }
 
 func (v auditView) file(format string) string {
@@ -88,7 +88,7 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	c.showTo(w, s, status, "audit", page{Title: "Audit", Section: "audit", Problem: problem, Data: v})
 }
 
-// findEvents leads to the events that a form asks for. A vid becomes its mark.
+// findEvents redirects to the events that a form selects. It replaces a vid by the vehicle's mark.
 func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session) {
 	if !parseForm(w, r, smallForm) {
 		c.fail(w, s, http.StatusBadRequest, "Audit", "the form could not be read: try again")

@@ -9,45 +9,45 @@ import (
 	"carstate/internal/plot"
 )
 
-// Charts are drawn into a box of these units, which the page stretches: the words
-// around them are the page's own, so that they keep their size on every screen.
+// A chart is drawn into a box of this size, in SVG units, which the page scales. Its labels are
+// HTML, so that they have the same size on every screen.
 const (
 	chartWidth  = 1000.0
 	chartHeight = 240.0
 )
 
-// fleetChart is the fleet by driving state over time, as stacked areas.
+// fleetChart shows the fleet by driving state over time, as stacked areas.
 type fleetChart struct {
 	Hours  int
-	Areas  []area // the lowest first
+	Areas  []area // from the bottom up
 	Levels []level
 	Axis   axis
 	Read   readouts
-	Rows   []chartRow // the same as numbers, newest first
-	Short  bool       // the figures begin later than the time that was asked for
+	Rows   []chartRow // the same data as a table, newest first
+	Short  bool       // the data begin later than the requested time
 	Empty  bool
-	Choice []int // of hours
+	Choice []int // selectable numbers of hours
 }
 
-// area is one state's part of a chart.
+// area is the part of a chart for one driving state.
 type area struct {
 	Class, Name, Path string
-	Occurs            bool // some car was in this state
+	Occurs            bool // at least one car was in this state
 }
 
-// chartRow is one time of a chart.
+// chartRow is one row of a chart's table.
 type chartRow struct {
 	At                time.Time
 	Normal, Slow, Jam int
 	Anomaly           int
 }
 
-// newFleetChart draws the points of the last hours; now is the last one.
+// newFleetChart draws the points of the last hours. now becomes the last point.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam),
 		other: int32(now.Vehicles - now.Normal - now.Slow - now.Jam), anomaly: int32(now.Anomaly)})
-	// The chart begins with the first figure: before it, the process had not seen the fleet.
+	// The chart begins with the first data: before that, this process had not counted the fleet.
 	for len(points) > 1 && points[0].normal+points[0].slow+points[0].jam+points[0].other == 0 {
 		points = points[1:]
 	}
@@ -90,8 +90,8 @@ func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	return c
 }
 
-// ribbon is the path around what lies between two lines. It breaks where minutes
-// are missing.
+// ribbon returns the path around the area between two lines. It is interrupted where minutes are
+// missing.
 func ribbon(points []point, over, under func(point) plot.Point) (path string) {
 	for start := 0; start < len(points); {
 		end := start + 1

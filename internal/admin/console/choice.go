@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// choice is which records of a list are asked for, and in which order.
+// choice holds the filters and the order of a list.
 type choice struct {
-	Find  string // in their names, whatever the case
-	State string // "": any
-	Sort  string // "": the newest first
+	Find  string // text in the name, ignoring case
+	State string // empty: any
+	Sort  string // empty: newest first
 }
 
-// choiceOf reads the choice in an address.
+// choiceOf parses the choice in a URL.
 func choiceOf(r *http.Request) choice {
 	q := r.URL.Query()
 	return choice{strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")}
 }
 
-// address is that of the chosen records, without the page's number.
+// address returns the path of the chosen records, to which the page number is to be appended.
 func (c choice) address(list string) string {
 	q := url.Values{}
 	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
@@ -32,14 +32,15 @@ func (c choice) address(list string) string {
 	return list + "?" + strings.TrimPrefix(q.Encode()+"&page=", "&")
 }
 
-// finds reports whether one of some names holds what is looked for.
+// finds reports whether one of the names contains the text that is searched for.
 func (c choice) finds(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return strings.Contains(strings.ToLower(name), strings.ToLower(c.Find))
 	})
 }
 
-// compareTimes compares times of which nil is before (-1) or behind (1) all others.
+// compareTimes compares two times. nil is before all others if none is -1, and after them if it is
+// 1.
 func compareTimes(a, b *time.Time, none int) int {
 	switch {
 	case a == nil && b == nil:
@@ -52,25 +53,25 @@ func compareTimes(a, b *time.Time, none int) int {
 	return a.Compare(*b)
 }
 
-// chooser is the form that chooses among the records of a list.
+// chooser is the form with which a list is filtered and sorted.
 type chooser struct {
 	choice
 	Path          string   // of the list
-	What          string   // is chosen
-	Names         string   // that are looked through
-	States, Sorts []option // none: there is no such choice
+	What          string   // the records in the list
+	Names         string   // the names in which Find is searched
+	States, Sorts []option // empty: no such field
 }
 
-// option is one value of a choice.
+// option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of is the form with the choice that a request makes.
+// of returns the form with the choice in the request.
 func (c chooser) of(r *http.Request, s *session) chooser {
 	c.choice, c.Path = choiceOf(r), s.at(c.Path)
 	return c
 }
 
-// page is the page that a request asks for, of so many records.
+// page returns the requested page of a list that has the given number of records.
 func (c chooser) page(r *http.Request, of int) paging {
 	return newPaging(c.address(c.Path), pageNumber(r), listed, of)
 }

@@ -24,36 +24,36 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config is what a [Console] is made of. All but the last four, Roads and
-// QueryURL are required.
+// Config holds the dependencies of a [Console]. All fields are required except the last four, Roads
+// and QueryURL.
 type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
-	// Known receives the context of each request with a session.
+	// Known is called with the context of each request that has a session.
 	Known func(request context.Context)
 
-	// Recent reads a vehicle's retained samples: at least most of them, or all
-	// since a time that all says is the first.
+	// Recent reads a vehicle's retained samples until it has at least most of them, has all, or ctx
+	// ends. It returns all samples stored since the returned time. all reports that no earlier
+	// sample is stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool, err error)
-	// Ready and Writable say why the node does not do its work, or cannot
-	// store.
+	// Ready and Writable return an error if the node is not ready, or if it cannot store.
 	Ready, Writable func() error
 
-	Roads    *road.Map // what this node knows of the roads; nil: nothing
-	QueryURL string    // where developers ask, for the line to paste; "": not shown
-	Secure   bool      // the listener speaks TLS
+	Roads    *road.Map // this node's map of the roads; if nil, none
+	QueryURL string    // base URL of the query API, for the example request; if empty, no example is shown
+	Secure   bool      // the listener uses TLS
 
-	LiveEvery time.Duration         // how often pages are kept up to date; 0: every 2 s
-	Registry  prometheus.Registerer // nil: metrics are kept for nobody
-	Log       *slog.Logger          // nil: nothing is logged
-	Now       func() time.Time      // nil: time.Now
+	LiveEvery time.Duration         // interval between updates of live pages; if 0, 2 s
+	Registry  prometheus.Registerer // if nil, metrics are not registered
+	Log       *slog.Logger          // if nil, nothing is logged
+	Now       func() time.Time      // if nil, time.Now
 }
 
-// Console is the handler of all pages. Make one with [New].
+// Console serves all pages. Make one with [New].
 type Console struct {
 	Config
 	pages    pages
-	roads    *roadmap.Reader // nil: this node knows of none
+	roads    *roadmap.Reader // nil if Roads is nil
 	sessions sessions
 	attempts attempts
 	streams  streams
@@ -67,7 +67,7 @@ type Console struct {
 //go:embed files
 var files embed.FS
 
-// New makes a console.
+// New returns a console.
 func New(cfg Config) *Console {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -100,18 +100,18 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// Close ends the pages that are being kept up to date.
+// Close ends the live pages.
 func (c *Console) Close() { c.close() }
 
-// policy is what the pages may do: load and call what is here, and nothing else.
+// policy is the Content-Security-Policy of all pages: they may load and call only this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// ServeHTTP answers for every page.
+// ServeHTTP serves all pages.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
-	h.Set("Referrer-Policy", "same-origin") // without one, a form would have no origin to be judged by
+	h.Set("Referrer-Policy", "same-origin") // without it, a form would have no Origin that could be checked
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	c.mux.ServeHTTP(w, r)
@@ -125,7 +125,7 @@ func (c *Console) routes() *http.ServeMux {
 		mux.HandleFunc("GET /assets/"+name, asset(name, kind))
 	}
 
-	// What follows is for those who are logged in.
+	// The following pages need a session.
 	page := func(pattern string, show func(http.ResponseWriter, *http.Request, *session)) {
 		method, path, _ := strings.Cut(pattern, " ")
 		mux.HandleFunc(method+" "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
@@ -176,18 +176,19 @@ func (c *Console) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/hour", c.hour)
 	mux.HandleFunc("GET "+rootPattern+"/roads/stretches", c.stretches)
 	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/stretches", c.vehicleStretches)
-	// A page without a session's root: the login, whose script leads to the session of this browser.
+	// Any other path has no session's root. It shows the login; its script goes to the session of
+	// this browser, if there is one.
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
 	return mux
 }
 
-// assets are what the pages load, and its type.
+// assets are the files that the pages load, with their media types.
 var assets = map[string]string{
 	"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "roads.js": "text/javascript; charset=utf-8",
 	"icon.svg": "image/svg+xml",
 }
 
-// assetVersion changes with what the pages load, so that a browser may keep it.
+// assetVersion is a hash of the assets. It is part of their URLs, so that a browser may cache them.
 var assetVersion = func() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(assets)) {
@@ -200,7 +201,7 @@ var assetVersion = func() string {
 func asset(name, kind string) http.HandlerFunc {
 	content, err := files.ReadFile("files/" + name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot happen: the file is embedded
 	}
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)

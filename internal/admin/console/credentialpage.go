@@ -17,10 +17,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listing shows the list that a form belongs to, with the form as it was refused.
+// listing shows the list that a form belongs to, with the problem and the contents of a refused
+// form.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
 
-// rotate takes the form that gives a credential a new secret.
+// rotate handles the form that gives a credential a new secret.
 func (c *Console) rotate(kind access.Kind, title string, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, smallForm)
@@ -53,7 +54,8 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) func(http
 	}
 }
 
-// end takes the form that revokes or removes a credential, from who is sure; all texts name the holder.
+// end handles the form that revokes or removes a credential, after a confirmation. The texts name
+// the holder.
 func (c *Console) end(kind access.Kind, ask question, notice string, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if _, ok := c.form(w, r, s, smallForm); !ok {
@@ -71,7 +73,7 @@ func (c *Console) end(kind access.Kind, ask question, notice string, show listin
 	}
 }
 
-// change takes the form that changes a token or a source.
+// change handles the form that changes a token or a source.
 func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, smallForm)
@@ -90,8 +92,8 @@ func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWrite
 	}
 }
 
-// grant takes the form that changes the vehicles of a token or a source: to all, to those of a list,
-// or, of a token, to some more and some fewer.
+// grant handles the form that changes the grant of a token or a source: to all vehicles, to the
+// vehicles of a list, or, for a token only, by adding some and removing others.
 func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, largeForm)
@@ -133,8 +135,8 @@ func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter
 	}
 }
 
-// changeOf reads the form that changes a token or a source. What its sender left as it was shown
-// stays, whatever somebody else has made of it meanwhile.
+// changeOf parses the form that changes a token or a source. A field that still has the value that
+// the page showed is not changed, even if another operator has changed it since.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -159,7 +161,7 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	return to, nil
 }
 
-// expiryOf reads when a token or a source is to expire.
+// expiryOf parses when a token or a source is to expire.
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -171,7 +173,8 @@ func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	return c.Now().Add(time.Duration(days) * 24 * time.Hour), nil
 }
 
-// holder names who holds a credential, as [holderOf] does; not ok: there is none of this name.
+// holder returns the holder of a credential, as [holderOf] does. ok is false if there is no
+// credential of this name.
 func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool) {
 	switch kind {
 	case access.TokenKind:
@@ -184,19 +187,19 @@ func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool)
 	return name, slices.ContainsFunc(c.Ops.Operators(), func(o ops.OperatorSummary) bool { return o.Name == name })
 }
 
-// question is what somebody is asked before what cannot be undone.
+// question is a confirmation before an operation that cannot be undone.
 type question struct {
 	Ask, Then, Do string
-	Back          string // the page to which no leads
+	Back          string // the page to return to if the answer is no
 }
 
-// about puts the holder of a credential into the question.
+// about replaces NAME in the question by the holder of a credential.
 func (q question) about(holder string, kind access.Kind) question {
 	name := func(text string) string { return strings.ReplaceAll(text, "NAME", holder) }
 	return question{name(q.Ask), name(q.Then), name(q.Do), "/" + listOf(kind)}
 }
 
-// grantAll is asked before a list of vehicles is given up.
+// grantAll is asked before a list of vehicles is replaced by all vehicles.
 var grantAll = map[access.Kind]question{
 	access.TokenKind:  {Ask: "Let the token of NAME see all vehicles?", Then: "It then sees every vehicle, present and future. The present list is not kept.", Do: "Let it see all vehicles"},
 	access.SourceKind: {Ask: "Let NAME speak for all vehicles?", Then: "It may then send telemetry of every vehicle, present and future. The present list is not kept.", Do: "Let it speak for all vehicles"},
@@ -215,15 +218,15 @@ var (
 	}
 )
 
-// confirmView asks a question and holds the form that was sent.
+// confirmView shows a question and contains the submitted form.
 type confirmView struct {
 	question
-	Path   string // to which the form goes
+	Path   string // where the form is sent
 	Fields url.Values
 }
 
-// sure reports whether the form, which was read, says that its sender is sure. Otherwise it asks
-// them, with the form as it is.
+// sure reports whether the form, which must have been parsed, is confirmed. If not, sure answers
+// with the question and the contents of the form.
 func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q question) bool {
 	if r.PostForm.Get("sure") == "yes" {
 		return true
@@ -234,7 +237,7 @@ func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q que
 	return false
 }
 
-// form reads a form, and answers if it is too long.
+// form parses a form. If it is too long, form answers the request and returns false.
 func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit int64) (url.Values, bool) {
 	if !parseForm(w, r, limit) {
 		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", formTooLong)
@@ -245,7 +248,7 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit
 
 const formTooLong = "the form is too long: a list of more than some 40,000 vehicles goes by the command line, --vehicles @FILE"
 
-// formStatus is the status of what a form asked for: it was wrong, unless an operation says otherwise.
+// formStatus returns the HTTP status for an error. It is 400 unless the error is a [ops.Refusal].
 func formStatus(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
@@ -253,22 +256,22 @@ func formStatus(err error) int {
 	return http.StatusBadRequest
 }
 
-// listOf names the list that credentials of a kind belong to, as in a path.
+// listOf returns the name of the list of a kind, as it is in a path.
 func listOf(kind access.Kind) string { return kind.Policy().Noun + "s" }
 
-// holderOf is the developer of a token, and the name of any other credential.
+// holderOf returns the developer of a token, or the name of any other credential.
 func holderOf(c access.Credential) string { return cmp.Or(c.Developer, c.Name) }
 
-// secretView shows a secret, this once.
+// secretView shows a secret, only once.
 type secretView struct {
-	What, Name string // "token" of whom, "source" called what
-	ID         string // of a token
+	What, Name string // the kind and the holder, such as "token" and its developer
+	ID         string // only of a token
 	Secret     string
-	Old        string // what became of the secret that was replaced; "": there was none
-	Back       string // the list that it belongs to
-	Query      string // a line to paste; "": none
-	Telemetry  bool   // it opens the ingest listener
-	Login      bool   // it opens the console
+	Old        string // what happens to the replaced secret; empty: there was none
+	Back       string // path of the list of its kind
+	Query      string // an example request; empty: none
+	Telemetry  bool   // the secret is a key for the ingest listener
+	Login      bool   // the secret is a key for the console
 }
 
 // showSecret shows the new secret of a credential.
@@ -282,8 +285,8 @@ func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of
 	c.showTo(w, s, http.StatusCreated, "secret", page{Title: title, Section: list, Data: v})
 }
 
-// once reads a form that must not be sent twice, and answers if there is
-// something wrong with it.
+// once parses a form that must not be submitted twice. If it is too long or was submitted before,
+// once answers the request and returns false.
 func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit int64, kind access.Kind) bool {
 	back := listOf(kind)
 	switch {
@@ -297,7 +300,7 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit
 	return true
 }
 
-// overlapOf reads how long a replaced secret is to count, in hours.
+// overlapOf parses for how many hours a replaced secret is to stay valid.
 func overlapOf(form url.Values) (time.Duration, error) {
 	hours, err := strconv.Atoi(form.Get("overlap"))
 	d := time.Duration(hours) * time.Hour

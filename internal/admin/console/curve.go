@@ -13,54 +13,54 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits of what is read and kept of a vehicle's past.
+// Limits for reading and caching a vehicle's past.
 const (
-	maxScans    = 2               // at once
-	scanTime    = 2 * time.Second // one may take
-	maxSamples  = 20_000          // of a vehicle, that one looks for
-	maxPoints   = 20_000          // that a curve keeps, about 800 KB
-	maxCurves   = 16              // that are kept, of the vehicles looked at last
-	curveSpan   = time.Hour       // that is drawn
-	curveGap    = 2 * time.Minute // without a reading, over which no line is drawn
-	drawnPieces = 600             // of which only the lowest and the highest point are drawn
+	maxScans    = 2               // concurrent scans
+	scanTime    = 2 * time.Second // maximum time of one scan
+	maxSamples  = 20_000          // samples of the vehicle that one scan looks for
+	maxPoints   = 20_000          // points in one curve, about 800 KB
+	maxCurves   = 16              // cached curves, of the vehicles that were viewed last
+	curveSpan   = time.Hour       // time span that is drawn
+	curveGap    = 2 * time.Minute // the line is interrupted if there is no reading for this time
+	drawnPieces = 600             // columns of the drawing; for each, only the lowest and highest point are drawn
 )
 
 // curve is the recent past of one vehicle.
 type curve struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	points   []speedPoint
 	throttle throttleCurve
-	begun    time.Time // when it was read
-	since    time.Time // everything stored since was looked at
-	all      bool      // that is all there is
-	failed   bool      // it could not be read
-	busy     bool      // others were being read
+	begun    time.Time // when reading began
+	since    time.Time // all samples stored since were read
+	all      bool      // no older samples are stored
+	failed   bool      // reading failed
+	busy     bool      // nothing was read, because too many scans were running
 	used     time.Time
 }
 
-// speedPoint is one speed and how the car drove then.
+// speedPoint is a speed and the driving state at that time.
 type speedPoint struct {
 	at      vehicle.UnixMilli
 	kmh     float32
-	driving string // its class; see classOf
+	driving string // see classOf
 }
 
-// curves are those that were looked at last.
+// curves caches the curves and strips that were viewed last.
 type curves struct {
 	scans chan struct{}
 
-	strips chan struct{} // being made
+	strips chan struct{} // limits strips that are being made
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	all map[vehicle.ID]*curve
-	// hours are the strips that were made last.
+	// hours holds the strips that were made last.
 	hours map[vehicle.ID]strip
-	// forgotten counts the vehicles that were forgotten: what was read
-	// meanwhile may be of one of them, and is not kept.
+	// forgotten counts the forgotten vehicles. If it changes while a curve or strip is read, the
+	// result may show a forgotten vehicle and is not cached.
 	forgotten int
 }
 
-// classOf is how the pages call a driving verdict.
+// classOf returns the CSS class of a driving verdict.
 func classOf(v vehicle.DrivingVerdict) string {
 	switch {
 	case v.Time == 0:
@@ -71,7 +71,7 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// curve returns a vehicle's past, read anew unless some page keeps it up to date.
+// curve returns a vehicle's past. It is read again unless some page keeps it up to date.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -103,7 +103,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *c
 	return made
 }
 
-// forget drops what is kept of a vehicle's past.
+// forget drops the cached past of a vehicle.
 func (k *curves) forget(id vehicle.ID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,7 +112,7 @@ func (k *curves) forget(id vehicle.ID) {
 	delete(k.hours, id)
 }
 
-// readCurve is scan once there is a place for one more.
+// readCurve waits until another scan may run, then calls scan.
 func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -125,9 +125,8 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.Sta
 	return c.scan(ctx, id, now)
 }
 
-// scan runs the rules again over what is retained of a vehicle. The verdicts
-// of the past are stored nowhere; at its beginning a curve knows less than the
-// service did.
+// scan folds the retained samples of a vehicle again, because past verdicts are not stored. At its
+// beginning, a curve is based on fewer samples than the service had used.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
@@ -146,7 +145,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 	return made
 }
 
-// note adds the newest speed of a state; mu is held, or nobody else has the curve.
+// note adds the newest speed of a state. mu must be held, or the curve not yet shared.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -162,7 +161,7 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// add is note for a curve that others have too.
+// add is like note, for a shared curve.
 func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -170,10 +169,10 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.note(s)
 }
 
-// curveFresh is how long a curve is good that nobody has added to.
+// curveFresh is how long a cached curve is used after the last point was added.
 const curveFresh = 5 * time.Second
 
-// draws reports whether the curve has the sensors of the anomaly that stands now.
+// draws reports whether the curve shows the sensors of the present anomaly.
 func (k *curve) draws(s *vehicle.State) bool {
 	alarm, stands := s.ThrottleAlarm()
 	k.mu.Lock()
@@ -181,7 +180,7 @@ func (k *curve) draws(s *vehicle.State) bool {
 	return stands == k.throttle.stands && alarm.Since == k.throttle.alarm.Since
 }
 
-// touched reports whether the curve is being kept up to date.
+// touched reports whether a page keeps the curve up to date.
 func (k *curve) touched(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,28 +193,28 @@ func (k *curve) lastUsed() time.Time {
 	return k.used
 }
 
-// curveView is a curve as the page draws it.
+// curveView is a curve as the page shows it.
 type curveView struct {
 	Line       string
 	Bands      []band
 	Spells     []band // the same as text, newest first
-	More       int    // spells that are not listed
+	More       int    // number of spells that are not listed
 	Levels     []level
 	Axis       axis
 	Read       readouts
-	States     []string // classes that occur
+	States     []string // CSS classes that occur
 	Short      bool     // the readings begin later than an hour ago
 	Throttle   throttleView
 	Points     int
 	Since      time.Time
 	All        bool
 	Failed     bool
-	Busy       bool // others were being read
+	Busy       bool // nothing was read, because too many scans were running
 	Nothing    bool // there was no time to read anything
 	Mean, Most float64
 }
 
-// band is a time in which the verdict did not change.
+// band is a period in which the verdict did not change.
 type band struct {
 	Class, Name string
 	X, Width    float64
@@ -227,10 +226,10 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
-// maxSpells is how many bands are listed as text.
+// maxSpells is the number of bands that are listed as text.
 const maxSpells = 12
 
-// view draws the last hour up to the newest reading.
+// view returns the last hour of the curve, up to the newest reading.
 func (k *curve) view() curveView {
 	k.mu.Lock()
 	defer k.mu.Unlock()

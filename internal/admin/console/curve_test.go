@@ -11,8 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCurve draws what is retained of a vehicle, with the verdicts that the rules
-// give again.
+// TestCurve draws the retained samples of a vehicle, with the verdicts of a second fold.
 func TestCurve(t *testing.T) {
 	var samples []vehicle.Sample
 	for i := range 600 {
@@ -81,8 +80,8 @@ func TestCurve(t *testing.T) {
 	}
 }
 
-// TestCurveOfAVehicleForgottenMeanwhile is not kept: nobody may open its page again,
-// and then nothing would drop it.
+// TestCurveOfAVehicleForgottenMeanwhile: the curve is not cached. Its page may never be opened
+// again, and then nothing would drop the curve.
 func TestCurveOfAVehicleForgottenMeanwhile(t *testing.T) {
 	f := newFixture(t)
 	f.report("carA", jammed(time.Minute))
@@ -96,7 +95,7 @@ func TestCurveOfAVehicleForgottenMeanwhile(t *testing.T) {
 	}
 }
 
-// TestHowFarTheCurveGot is said in words that are true of each case.
+// TestHowFarTheCurveGot: the page says correctly in each case how much was read.
 func TestHowFarTheCurveGot(t *testing.T) {
 	since, all := noon, false
 	f := newFixture(t, func(c *Config) {
@@ -114,7 +113,7 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	all = true
 	f.want(f.get("/vehicles/carA"), 200, "From all telemetry that is retained.")
 	f.clock.Advance(curveFresh)
-	for range maxScans { // others read
+	for range maxScans { // other pages read
 		f.monitor.curves.scans <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -125,8 +124,8 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")
 }
 
-// TestCurveGapsAndBounds: silence is no line, long drives are thinned without
-// losing their extremes, and nothing grows without end.
+// TestCurveGapsAndBounds: a line is interrupted where readings are missing, a long drive is thinned
+// without losing its extremes, and memory is bounded.
 func TestCurveGapsAndBounds(t *testing.T) {
 	point := func(second int, kmh float32) speedPoint {
 		return speedPoint{vehicle.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
@@ -156,15 +155,14 @@ func TestCurveGapsAndBounds(t *testing.T) {
 		var s vehicle.State
 		s.Latest[vehicle.OBDSpeed] = vehicle.Reading{Value: 1, Time: vehicle.At(noon).Add(time.Duration(i) * time.Second)}
 		k.add(&s, noon)
-		k.add(&s, noon) // the same again
+		k.add(&s, noon) // the same state again
 	}
 	if len(k.points) > maxPoints || len(k.points) < maxPoints/2 || k.points[0].at >= k.points[1].at {
 		t.Errorf("%d points are kept", len(k.points))
 	}
 }
 
-// FuzzForms: whatever is written into a form, it is understood or refused in one
-// line that does not repeat it.
+// FuzzForms: every form is either accepted, or refused in one line that does not repeat it.
 func FuzzForms(f *testing.F) {
 	f.Add("A, B\nC", "/tokens")
 	f.Add("a-b\x00", "//evil")

@@ -1,14 +1,13 @@
-// Package console is the operator's pages: the fleet, one vehicle, tokens,
-// sources, operators, the audit, and the login before them.
+// Package console serves the operator's pages: the fleet, one vehicle, the roads, tokens, sources,
+// operators, the audit, and the login.
 //
-// Every page is made on the server and works without script, but for what comes
-// live over server-sent events. What an operator does goes through package ops,
-// as a call of the API does; the package must do none of it by itself. A secret passes
-// through once, into the page that shows it: nothing here may keep or log one, or
-// put one into an address. Nothing may be shown to who is not logged in, but the
-// login and what it looks like.
+// All pages are rendered on the server and work without JavaScript, except live updates
+// (server-sent events) and the map. An operator's changes go through package ops, as calls of the
+// API do; this package must not make a change by itself. A secret passes through once, into the
+// page that shows it: this package must not keep or log a secret, or put one into a URL. Without a
+// session, it may show only the login and its assets.
 //
-// A fleet may be of millions: no page may cost more for it than one walk through
-// the table in memory, and that not for every reader. What is read of the retained
-// telemetry is bounded in time, and in how much of it is read at once.
+// A fleet may have millions of vehicles. A page may cost at most one walk through the table in
+// memory, and not once per reader. Reading retained telemetry is limited in time and in the number
+// of concurrent reads.
 package console

@@ -13,42 +13,42 @@ import (
 	"carstate/internal/store"
 )
 
-// figures are what the metrics of this node say at one time.
+// figures are the values of this node's metrics at one time.
 type figures struct {
 	at       time.Time
 	accepted float64            // samples
-	queries  float64            // of the two operations
-	samples  map[string]float64 // refused, by reason
-	refused  map[string]float64 // queries, by outcome
-	buckets  []bucket           // of the queries' durations, the shortest first
-	observed float64            // queries that were timed
+	queries  float64            // car driving state and throttle system queries
+	samples  map[string]float64 // refused samples, by reason
+	refused  map[string]float64 // refused queries, by outcome
+	buckets  []bucket           // histogram of query durations, shortest first
+	observed float64            // number of queries in the histogram
 
 	feedAge float64 // seconds; negative: unknown
 	backlog float64 // seconds
 	streams map[string]fill
 }
 
-// bucket is how many queries took at most so long.
+// bucket is the number of queries that took at most seconds.
 type bucket struct{ seconds, count float64 }
 
-// fill is how full a stream is; a zero limit is not known.
+// fill is the size of a stream and its limit; 0: the limit is unknown.
 type fill struct{ bytes, limit float64 }
 
-// answeredOutcomes are those of queries that were not refused.
+// answeredOutcomes are the outcomes of queries that were not refused.
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-// read takes the figures from the registry. What is not there stays zero: other
-// roles of a node have other metrics.
+// readFigures reads the metrics. Missing metrics stay zero, because nodes with other roles have
+// other metrics.
 func readFigures(g prometheus.Gatherer, now time.Time) figures {
 	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, streams: map[string]fill{}, feedAge: -1}
-	families, _ := g.Gather() // what could be gathered is there, error or not
+	families, _ := g.Gather() // on an error, it still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := make(map[string]string, len(m.GetLabel()))
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue()) // it has one of the two
+			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue()) // one of the two values is zero
 			if h := m.GetHistogram(); h != nil && family.GetName() == query.MetricDuration {
 				f.observed += float64(h.GetSampleCount())
 				for i, b := range h.GetBucket() {
@@ -88,24 +88,24 @@ func (f *figures) take(name string, labels map[string]string, value float64) {
 	}
 }
 
-// rates are what happened between two readings.
+// rates holds the changes between two figures.
 type rates struct {
-	over             time.Duration // zero: not known yet
-	samples, queries float64       // a second
-	p99              float64       // seconds; 0: nothing was asked
-	beyond           bool          // p99 lies beyond the last bucket, whose bound it then is
+	over             time.Duration // time between the figures; zero: unknown
+	samples, queries float64       // per second
+	p99              float64       // seconds; 0: no queries
+	beyond           bool          // p99 is beyond the last bucket; the value is then the bucket's bound
 	samplesRefused   []reason
 	queriesRefused   []reason
 }
 
-// reason is how often something was refused for it.
+// reason is the number of refusals with one reason.
 type reason struct {
 	Name  string
 	Count float64 // since the node started
-	Rate  float64 // a second, of late
+	Rate  float64 // per second, between the figures
 }
 
-// ratesBetween compares two readings of the same process.
+// ratesBetween compares two figures of the same process.
 func ratesBetween(old, now *figures) rates {
 	r := rates{over: now.at.Sub(old.at)}
 	if r.over <= 0 {
@@ -124,7 +124,7 @@ func ratesBetween(old, now *figures) rates {
 	return r
 }
 
-// reasons lists what was ever refused, most often first.
+// reasons lists all reasons with refusals, the most frequent first.
 func reasons(old, now map[string]float64, each func(float64) float64) (list []reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {
@@ -135,15 +135,15 @@ func reasons(old, now map[string]float64, each func(float64) float64) (list []re
 	return list
 }
 
-// quantile finds, as Prometheus does, the duration below which a part q of what
-// was counted in between lies: evenly spread within a bucket. What lies beyond the
-// last bucket has its bound.
+// quantile estimates the quantile q of the durations that were counted between old and now, as
+// Prometheus does: durations are assumed to be uniform within a bucket. If the quantile is beyond
+// the last bucket, the result is that bucket's bound and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false
 	}
 	in := func(i int) float64 {
-		if i < len(old) { // else nothing had been timed then
+		if i < len(old) { // otherwise no query had been timed then
 			return now[i].count - old[i].count
 		}
 		return now[i].count

@@ -32,7 +32,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 var errDisk = errors.New("disk full")
 
-// fixture is a console on a real listener, and a browser without script.
+// fixture is a console on a real listener, and a browser without JavaScript.
 type fixture struct {
 	t *testing.T
 	*ops.Operations
@@ -41,19 +41,19 @@ type fixture struct {
 	console *Console
 	monitor *Monitor
 	fleet   *fleet.Table
-	key     string // the admin's
+	key     string // the admin key
 	log     *testkit.Buffer
 	server  *httptest.Server
 	browser *http.Client
-	roots   map[*http.Client]string // of the session that each browser began last
+	roots   map[*http.Client]string // root of each browser's latest session
 	known   atomic.Int64            // requests with a session
 
 	mu     sync.Mutex // guards states
 	states map[vehicle.ID]vehicle.State
-	seen   int // of the store's events
+	seen   int // number of the store's events that did has returned
 }
 
-// did returns who did what since the last time.
+// did returns the actors and actions of the audit events since the last call of did.
 func (f *fixture) did() string {
 	var did []string
 	all := f.store.Events()
@@ -69,7 +69,7 @@ func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 	return newFixtureOn(t, func(*ops.Config) {}, changes...)
 }
 
-// newFixtureOn is newFixture with operations that change may alter.
+// newFixtureOn is like newFixture, with operations that change may modify.
 func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
 	t.Helper()
 	c := testkit.NewClock(noon)
@@ -131,7 +131,7 @@ func (f *fixture) anotherBrowser() *http.Client {
 	return &client
 }
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
@@ -151,7 +151,7 @@ func (f *fixture) read(resp *http.Response, err error) answer {
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
-// at is the address of a page in the browser's session.
+// at returns the URL of a page in the browser's session.
 func (f *fixture) at(path string) string {
 	if path == "/login" || strings.HasPrefix(path, "/assets/") {
 		return f.server.URL + path
@@ -168,7 +168,7 @@ func (f *fixture) get(path string) answer {
 	return f.read(f.browser.Get(f.at(path)))
 }
 
-// post sends a form; fields come in pairs.
+// post submits a form; fields are pairs of names and values.
 func (f *fixture) post(path string, fields ...string) answer {
 	f.t.Helper()
 	form := url.Values{}
@@ -178,7 +178,7 @@ func (f *fixture) post(path string, fields ...string) answer {
 	return f.read(f.browser.PostForm(f.at(path), form))
 }
 
-// logIn begins a session in the browser.
+// logIn starts a session in the browser.
 func (f *fixture) logIn(key string) {
 	f.t.Helper()
 	a := f.post("/login", "key", key, "next", "/")
@@ -189,13 +189,13 @@ func (f *fixture) logIn(key string) {
 	f.roots[f.browser] = root
 }
 
-// leadsTo is the page of a session to which an answer leads.
+// leadsTo returns the page of a session to which a response redirects.
 func (a answer) leadsTo() string {
 	_, page, _ := strings.Cut(strings.TrimPrefix(a.header.Get("Location"), "/s/"), "/")
 	return "/" + page
 }
 
-// want fails unless the answer has the status and holds all texts.
+// want fails the test unless the response has the status and contains all texts.
 func (f *fixture) want(a answer, status int, texts ...string) {
 	f.t.Helper()
 	if a.status != status {
@@ -208,7 +208,7 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 	}
 }
 
-// report puts a state into all that a console sees of a vehicle.
+// report sets a vehicle's state everywhere the console reads it.
 func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.mu.Lock()
 	f.states[id] = s
@@ -217,7 +217,7 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.monitor.Put(id, s)
 }
 
-// jammed is the state of a car that has been in a jam for so long at noon.
+// jammed returns the state of a car that, at noon, has been in a jam for the given time.
 func jammed(since time.Duration) vehicle.State {
 	at := vehicle.At(noon)
 	s := vehicle.State{Time: at, Pace: vehicle.TrafficJam}

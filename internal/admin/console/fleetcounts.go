@@ -13,30 +13,30 @@ type Fleet interface {
 	All() iter.Seq[fleet.Answer]
 }
 
-// FleetCounts counts the fleet at one time.
+// FleetCounts holds the numbers of vehicles at one time.
 type FleetCounts struct {
 	At       time.Time
 	Vehicles int
 
-	// By driving state, of those whose verdict answers a query.
+	// Vehicles whose driving verdict answers a query, by driving state.
 	Normal, Slow, Jam int
 	NotDriving        int
-	// Stale has readings that are too old, Unknown never had any of speed.
+	// Stale vehicles have readings that are too old. Unknown ones never had a speed reading.
 	Stale, Unknown int
 
-	// By throttle system, of those whose verdict answers a query.
+	// Vehicles whose throttle verdict answers a query, by throttle state.
 	ThrottleNormal, Anomaly int
 
-	// Ages counts vehicles by the age of their newest verdict; see ageLimits.
+	// Ages holds the numbers of vehicles by the age of their newest verdict; see ageLimits.
 	Ages [7]int
 }
 
-// ageLimits bound the classes of Ages, but for the last, which has no bound.
+// ageLimits are the upper bounds of the classes in Ages. The last class has none.
 var ageLimits = [6]time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
 
-// countFleet walks through the fleet once.
+// countFleet counts the vehicles, walking through the table once.
 func countFleet(f Fleet, now time.Time, maxAge time.Duration) FleetCounts {
 	s, t := FleetCounts{At: now}, vehicle.At(now)
 	for a := range f.All() {

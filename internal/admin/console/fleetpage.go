@@ -12,7 +12,7 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// How many vehicles a list of the page shows, and how many records a page of a list.
+// Numbers of vehicles in a list on the page of the fleet, and of records on a page of a list.
 const (
 	fewListed = 8
 	listed    = 25
@@ -22,44 +22,44 @@ const (
 type fleetView struct {
 	FleetCounts
 	Root      string // of the session's paths
-	Driving   int    // answered by a driving state
+	Driving   int    // vehicles with a driving state
 	Chart     fleetChart
 	Jams      listView
 	Anomalies listView
 	Flow      flowView
 	AgeBars   []bar
-	Empty     bool // nothing has ever reported
+	Empty     bool // no vehicle has sent telemetry yet
 }
 
-// listView is the latest vehicles in a jam or with an anomaly.
+// listView shows the latest vehicles in a jam or with an anomaly.
 type listView struct {
 	Root  string // of the session's paths
 	Name  string // "jam" or "anomaly"
 	Rows  []listRow
-	Total int // there are
+	Total int // number of all such vehicles
 }
 
-// More is how many are not among the rows.
+// More returns the number of vehicles that are not in Rows.
 func (l listView) More() int { return max(0, l.Total-len(l.Rows)) }
 
-// listRow is one vehicle of a list.
+// listRow is one vehicle in a list.
 type listRow struct {
 	Watched
 	Reason string
 }
 
-// flowView is what the node does.
+// flowView shows the node's throughput and health.
 type flowView struct {
-	Known            bool // there was time to count
+	Known            bool // rates are available
 	Over             string
-	Samples, Queries float64 // a second
+	Samples, Queries float64 // per second
 	P99              string
 	SamplesRefused   []reason
 	QueriesRefused   []reason
 	Streams          []streamBar
 	FeedAge          string
 	Backlog          string
-	Ready, Writable  string // why not; "": it is
+	Ready, Writable  string // why not; empty if it is
 }
 
 // bar is one bar of a chart.
@@ -69,12 +69,12 @@ type bar struct {
 	Percent float64
 }
 
-// streamBar is how full a stream is.
+// streamBar shows how full a stream is.
 type streamBar struct {
 	Name         string
 	Bytes, Limit float64
 	Percent      float64
-	Full         bool // nearly
+	Full         bool // at least 80 %
 }
 
 func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
@@ -93,8 +93,8 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// hours reads how far back the chart goes: as far as there are figures, unless
-// somebody chose.
+// hours returns how many hours the chart covers: the number in the URL, or else 6 if the process
+// has run for more than an hour, or else 1.
 func (c *Console) hours(r *http.Request) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
 		return n
@@ -117,7 +117,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	return v
 }
 
-// list makes one of the two lists.
+// list returns the list "jam" or "anomaly".
 func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) listView {
 	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()
@@ -126,7 +126,7 @@ func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) li
 		rows, counted = anomalies, s.Anomaly
 	}
 	l.Total = len(rows)
-	if l.Total == maxWatched { // only the survey knows how many there are
+	if l.Total == maxWatched { // the list is full, so only the count of the fleet knows the number
 		l.Total = max(l.Total, counted)
 	}
 	for _, row := range rows[:min(fewListed, len(rows))] {
@@ -139,8 +139,8 @@ func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) li
 	return l
 }
 
-// listRow says why a vehicle is on a list; not ok: it was forgotten a moment ago, and
-// no page may name it.
+// listRow adds the reason why a vehicle is on a list. ok is false if the vehicle was forgotten just
+// now, so that no page may name it.
 func (c *Console) listRow(ctx context.Context, list string, x Watched) (row listRow, ok bool) {
 	s, ok, err := c.Ops.State(ctx, x.ID)
 	since, reason := s.Traffic.Changed, ""
@@ -155,8 +155,8 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) (row list
 		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
 	if x.Since.UnixMilli() == 0 {
-		// Read at the start. A trouble code's time no state tells: it is as
-		// old as the last list at least.
+		// The start time was not known when the vehicle was listed. For a trouble code, the state
+		// does not contain it either, so the time of the reading is shown.
 		x.Since = x.Read
 		if since != 0 {
 			x.Since = since.Time()
@@ -206,7 +206,7 @@ func ageBars(s FleetCounts) (bars []bar) {
 	return bars
 }
 
-// parts makes the named pieces of a page.
+// parts renders the named parts of a page.
 func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	made := make(parts)
 	for _, piece := range which {

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// A day of the fleet's figures, one a minute, is kept in memory: about 60 KB.
-// It is for the eye; what has to outlive the process belongs to Prometheus.
+// One day of the fleet's counts, one per minute, is kept in memory: about 60 KB. It is only for the
+// chart. Data that must outlive the process belong to Prometheus.
 const (
 	historyStep   = time.Minute
 	historyPoints = 24 * 60
 )
 
-// point is the fleet at one minute.
+// point holds the fleet's counts at one minute.
 type point struct {
 	at                                time.Time
 	normal, slow, jam, other, anomaly int32
 }
 
-// history is a ring of points.
+// history is a ring buffer of points.
 type history struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards points and next
 	points []point    // a ring once it is full
-	next   int        // where the next one goes then
+	next   int        // where the next point is written once points is full
 }
 
 func (h *history) add(s *FleetCounts) {
@@ -40,7 +40,7 @@ func (h *history) add(s *FleetCounts) {
 	h.next = (h.next + 1) % historyPoints
 }
 
-// since returns the points from a time on, oldest first.
+// since returns the points at or after t, oldest first.
 func (h *history) since(t time.Time) []point {
 	h.mu.Lock()
 	defer h.mu.Unlock()

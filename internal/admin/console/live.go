@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// Limits of what keeps pages up to date.
+// Limits of live pages.
 const (
 	maxStreams    = 64               // of all sessions
 	maxOwnStreams = 8                // of one session
-	streamLife    = 10 * time.Minute // then the browser asks anew
-	heartbeat     = 15 * time.Second // so that a proxy does not think it dead
-	streamWrite   = 10 * time.Second // a reader who takes longer is gone
+	streamLife    = 10 * time.Minute // after this time, the browser must reconnect
+	heartbeat     = 15 * time.Second // so that a proxy does not close the connection
+	streamWrite   = 10 * time.Second // a reader that takes longer is disconnected
 )
 
-// streams counts the pages that are being kept up to date.
+// streams counts the live pages.
 type streams struct {
-	mu   sync.Mutex // guards open and the sessions' streams
+	mu   sync.Mutex // guards open and the field streams of sessions
 	open int
 }
 
@@ -50,15 +50,16 @@ func (s *streams) count() float64 {
 	return float64(s.open)
 }
 
-// parts are pieces of a page, by the name that stands on the element that each
-// one fills.
+// parts holds rendered parts of a page, by the name in the attribute of the element that shows the
+// part.
 type parts map[string]string
 
-// errAnotherPage says that what is open is another page by now, to be loaded again.
+// errAnotherPage says that the open page must be reloaded, because another page is now shown at its
+// URL.
 var errAnotherPage = errors.New("the page is another one now")
 
-// keepUp sends the parts of a page that have changed, as server-sent events, until
-// the reader leaves, the session ends or the console closes. render makes all parts.
+// keepUp sends the changed parts of a page as server-sent events, until the reader disconnects, the
+// session ends or the console is closed. render returns all parts.
 func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {
@@ -74,7 +75,7 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), said: c.Now()}
-	// The server's limit for a request's bytes would end this one too.
+	// The server's read timeout would end this response, too.
 	if err := out.rc.SetReadDeadline(time.Time{}); err != nil {
 		c.Log.Error("a page cannot be kept up to date", "error", err)
 	}
@@ -91,7 +92,7 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 	for {
 		now, err := render(ctx)
 		if err == errAnotherPage {
-			_ = out.send(endOfPage, c.Now()) // whoever is gone need not know
+			_ = out.send(endOfPage, c.Now()) // the error does not matter to a reader that has disconnected
 			return
 		}
 		if ctx.Err() == nil && err != nil {
@@ -113,13 +114,13 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 		case <-tick.C:
 		}
 		if !c.sessions.alive(s) {
-			_ = out.send(endOfPage, c.Now()) // whoever is gone need not know
+			_ = out.send(endOfPage, c.Now()) // the error does not matter to a reader that has disconnected
 			return
 		}
 	}
 }
 
-// endOfPage has the browser load the page again: there is a login, or another page.
+// endOfPage makes the browser reload the page, which is then the login or another page.
 const endOfPage = "event: end\ndata: {}\n\n"
 
 // eventWriter writes server-sent events.
@@ -129,7 +130,8 @@ type eventWriter struct {
 	said time.Time
 }
 
-// parts sends what has changed, or a heartbeat if nothing has for long.
+// parts sends the changed parts. If there are none for the heartbeat interval, it sends a
+// heartbeat.
 func (e *eventWriter) parts(changed parts, now time.Time) error {
 	if len(changed) == 0 {
 		if now.Sub(e.said) < heartbeat {
@@ -137,7 +139,7 @@ func (e *eventWriter) parts(changed parts, now time.Time) error {
 		}
 		return e.send(": still here\n\n", now)
 	}
-	text, err := json.Marshal(changed) // on one line, as an event must be
+	text, err := json.Marshal(changed) // an event's data must be one line
 	if err != nil {
 		return err
 	}

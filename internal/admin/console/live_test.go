@@ -15,7 +15,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// stream opens a page's events.
+// stream opens a page's event stream.
 func (f *fixture) stream(path string) *http.Response {
 	f.t.Helper()
 	resp, err := f.browser.Get(f.at(path))
@@ -26,7 +26,7 @@ func (f *fixture) stream(path string) *http.Response {
 	return resp
 }
 
-// next reads events until one has the part, and returns that.
+// next reads events until one contains the part, and returns the part.
 func next(t *testing.T, lines *bufio.Scanner, part string) string {
 	t.Helper()
 	for lines.Scan() {
@@ -52,7 +52,7 @@ func scanner(resp *http.Response) *bufio.Scanner {
 	return lines
 }
 
-// TestLiveFleet: the first event has everything, the next what has changed.
+// TestLiveFleet: the first event contains all parts, the next ones only the changed parts.
 func TestLiveFleet(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -71,14 +71,13 @@ func TestLiveFleet(t *testing.T) {
 	}
 }
 
-// TestLiveVehicle: a new reading changes the page that is open, and the curve goes
-// on.
+// TestLiveVehicle: a new reading changes the open page, and the curve is continued.
 func TestLiveVehicle(t *testing.T) {
 	speeds := make(chan float64, 1)
 	speeds <- 10
 	latest, at := 0.0, vehicle.At(noon)
 	f := newFixtureOn(t, func(c *ops.Config) {
-		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { // one page asks, one at a time
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { // called by one page, one call at a time
 			select {
 			case latest = <-speeds:
 				at = at.Add(time.Second)
@@ -107,7 +106,7 @@ func TestLiveVehicle(t *testing.T) {
 	f.want(f.get("/live/vehicles/a-b"), http.StatusBadRequest)
 }
 
-// TestLiveEnds: with the session, and with the console.
+// TestLiveEnds: the stream ends with the session, and with the console.
 func TestLiveEnds(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -128,12 +127,12 @@ func TestLiveEnds(t *testing.T) {
 	lines = scanner(f.stream("/live/fleet"))
 	next(t, lines, "now")
 	f.console.Close()
-	for lines.Scan() { // until it ends
+	for lines.Scan() { // until the stream ends
 	}
 }
 
-// TestLiveOfAVehicleThatAppears, or is forgotten: the page is another one then, and is
-// loaded again.
+// TestLiveOfAVehicleThatAppears: if a vehicle appears or is forgotten, another page is shown at the
+// URL, so the browser must reload it.
 func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -168,7 +167,7 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	ended(lines)
 }
 
-// TestLiveHead: whoever asks for the head alone gets it, and holds no stream.
+// TestLiveHead: a HEAD request gets the header only, and holds no stream.
 func TestLiveHead(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -192,7 +191,7 @@ func TestLiveHead(t *testing.T) {
 	}
 }
 
-// TestLiveDoesNotKeepASessionAlive: a page that nobody looks at is no presence.
+// TestLiveDoesNotKeepASessionAlive: an open page does not restart the session's idle timeout.
 func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -202,7 +201,8 @@ func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
 }
 
-// TestLiveIsBounded: by session and in all, and what ends makes room.
+// TestLiveIsBounded: streams are limited per session and in total, and a stream that ends frees its
+// place.
 func TestLiveIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -219,7 +219,7 @@ func TestLiveIsBounded(t *testing.T) {
 	}
 	open[0].Body.Close()
 	for f.console.streams.count() == maxOwnStreams {
-		runtime.Gosched() // the server finds out when it next writes
+		runtime.Gosched() // the server notices it at its next write
 		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.counts().Vehicles)), jammed(time.Minute))
 		f.clock.Advance(2 * surveyStep)
 	}

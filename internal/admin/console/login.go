@@ -11,23 +11,24 @@ import (
 	"carstate/internal/access"
 )
 
-// How often a wrong key may be tried, from one address and in all. A right key
-// always passes, so that nobody can lock the operator out: 178 random bits are
-// not guessed at any rate, and the limit is for whoever mistypes or floods.
+// Limits on wrong keys, from one network and in total. A right key is always accepted, so that
+// nobody can lock the operators out. A key has 178 random bits and cannot be guessed at any rate;
+// the limits are for a caller that mistypes or floods.
 var (
 	wrongFromOne = access.Rate{Calls: 10, Window: time.Minute}
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
 )
 
-// attempts counts wrong keys. Addresses share budgets by chance, so that what is
-// remembered is bounded.
+// attempts counts wrong keys. Networks are hashed to a fixed number of budgets, so the memory is
+// bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget
 	all  access.Budget
 }
 
-// wait returns how long the caller has to wait after a wrong key; zero: not.
+// wait counts a wrong key. It returns how long the caller has to wait if a limit is exceeded, or
+// zero.
 func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	budget := &a.one[maphash.Comparable(a.seed, networkOf(r.RemoteAddr))%uint64(len(a.one))]
 	if _, next, ok := budget.Take(wrongFromOne, now); !ok {
@@ -40,8 +41,7 @@ func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	return next
 }
 
-// networkOf is who is counted together: an IPv4 address, or an IPv6 network of 64
-// bits.
+// networkOf returns the addresses that share a limit: an IPv4 address, or an IPv6 /64 network.
 func networkOf(remote string) netip.Prefix {
 	host, _, _ := net.SplitHostPort(remote)
 	a, _ := netip.ParseAddr(host)
@@ -50,11 +50,11 @@ func networkOf(remote string) netip.Prefix {
 	return p
 }
 
-// showLogin asks for a key, in place of the page that was asked for.
+// showLogin asks for a key, in place of the requested page.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // after a wrong key
 	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {
-		next = localPath(page) // not what somebody has put there by mistake
+		next = localPath(page) // the query is dropped: it may contain something that was put there by mistake
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
@@ -66,7 +66,7 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 	c.showLogin(w, r, http.StatusOK, "")
 }
 
-// loggedIn leads somebody who asks for the login of a session that goes on to its first page.
+// loggedIn redirects from the login to the first page if the session is still valid.
 func (c *Console) loggedIn(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, s.root, http.StatusSeeOther)
 }
@@ -98,7 +98,8 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, s.at("/login"), http.StatusSeeOther)
 }
 
-// localPath keeps a page from leading elsewhere after the login.
+// localPath returns next if it is a path on this server, and "/" otherwise, so that the login
+// cannot redirect to another server.
 func localPath(next string) string {
 	for i := range len(next) {
 		if c := next[i]; c-'0' > 9 && c-'A' > 25 && c-'a' > 25 && c != '/' {

@@ -11,9 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Monitor keeps what the pages tell of the fleet as a whole: who is in a jam, how
-// the figures were over the last hours, what the node does a second. It works
-// whether somebody looks or not. Make one with [NewMonitor].
+// Monitor collects the data of the fleet page: which vehicles are in a jam or have an anomaly, the
+// fleet's counts over the last day, and the rates of this node. It does so even if no page is open.
+// Make one with [NewMonitor].
 type Monitor struct {
 	fleet    Fleet
 	gatherer prometheus.Gatherer
@@ -25,28 +25,28 @@ type Monitor struct {
 	began     time.Time
 	curves    curves // of the vehicles whose pages were open last
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	latest  FleetCounts
-	cost    time.Duration // of the latest survey
-	figures []figures     // the last minute's, oldest first
+	cost    time.Duration // duration of the latest count
+	figures []figures     // of the last minute, oldest first
 
-	jams, anomalies []Watched // as they were at listedAt
+	jams, anomalies []Watched // as of listedAt
 	listedAt        time.Time
 }
 
-// How often the monitor looks.
+// Intervals of the monitor.
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// surveyStep is how old a survey may be and still be shown; a large fleet's
-	// is shown for surveyRest times as long as it took, so that looking costs
-	// no more than a twentieth of one core.
+	// surveyStep is the maximum age of a count that is shown again. The count of a large fleet is
+	// shown for surveyRest times its duration, so that counting uses at most a twentieth of one
+	// processor.
 	surveyStep = time.Second
 	surveyRest = 20
 )
 
-// NewMonitor makes a monitor of a fleet whose verdicts count for maxAge. A nil now
-// is time.Now.
+// NewMonitor returns a monitor of a fleet whose verdicts answer queries for maxAge. If now is nil,
+// time.Now is used.
 func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
 	if now == nil {
 		now = time.Now
@@ -54,10 +54,10 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now(), curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
 }
 
-// Put takes a vehicle's newest state, the zero one once it is forgotten.
+// Put notes a vehicle's newest state; the zero State means that the vehicle was forgotten.
 func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	m.watchlist.put(id, &s)
-	if s.Time == 0 { // from now on no page may name it
+	if s.Time == 0 { // from now on no page may name the vehicle
 		m.curves.forget(id)
 		m.mu.Lock()
 		m.listedAt = time.Time{}
@@ -65,15 +65,15 @@ func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
-// PutVerdicts takes what is known of a vehicle where its state is not at hand.
+// PutVerdicts notes a vehicle's verdicts if its state is not cached.
 func (m *Monitor) PutVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	m.watchlist.putVerdicts(id, d, t)
 }
 
-// Clear forgets who is in a jam and who has an anomaly.
+// Clear empties the lists of vehicles in a jam and with an anomaly.
 func (m *Monitor) Clear() { m.watchlist.clear() }
 
-// Run looks until the context ends.
+// Run collects data until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	noted := time.Time{}
 	for range periodic.NowAndEvery(ctx, figuresStep) {
@@ -87,7 +87,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// look reads the figures.
+// look reads the metrics.
 func (m *Monitor) look() {
 	f := readFigures(m.gatherer, m.now())
 	m.mu.Lock()
@@ -98,7 +98,7 @@ func (m *Monitor) look() {
 	}
 }
 
-// flow is what the node does at present.
+// flow returns the latest metrics and the rates over the last minute.
 func (m *Monitor) flow() (now figures, r rates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,7 +109,7 @@ func (m *Monitor) flow() (now figures, r rates) {
 	return now, ratesBetween(&m.figures[0], &now)
 }
 
-// counts returns the fleet's figures, counted anew if they are old.
+// counts returns the fleet's counts. It counts again if the latest count is too old.
 func (m *Monitor) counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,8 +122,8 @@ func (m *Monitor) counts() FleetCounts {
 	return m.latest
 }
 
-// lists returns who is in a jam and who has an anomaly, the latest first. The
-// lists are the readers' in common: nobody may change them.
+// lists returns the vehicles in a jam and those with an anomaly, the latest first. The slices are
+// shared between callers and must not be changed.
 func (m *Monitor) lists() (jams, anomalies []Watched) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSurvey puts every kind of vehicle into its class.
+// TestSurvey counts every kind of vehicle in its class.
 func TestSurvey(t *testing.T) {
 	table, now := fleet.New(), vehicle.At(noon)
 	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
@@ -44,8 +44,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestSurveyRests: a fleet that takes long to count is not counted for every
-// reader.
+// TestSurveyRests: if counting the fleet takes long, it is not counted for every reader.
 func TestSurveyRests(t *testing.T) {
 	c := testkit.NewClock(noon)
 	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)
@@ -66,8 +65,8 @@ func TestSurveyRests(t *testing.T) {
 	}
 }
 
-// TestWatchlistIsBounded: a list takes no more than it may, keeps those that came
-// first up to date, and makes room for others when these go.
+// TestWatchlistIsBounded: a list has a maximum length. It keeps the vehicles that came first up to
+// date, and accepts others when those leave.
 func TestWatchlistIsBounded(t *testing.T) {
 	w := newWatchlist()
 	put := func(i int, s vehicle.State) { w.put(vehicle.ID(fmt.Sprintf("car%d", i)), &s) }
@@ -92,8 +91,8 @@ func TestWatchlistIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnomalySince: a trouble code has no time in the state, so the time at which
-// it was first seen stands.
+// TestAnomalySince: the state does not contain the time of a trouble code, so the time at which it
+// was first seen is kept.
 func TestAnomalySince(t *testing.T) {
 	w := newWatchlist()
 	var s vehicle.State
@@ -115,7 +114,7 @@ func TestAnomalySince(t *testing.T) {
 	}
 }
 
-// TestHistory: a day is kept, oldest first, and no more.
+// TestHistory: one day is kept, oldest first.
 func TestHistory(t *testing.T) {
 	var h history
 	if points := h.since(noon); len(points) != 0 {
@@ -133,7 +132,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestFigures reads a registry with the metrics of a node, twice.
+// TestFigures reads the metrics of a node twice.
 func TestFigures(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"}, []string{"protocol"})
@@ -176,7 +175,7 @@ func TestFigures(t *testing.T) {
 	if len(r.queriesRefused) != 2 || r.queriesRefused[0] != (reason{"rate_limited", 7, 0}) || r.queriesRefused[1] != (reason{"not_found", 5, .5}) {
 		t.Errorf("queries refused: %+v", r.queriesRefused)
 	}
-	if r.p99 != 2 || r.beyond { // 98 of 100 within a second, 99 within two
+	if r.p99 != 2 || r.beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
 		t.Errorf("p99: %v", r.p99)
 	}
 	duration.WithLabelValues("car_driving_state").Observe(100)
@@ -189,7 +188,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestMonitorRuns: it looks at once, and ends with its context.
+// TestMonitorRuns: the monitor reads at once, and ends with its context.
 func TestMonitorRuns(t *testing.T) {
 	table := fleet.New()
 	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)}})
@@ -205,8 +204,8 @@ func TestMonitorRuns(t *testing.T) {
 	}
 }
 
-// TestFleetChart: areas lie on each other, break where minutes are missing, and
-// fit the box.
+// TestFleetChart: the areas are stacked, are interrupted where minutes are missing, and fit the
+// box.
 func TestFleetChart(t *testing.T) {
 	at := func(minute int, normal, slow, jam int32) point {
 		return point{at: noon.Add(time.Duration(minute-60) * time.Minute), normal: normal, slow: slow, jam: jam}
@@ -228,7 +227,7 @@ func TestFleetChart(t *testing.T) {
 	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
 		t.Error("a chart of nothing is drawn")
 	}
-	// A process that began with nothing draws from its first figure, and says that it covers less.
+	// The chart of a new process begins at its first data, and the page says that it covers less.
 	young := append([]point{at(-1, 0, 0, 0)}, points...)
 	c = newFleetChart(young, FleetCounts{At: noon, Normal: 1234, Vehicles: 1234}, 24)
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {

@@ -17,10 +17,10 @@ type operatorsView struct {
 	Page    paging
 	Chooser chooser
 	Form    url.Values
-	All     int // how many there are
+	All     int // number of all operators
 }
 
-// operatorChoices are what operators are chosen by.
+// operatorChoices is the form that sorts and filters operators.
 var operatorChoices = chooser{
 	Path: "/operators", What: "operators", Names: "Name",
 	Sorts: []option{{"", "name"}, {"newest", "newest first"}, {"key", "oldest key first"}},
@@ -39,7 +39,7 @@ func (c *Console) showOperators(w http.ResponseWriter, r *http.Request, s *sessi
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 
-// operators are the operators that are chosen of all, which are sorted by name.
+// operators returns the chosen operators. all must be sorted by name.
 func (c choice) operators(all []ops.OperatorSummary) []ops.OperatorSummary {
 	all = slices.DeleteFunc(all, func(o ops.OperatorSummary) bool { return !c.finds(o.Name) })
 	keySince := func(o ops.OperatorSummary) time.Time { return *cmp.Or(o.RotatedAt, &o.CreatedAt) }
@@ -67,7 +67,7 @@ func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session
 	c.showSecret(w, s, "Operator added", o, secretView{Secret: key})
 }
 
-// rotateAdminKey ends this very session with the key that opened it.
+// rotateAdminKey also ends the session that calls it, because its key ends.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if _, ok := c.form(w, r, s, smallForm); !ok || s.who.Admin && !c.sure(w, s, r, replaceKey) {
 		return

@@ -16,8 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestTokenForm: everything that the form can say, and what is wrong with it, in
-// words, with what was written still there.
+// TestTokenForm: all fields of the form, and what is shown for errors: the problem, and the
+// contents as they were typed.
 func TestTokenForm(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -66,7 +66,7 @@ func TestTokenForm(t *testing.T) {
 	if n := f.store.Tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
-	// What was chosen is still chosen: a second try must not grant more than the first.
+	// Checked boxes stay checked: a second try must not grant more than the first.
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days", "7", "rate", "no", "mark", "narrow")
 	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`, `value="list" required checked`)
 	if strings.Contains(a.body, `value="car_driving_state" checked`) || strings.Contains(a.body, `value="90" selected`) {
@@ -83,8 +83,8 @@ func TestTokenForm(t *testing.T) {
 	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge, "the form is too long")
 }
 
-// TestTokenDeeds: rotate and revoke, of a token that is there and one that is not,
-// and a deed that fails.
+// TestTokenDeeds: rotate and revoke an existing token and an unknown one, and an operation that
+// fails.
 func TestTokenDeeds(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -122,8 +122,8 @@ func TestTokenDeeds(t *testing.T) {
 	}
 }
 
-// TestTokenIsEdited on its page: vehicles, rate and expiry, with what was wrong in words; a list
-// is given up only by who is sure.
+// TestTokenIsEdited: vehicles, rate and expiry can be changed on the token's page, and errors are
+// explained. Replacing a list by all vehicles needs a confirmation.
 func TestTokenIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -170,7 +170,7 @@ func TestTokenIsEdited(t *testing.T) {
 		t.Errorf("it sees %s", got)
 	}
 
-	// Rate and expiry: what the form leaves as it was shown stays.
+	// Rate and expiry: a field that is submitted unchanged is not changed.
 	f.want(f.post(page+"/change", "rate", "5/s", "rate-was", "5/s", "days", "30"), http.StatusSeeOther)
 	f.want(f.get(page), http.StatusOK, "The token is changed.", "in 30 d")
 	f.want(f.post(page+"/change", "rate", "", "rate-was", "5/s", "days", ""), http.StatusSeeOther)
@@ -189,7 +189,7 @@ func TestTokenIsEdited(t *testing.T) {
 	f.logIn(f.key)
 	f.want(f.get(page), http.StatusOK, "expired", page+"/change")
 	f.want(f.post(page+"/change", "days", "never"), http.StatusSeeOther)
-	now() // it counts again
+	now() // the token is valid again
 	f.want(f.post("/tokens/nobody/change", "days", "never"), http.StatusNotFound, "there is no such record")
 	if did := f.did(); !strings.HasSuffix(did, "admin token.grant, admin token.change, admin token.change, admin token.change, admin token.change, admin token.change") {
 		t.Error(did)
@@ -204,7 +204,7 @@ func TestTokenIsEdited(t *testing.T) {
 	}
 }
 
-// TestLongLists: lists come in pages, whatever number is asked for.
+// TestLongLists: lists are paged, whatever page number is requested.
 func TestLongLists(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -225,7 +225,7 @@ func TestLongLists(t *testing.T) {
 	for _, page := range []string{"0", "-1", "x", "99999999999999999999", ""} {
 		f.want(f.get("/sources?page="+page), http.StatusOK, "1 to 25 of 60")
 	}
-	f.want(f.get("/tokens"), http.StatusOK, "Developer 59", "Developer 35") // the newest first
+	f.want(f.get("/tokens"), http.StatusOK, "Developer 59", "Developer 35") // newest first
 	if a := f.get("/tokens"); strings.Contains(a.body, "Developer 34") {
 		t.Error("a page of 25 holds more")
 	}
@@ -233,8 +233,8 @@ func TestLongLists(t *testing.T) {
 
 func second[A, B any](_ A, _ B, err error) error { return err }
 
-// TestJamList: who is in a jam and why, the latest first; and all of them on the page
-// of vehicles, page by page.
+// TestJamList: the vehicles in a jam with the reason, the latest first; and all of them, page by
+// page, on the page of vehicles.
 func TestJamList(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -269,17 +269,17 @@ func TestJamList(t *testing.T) {
 		t.Error("a forgotten car is listed")
 	}
 	f.mu.Lock()
-	delete(f.states, "car01") // forgotten; the table does not know that yet
+	delete(f.states, "car01") // forgotten, but still in the table
 	f.mu.Unlock()
 	if a := f.get("/vehicles?driving=jam"); strings.Contains(a.body, "car01") {
 		t.Error("a forgotten car is named")
 	}
 	f.clock.Advance(6 * time.Minute)
-	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.") // their readings are stale
+	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.") // their readings are now stale
 	f.want(f.get("/vehicles?is=stale&throttle=&prefix=car1&sort=oldest"), http.StatusOK, `value="stale" selected`, `value="oldest" selected`, `value="car1"`, "car19", `/vehicles?format=ndjson&amp;prefix=car1&amp;reason=stale" download`)
 }
 
-// TestVehiclesPageRefuses what there is not, in words, and shows all vehicles below.
+// TestVehiclesPageRefuses: an invalid query is explained, and all vehicles are shown below.
 func TestVehiclesPageRefuses(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -304,8 +304,8 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	}
 }
 
-// TestListsAfterAStart: what was read at the start without its state is listed, and
-// since when comes from the state.
+// TestListsAfterAStart: a vehicle that was loaded without its state is listed. The start of its jam
+// is read from its state.
 func TestListsAfterAStart(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -315,7 +315,7 @@ func TestListsAfterAStart(t *testing.T) {
 	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
 	f.want(f.get("/"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
 	f.mu.Lock()
-	delete(f.states, "carB") // forgotten, of which the lists have not heard
+	delete(f.states, "carB") // forgotten, but still in the lists
 	f.mu.Unlock()
 	if a := f.get("/"); strings.Contains(a.body, "carB") || strings.Contains(a.body, "more") {
 		t.Errorf("a forgotten car is named or counted:\n%s", a.body)
@@ -327,8 +327,7 @@ func TestListsAfterAStart(t *testing.T) {
 	}
 }
 
-// TestVehicle: the page of a vehicle that is known, of one that is not, and of
-// what is no vid.
+// TestVehicle: the pages of a known vehicle, of an unknown one, and of an invalid vid.
 func TestVehicle(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -372,8 +371,7 @@ func TestVehicle(t *testing.T) {
 	}
 }
 
-// TestEngineInTrouble: what cannot be read is said so, without details of the
-// inside.
+// TestEngineInTrouble: the page says that data cannot be read, without internal details.
 func TestEngineInTrouble(t *testing.T) {
 	inside := errors.New("dial tcp 10.0.0.7: refused")
 	f := newFixtureOn(t, func(c *ops.Config) {
@@ -393,7 +391,7 @@ func TestEngineInTrouble(t *testing.T) {
 	f.want(f.get("/"), http.StatusOK, "Not ready", "the engine stores nothing in STATES")
 }
 
-// TestAudit: a page leads to the older one.
+// TestAudit: a page links to the next older one.
 func TestAudit(t *testing.T) {
 	f := newFixture(t)
 	for i := range 120 {
@@ -411,7 +409,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditIsSearched by who, what, when, and by a vid that no page and no address has.
+// TestAuditIsSearched: events are found by actor, action, time, and vid. No page and no URL
+// contains the vid.
 func TestAuditIsSearched(t *testing.T) {
 	f := newFixture(t)
 	ada, bo := access.Actor{Name: "ada"}, access.Actor{Name: "bo"}
@@ -451,7 +450,7 @@ func TestAuditIsSearched(t *testing.T) {
 		}
 	}
 	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
-	// All that is chosen, as a file.
+	// All matching events, as a file.
 	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events", `/audit?actor=ada&amp;format=csv" download>CSV`)
 	a := f.get("/audit?actor=ada&format=csv")
 	if f.want(a, http.StatusOK, "time,actor,", ",ada,"); strings.Contains(a.body, ",bo,") || a.header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
@@ -467,7 +466,7 @@ func TestAuditIsSearched(t *testing.T) {
 	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")
 }
 
-// TestHeaders: what a page may do, and what may do something with it.
+// TestHeaders: the headers restrict what a page may do, and what other sites may do with it.
 func TestHeaders(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -493,8 +492,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestTokenChoice: tokens are found by name and id, filtered and ordered, and a page that is
-// empty leads back to all of them.
+// TestTokenChoice: tokens are found by name and ID, filtered and sorted. An empty result links to
+// all tokens.
 func TestTokenChoice(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)

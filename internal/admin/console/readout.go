@@ -9,19 +9,19 @@ import (
 	"carstate/internal/plot"
 )
 
-// Ticks and read-outs of a chart.
+// Limits of a chart.
 const (
 	mostTicks    = 6
-	mostReadouts = 240 // points that the pointer and the keyboard find; some 8 KB of the page
+	mostReadouts = 240 // points that pointer and keyboard can select; about 8 KB of the page
 )
 
-// axis is the times of a chart, from its left to its right edge.
+// axis is the time axis of a chart, from left to right.
 type axis struct {
 	From, Till time.Time
 	Ticks      []axisTick
 }
 
-// axisTick is a round time and its place, in the units of the chart and in percent.
+// axisTick is a round time with its position, in SVG units and in percent.
 type axisTick struct {
 	At         time.Time
 	X, Percent float64
@@ -35,17 +35,17 @@ func newAxis(from, till time.Time) axis {
 	return a
 }
 
-// x is the place of a time.
+// x returns the position of a time.
 func (a *axis) x(t time.Time) float64 {
 	return chartWidth * float64(t.Sub(a.From)) / float64(max(1, a.Till.Sub(a.From)))
 }
 
-// level is a round value of a chart and its place.
+// level is a round value with its position.
 type level struct {
 	Value, Y float64
 }
 
-// levelsOf are the round values of a scale, the highest first, as they stand beside the chart.
+// levelsOf returns the round values of a scale, from the top down, as the page lists them.
 func levelsOf(s *plot.Scale) (levels []level) {
 	for _, v := range slices.Backward(s.Ticks) {
 		levels = append(levels, level{v, s.At(v)})
@@ -53,7 +53,7 @@ func levelsOf(s *plot.Scale) (levels []level) {
 	return levels
 }
 
-// readouts are what a chart says under the pointer: a line for each place, from left to right.
+// readouts are the texts that a chart shows for the pointer's position, from left to right.
 type readouts struct{ Xs, Texts string }
 
 // newReadouts takes at most mostReadouts of n points.

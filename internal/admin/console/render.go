@@ -20,29 +20,29 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// chosen reports whether a box is to be ticked: as it was in a form that was refused,
-// and all of them in a new one.
+// chosen reports whether a checkbox is ticked. In a refused form it is as it was submitted; in a
+// new form every box is ticked.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }
 
-// page is what every page is made of.
+// page is the data of every page.
 type page struct {
 	Title   string
-	Section string // of the navigation
-	Live    string // path of what keeps the page up to date; "": nothing does
+	Section string // in the navigation
+	Live    string // path of the live updates; empty: none
 	Problem string // what went wrong
 	Notice  string // what was done
-	Map     bool   // there is one on it
+	Map     bool   // the page contains a map
 	Data    any
 
-	Root    string // of the session's paths; "": nobody is logged in
-	Who     string // is logged in; "": nobody
-	Admin   bool   // with the admin key
-	Version string // of what the page loads
+	Root    string // of the session's paths; empty: no session
+	Who     string // the operator's name; empty: no session
+	Admin   bool   // logged in with the admin key
+	Version string // version of the assets
 }
 
-// pages are the templates of each page, by name.
+// pages holds the templates of the pages, by name.
 type pages map[string]*template.Template
 
 var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "token", "sources", "source", "operators", "audit", "secret", "confirm", "failed"}
@@ -56,7 +56,7 @@ func (c *Console) parsePages() pages {
 	return p
 }
 
-// functions are what the templates may call.
+// functions returns the functions for the templates.
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"plural": func(n int, one, many string) string {
@@ -103,7 +103,7 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	w.Write(b.Bytes())
 }
 
-// showTo is show for somebody who is logged in.
+// showTo is like show, for a request with a session.
 func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
 	if p.Notice == "" {
@@ -117,7 +117,7 @@ func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, pro
 	c.showTo(w, s, status, "failed", page{Title: title, Problem: problem})
 }
 
-// export answers with a whole list as a file.
+// export answers with a complete list as a file.
 func (c *Console) export(w http.ResponseWriter, s *session, title, action, format string, serve func() error) {
 	if _, known := ops.ExportFormats[format]; !known {
 		c.fail(w, s, http.StatusBadRequest, title, "format is ndjson or csv")
@@ -129,13 +129,13 @@ func (c *Console) export(w http.ResponseWriter, s *session, title, action, forma
 	}
 }
 
-// done goes back to a list after a deed, and has it say what was done.
+// done redirects to a page after an operation; that page shows the notice.
 func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
 	c.sessions.leaveNotice(s, notice)
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
 }
 
-// statusOf is the status of an operation that failed.
+// statusOf returns the HTTP status of a failed operation.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
@@ -143,10 +143,10 @@ func statusOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// Limits of what a form may hold.
+// Limits on the size of a form, in bytes.
 const (
 	smallForm = 16 << 10
-	largeForm = 1 << 20 // some 40,000 vids
+	largeForm = 1 << 20 // about 40,000 vids
 )
 
 func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
@@ -154,11 +154,11 @@ func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
 	return r.ParseForm() == nil
 }
 
-// refill is a form as it is shown again after it was refused: all that was typed
-// but secrets, which have no place in it.
+// refill returns the contents of a refused form, to show it again. It leaves out values that
+// contain a secret.
 func refill(form url.Values) url.Values {
 	if form == nil {
-		return nil // a new one
+		return nil // a new form
 	}
 	again := make(url.Values, len(form))
 	for name, values := range form {
@@ -171,7 +171,7 @@ func refill(form url.Values) url.Values {
 	return again
 }
 
-// pageNumber reads which page of a list is asked for, from 1 on.
+// pageNumber returns the requested page of a list, counting from 1.
 func pageNumber(r *http.Request) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {
@@ -180,12 +180,12 @@ func pageNumber(r *http.Request) int {
 	return n
 }
 
-// paging leads from one page of a list to the next.
+// paging is the navigation between the pages of a list.
 type paging struct {
-	From, To, Of       int // of the entries shown
-	Previous, Next     int // pages; 0: none
+	From, To, Of       int // of the records shown
+	Previous, Next     int // page numbers; 0: none
 	Number, PagesInAll int
-	Path               string // without the page's number
+	Path               string // the page number is appended to it
 }
 
 func newPaging(path string, number, size, of int) paging {
@@ -201,13 +201,13 @@ func newPaging(path string, number, size, of int) paging {
 	return p
 }
 
-// seconds is a duration in whole seconds, rounded up.
+// seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }
 
-// parseVehicles reads what was written into a form: vids, apart by spaces, commas
-// or lines.
+// parseVehicles parses the vids in a form field. They are separated by spaces, commas or line
+// breaks.
 func parseVehicles(text string) (access.Vehicles, error) {
 	var ids []vehicle.ID
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t' }) {

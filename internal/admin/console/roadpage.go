@@ -11,26 +11,26 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// worstListed is how many of the worst stretches the page of roads lists.
+// worstListed is the number of stretches that the page of roads lists.
 const worstListed = 20
 
-// aroundMetres is how far around a car its page shows the roads.
+// aroundMetres is the radius around a car within which its page shows roads.
 const aroundMetres = 2000
 
 // roadsView is the page of roads.
 type roadsView struct {
-	Kept  bool // this node knows of roads
+	Kept  bool // this node has a map of the roads
 	Known int
-	// Normal, Slow, Jam and Unknown are stretches by state.
+	// Normal, Slow, Jam and Unknown are the numbers of stretches by state.
 	Normal, Slow, Jam, Unknown int
 	Worst                      []stretchView
 	Map                        mapView
 }
 
-// Empty reports whether there is nothing to be drawn.
+// Empty reports whether there is no stretch to show.
 func (v roadsView) Empty() bool { return v.Known == 0 }
 
-// stretchView is a stretch of the list.
+// stretchView is a stretch in the list.
 type stretchView struct {
 	Name     string
 	Class    string // see classOf
@@ -39,15 +39,16 @@ type stretchView struct {
 	SpeedKmh float64
 	FreeKmh  float64
 	Cars     int
-	Since    time.Time // zero: not known
+	Since    time.Time // zero: unknown
 }
 
-// mapView is a map, which a script fills.
+// mapView is a map that a script draws.
 type mapView struct {
 	Label string
-	// From is the path of what it shows.
+	// From is the path of the map's data.
 	From string
-	// JamPercent and SlowPercent are the shares at or below which traffic is one.
+	// JamPercent and SlowPercent are the shares of the free-flow speed up to which traffic is a jam
+	// or slow.
 	JamPercent, SlowPercent float64
 }
 
@@ -98,7 +99,7 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request) {
 	c.keepUp(w, r, func(context.Context) (parts, error) {
 		v := c.roadsView()
 		switch {
-		case v.Empty() != r.URL.Query().Has("unknown"): // the first were learned
+		case v.Empty() != r.URL.Query().Has("unknown"): // the first stretches have become known
 			return nil, errAnotherPage
 		case v.Empty():
 			return nil, nil
@@ -107,7 +108,7 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// stretches answers what the map of all roads asks for.
+// stretches answers with the data of the map of all roads.
 func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	if c.roads == nil || c.sessions.of(r, false) == nil {
 		c.noMap(w)
@@ -121,14 +122,14 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap has the script load the page again: the login, or a page without a map, takes
-// its place.
+// noMap answers so that the script reloads the page, which is then the login or a page without a
+// map.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "log in first", http.StatusUnauthorized)
 }
 
-// vehicleStretches answers what the map on a vehicle's page asks for: the stretches
-// around its way, and which of them the way leads over.
+// vehicleStretches answers with the data of the map on a vehicle's page: the stretches around the
+// car, and which of them the car drove.
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if c.roads == nil || c.sessions.of(r, false) == nil || err != nil {
@@ -154,8 +155,8 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, selection, roadmap.MaxStretches, way)
 }
 
-// addWay adds where a vehicle drives to its page, not as places but as stretches that a
-// script asks for.
+// addWay adds the vehicle's way to its page. The page contains no positions; a script requests the
+// stretches.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.Roads = c.roads != nil
 	if !v.Roads || s.Way.Count == 0 {

@@ -13,17 +13,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The street of these tests. Its longitude is no latitude.
+// street is the street of these tests. Its latitude and longitude differ, so that a swap is noticed.
 var street = roadtest.Street{Latitude: 44.5732, Longitude: 11.3481, Heading: 90, Metres: 1500}
 
-// jam teaches a map the street, on which cars stand in a jam at noon, and returns their
-// states.
+// jam adds the street to a map, with cars in a jam at noon, and returns the cars' states.
 func jam(m *road.Map) map[vehicle.ID]vehicle.State {
 	roadtest.Feed(m, street.Learn(50, noon))
 	return roadtest.Feed(m, street.Drive("car", 8, 10, noon.Add(-9*time.Minute), 5*time.Second))
 }
 
-// stretchesAt reads what a map is sent.
+// stretchesAt returns the data of a map.
 func (f *fixture) stretchesAt(path string) (c roadmap.Collection) {
 	f.t.Helper()
 	a := f.get(path)
@@ -33,8 +32,8 @@ func (f *fixture) stretchesAt(path string) (c roadmap.Collection) {
 	return c
 }
 
-// TestRoadsPage: what is known of the roads, for who is logged in, and what to do while
-// that is nothing.
+// TestRoadsPage: the traffic is shown to logged-in operators; if nothing is known, the page says
+// what to do.
 func TestRoadsPage(t *testing.T) {
 	m := new(road.Map)
 	f := newFixture(t, func(c *Config) { c.Roads = m })
@@ -46,7 +45,7 @@ func TestRoadsPage(t *testing.T) {
 
 	events := scanner(f.stream("/live/roads?unknown"))
 	jam(m)
-	f.clock.Advance(time.Minute) // past what is kept of an empty map
+	f.clock.Advance(time.Minute) // the selection of the empty map is then no longer cached
 	for events.Scan() && events.Text() != "event: end" {
 	}
 	a := f.get("/roads")
@@ -72,7 +71,7 @@ func TestRoadsPage(t *testing.T) {
 	noPlace(t, "the table that is live", rows)
 	noPlace(t, "the log", f.log.String())
 
-	// Ten minutes later nobody is there: the roads stay.
+	// Ten minutes later no car is there. The stretches are still shown.
 	f.clock.Advance(10 * time.Minute)
 	f.want(f.get("/roads"), http.StatusOK, "On no stretch are three cars now.")
 	if c := f.stretchesAt("/roads/stretches"); len(c.Features) < 8 || c.Features[0].Properties.State != "unknown" {
@@ -80,7 +79,7 @@ func TestRoadsPage(t *testing.T) {
 	}
 }
 
-// noPlace looks for the street's place in a text.
+// noPlace fails the test if a text contains the street's position.
 func noPlace(t *testing.T, where, text string) {
 	t.Helper()
 	for _, digits := range []string{"44.57", "11.34", "11.35", "11.36"} {
@@ -90,7 +89,7 @@ func noPlace(t *testing.T, where, text string) {
 	}
 }
 
-// TestNoRoads: a node that does not judge says so.
+// TestNoRoads: a node that does not fold says that it has no roads.
 func TestNoRoads(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -103,8 +102,8 @@ func TestNoRoads(t *testing.T) {
 	}
 }
 
-// TestVehicleWay: a vehicle's page draws its way by stretches that others drive too, and
-// holds no position.
+// TestVehicleWay: a vehicle's page shows its way as stretches that other cars drive, too, and
+// contains no position.
 func TestVehicleWay(t *testing.T) {
 	m := new(road.Map)
 	f := newFixture(t, func(c *Config) { c.Roads = m })
@@ -129,7 +128,7 @@ func TestVehicleWay(t *testing.T) {
 		}
 	}
 
-	// On a road of its own nothing is told but that.
+	// On a road that only this car has driven, the page says just that.
 	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0, Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
 	f.report("car2", alone["car0"])
 	f.want(f.get("/vehicles/car2"), http.StatusOK, "No stretch of its last 300 m is known yet")
@@ -137,7 +136,7 @@ func TestVehicleWay(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
-	// Without positions there is no map, until the first one comes.
+	// Without positions there is no map, until the first position arrives.
 	f.report("car3", jammed(time.Minute))
 	f.want(f.get("/vehicles/car3"), http.StatusOK, "It has sent no position", `data-live-from="/live/vehicles/car3"`)
 	if c := f.stretchesAt("/vehicles/car3/stretches"); c.Way == nil || len(c.Features) != 0 {

@@ -19,41 +19,41 @@ const (
 	sessionLife  = 12 * time.Hour
 	maxSessions  = 256  // of all operators
 	maxOwn       = 16   // of one operator
-	maxFormsSent = 1024 // whose marks are remembered
+	maxFormsSent = 1024 // submitted forms whose marks are kept
 )
 
-// session is one browser in which somebody logged in.
+// session is one browser in which an operator is logged in.
 type session struct {
 	who   access.Actor
-	key   access.Hash // that opened it: when that ends, so does the session
-	root  string      // the beginning of the path of each of its pages
-	id    access.Hash // of root and the cookie's value
+	key   access.Hash // the key of the login; when it becomes invalid, the session ends
+	root  string      // prefix of the paths of all its pages
+	id    access.Hash // hash of root and the cookie's value
 	begun time.Time
 
-	secure bool // its cookie goes over TLS only
+	secure bool // the cookie is sent over TLS only
 
 	seen    time.Time // guarded by sessions.mu
 	notice  string    // for the next page; guarded by sessions.mu
 	streams int       // guarded by streams.mu
 }
 
-// sessions are those of this node. They end with the process.
+// sessions holds the sessions of this node. They are lost when the process ends.
 type sessions struct {
 	ops    *ops.Operations
 	known  func(request context.Context)
 	now    func() time.Time
-	secure bool // the listener speaks TLS
+	secure bool // the listener uses TLS
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards all, sent, and the fields seen and notice of sessions
 	all  map[access.Hash]*session
-	sent []access.Hash // marks of the forms that were sent, of all sessions
+	sent []access.Hash // hashes of the marks of submitted forms, of all sessions
 }
 
-// A browser sends a cookie to every port of a host, but only with paths that the cookie
-// names. Each session therefore has a random root for the paths of its pages. Another
-// server on the same host does not know the root, so the plain cookie never reaches it.
-// The root is needed beside the cookie, whose stricter name under TLS demands the path /:
-// with that prefix, no other host and no plain HTTP can set it.
+// A browser sends a cookie to every port of a host, but only with paths that the cookie names. Each
+// session therefore has a random root for the paths of its pages. Another server on the same host
+// does not know the root, so the plain cookie never reaches it. A request needs both the cookie and
+// the root. With TLS, the cookie has the prefix __Host-, so that no other host and no plain HTTP
+// response can set it. That prefix requires the path /.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
@@ -71,7 +71,7 @@ func (n *session) cookie(value string, maxAge int) *http.Cookie {
 	return c
 }
 
-// rootOf is the root of the session that a request names; "" if it names none.
+// rootOf returns the session's root in a request's path, or "" if there is none.
 func rootOf(r *http.Request) string {
 	if name := r.PathValue("session"); name != "" {
 		return "/s/" + name
@@ -79,11 +79,11 @@ func rootOf(r *http.Request) string {
 	return ""
 }
 
-// at is the path of a page in this session.
+// at returns the path of a page in this session.
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
-// begin starts a session and sets its cookie. Where a proxy ends TLS, only the browser
-// knows that there is any: it says so in Origin.
+// begin starts a session and sets its cookie. If a proxy terminates TLS, only the browser knows
+// that TLS is used; the Origin header says so.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
@@ -105,8 +105,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends the sessions longest unseen until there is room for one more
-// among those that match; mu is held.
+// makeRoom ends the sessions that were unused for longest, until fewer than limit match. mu must be
+// held.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)
@@ -125,8 +125,8 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	}
 }
 
-// of finds the session of a request; nil if there is none that counts. A request
-// that somebody made keeps it from ending; what a page asks by itself does not.
+// of returns the valid session of a request, or nil. made says that a person made the request,
+// which restarts the idle timeout; a request that a page makes by itself does not.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -153,19 +153,19 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	return n
 }
 
-// counts reports whether a session has not ended; mu is held.
+// counts reports whether a session is valid. mu must be held.
 func (s *sessions) counts(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }
 
-// alive is counts for a session that is in use for long.
+// alive reports whether a session is still valid, for a request that takes long.
 func (s *sessions) alive(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[n.id] == n && s.counts(n, s.now())
 }
 
-// end ends a session and takes its cookie back.
+// end ends a session and deletes its cookie.
 func (s *sessions) end(w http.ResponseWriter, n *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,10 +173,10 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, n.cookie("", -1))
 }
 
-// first reports whether a form that carries this mark is sent for the first time,
-// in whichever session: a page that is loaded again must not issue a second token.
+// first reports whether a form with this mark is submitted for the first time, in any session. A
+// page that is reloaded must not issue a second token.
 func (s *sessions) first(mark string) bool {
-	hash := access.HashOf(mark) // of a mark that may be as long as a form
+	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.Contains(s.sent, hash) {
@@ -189,8 +189,7 @@ func (s *sessions) first(mark string) bool {
 	return true
 }
 
-// leaveNotice and takeNotice carry what was done from the form to the page that
-// comes after it.
+// leaveNotice stores a text for the next page of the session. takeNotice returns and deletes it.
 func (s *sessions) leaveNotice(n *session, notice string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +204,7 @@ func (s *sessions) takeNotice(n *session) string {
 	return notice
 }
 
-// count is the number of sessions that have not ended.
+// count returns the number of valid sessions.
 func (s *sessions) count() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestLogin: without a session there is nothing but the login, which leads back to
-// where the reader wanted to go, and nowhere else.
+// TestLogin: without a session, only the login is shown. It leads back to the requested page, and
+// to no other server.
 func TestLogin(t *testing.T) {
 	f := newFixture(t)
 	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit", "/nothing"} {
@@ -67,7 +67,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestSecureCookie: under TLS no other host can set or read the cookie.
+// TestSecureCookie: with TLS, no other host can set or read the cookie.
 func TestSecureCookie(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Secure = true })
 	c := f.post("/login", "key", f.key).header.Get("Set-Cookie")
@@ -76,8 +76,8 @@ func TestSecureCookie(t *testing.T) {
 	}
 }
 
-// TestCookieBehindAProxy: where a proxy ends TLS, the browser's own word for where the
-// login stands makes the cookie as safe as under our TLS.
+// TestCookieBehindAProxy: if a proxy terminates TLS, the browser's Origin header says so, and the
+// cookie is as safe as with TLS of our own.
 func TestCookieBehindAProxy(t *testing.T) {
 	f := newFixture(t)
 	send := func(method, path, cookie string) *http.Response {
@@ -104,7 +104,7 @@ func TestCookieBehindAProxy(t *testing.T) {
 		t.Fatalf("the cookie is %.30s…", c)
 	}
 	mine, _, _ := strings.Cut(c, ";")
-	// Another page of the host can set the other name, and gains nothing.
+	// Another server on the host can set the other cookie name, which has no effect.
 	if resp := send("GET", root+"/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
 		t.Errorf("the session is not found: %d", resp.StatusCode)
 	}
@@ -116,9 +116,8 @@ func TestCookieBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestSessionNeedsRootAndCookie: a cookie alone opens nothing, and a path alone neither. The
-// plain cookie goes with the paths of its session only, so that no other server on the same
-// host gets it with a path of its own.
+// TestSessionNeedsRootAndCookie: neither the cookie nor the path is enough alone. The plain cookie
+// is sent only with the paths of its session, so no other server on the same host receives it.
 func TestSessionNeedsRootAndCookie(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		f := newFixture(t, func(c *Config) { c.Secure = secure })
@@ -162,7 +161,7 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 	}
 }
 
-// TestWrongKeyThenRight leads to the page that was asked for all the same.
+// TestWrongKeyThenRight: after a wrong key, the login still leads to the requested page.
 func TestWrongKeyThenRight(t *testing.T) {
 	f := newFixture(t)
 	f.want(f.get("/tokens"), http.StatusUnauthorized, `name="next" value="/tokens"`)
@@ -174,8 +173,8 @@ func TestWrongKeyThenRight(t *testing.T) {
 	}
 }
 
-// TestSessionEnds: after an hour without a request, after twelve in any case, at
-// the logout, and with the key.
+// TestSessionEnds: a session ends after an hour without a request, after twelve hours in any case,
+// at the logout, and with its key.
 func TestSessionEnds(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -183,7 +182,7 @@ func TestSessionEnds(t *testing.T) {
 		f.clock.Advance(59 * time.Minute)
 		f.want(f.get("/tokens"), http.StatusOK)
 	}
-	f.clock.Advance(59 * time.Minute) // the twelfth hour is not over yet
+	f.clock.Advance(59 * time.Minute) // the twelfth hour has not ended
 	f.want(f.get("/tokens"), http.StatusOK)
 	f.clock.Advance(13 * time.Minute)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
@@ -208,7 +207,7 @@ func TestSessionEnds(t *testing.T) {
 	removed.Ended = noon
 	f.store.Operators.Put(removed)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
-	f.store.Operators.Put(ada) // it does not come back to life
+	f.store.Operators.Put(ada) // the session stays ended
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	f.logIn(f.key)
@@ -217,8 +216,8 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 }
 
-// TestSessionsAreBounded: one operator cannot push another one's out, and those
-// longest unseen go first.
+// TestSessionsAreBounded: one operator cannot end another one's sessions, and the sessions that
+// were unused for longest end first.
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	ada, key, err := access.AddOperator("ada", noon)
@@ -250,10 +249,10 @@ func TestSessionsAreBounded(t *testing.T) {
 	if n := s.count(); n != 1 {
 		t.Errorf("%v sessions after making room", n)
 	}
-	f.want(f.get("/tokens"), http.StatusOK) // seen last
+	f.want(f.get("/tokens"), http.StatusOK) // used last
 }
 
-// TestWrongKeysAreLimited: by address and in all; a right key passes all the same.
+// TestWrongKeysAreLimited: by address and in total. A right key is always accepted.
 func TestWrongKeysAreLimited(t *testing.T) {
 	f := newFixture(t)
 	for i := range wrongFromOne.Calls {
@@ -294,7 +293,7 @@ func twoDigits(i int) string {
 	return string("0123456789abcdef"[i/16%16]) + string("0123456789abcdef"[i%16])
 }
 
-// TestFormOnce: a form that makes a secret makes one, however often it is sent.
+// TestFormOnce: a form that creates a secret creates one, however often it is submitted.
 func TestFormOnce(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -310,7 +309,7 @@ func TestFormOnce(t *testing.T) {
 	if did := f.did(); did != "admin token.issue, admin source.add, admin operator.add" {
 		t.Error(did)
 	}
-	// A page of a session that has ended, loaded again in the next one.
+	// The form of a page from an ended session, submitted in the next session.
 	f.post("/logout")
 	f.logIn(f.key)
 	f.want(f.post("/tokens", "developer", "Ada", "operation", "throttle_system", "scope", "all", "days", "90", "mark", "/tokens"), http.StatusConflict, "sent before")

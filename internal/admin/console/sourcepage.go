@@ -16,17 +16,17 @@ type sourcesView struct {
 	Page    paging
 	Chooser chooser
 	Form    url.Values
-	Began   time.Time // since when this node has seen what it has seen
-	All     int       // how many there are
+	Began   time.Time // start of the process, from which on this node's observations date
+	All     int       // number of all sources
 }
 
-// sourceRow is one source, as the parts of the pages show it.
+// sourceRow is one source with the root that its links need.
 type sourceRow struct {
 	Root string // of the session's paths
 	ops.SourceRecord
 }
 
-// ShortList are the vids that the source speaks for, if they are few enough to be edited in a form.
+// ShortList returns the vids in the source's grant, or "" if they are too many to edit in a form.
 func (r sourceRow) ShortList() string {
 	const few = 500
 	if r.Vehicles.Len() > few {
@@ -42,11 +42,11 @@ func (r sourceRow) ShortList() string {
 // sourceView is the page of one source.
 type sourceView struct {
 	Source sourceRow
-	Form   url.Values // what was written, if it was refused
+	Form   url.Values // contents of a refused form
 	Began  time.Time
 }
 
-// sourceChoices are what sources are chosen by.
+// sourceChoices is the form that sorts and filters sources.
 var sourceChoices = chooser{
 	Path: "/sources", What: "sources", Names: "Name",
 	States: []option{{"", "any"}, {"refused", "was refused"}, {"ignored", "sends unknown signals"}, {"silent", "not seen yet"}},
@@ -74,7 +74,7 @@ func (c *Console) sourcePage(w http.ResponseWriter, r *http.Request, s *session)
 	c.showSource(w, r, s, http.StatusOK, "", nil)
 }
 
-// showSource shows the source that the path names.
+// showSource shows the source in the path.
 func (c *Console) showSource(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	source, err := c.Ops.Source(r.PathValue("name"))
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Console) showSource(w http.ResponseWriter, r *http.Request, s *session,
 	c.showTo(w, s, status, "source", page{Title: "Source " + source.Name, Section: "sources", Problem: problem, Data: v})
 }
 
-// sources are the sources that are chosen of all, which are sorted by name.
+// sources returns the chosen sources. all must be sorted by name.
 func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
 	all = slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
 		is := c.State == "" || c.State == "silent" && src.Seen.LastSeenAt == nil ||

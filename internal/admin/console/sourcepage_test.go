@@ -9,7 +9,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestSources: add, see when it was last seen and why refused, rotate, remove.
+// TestSources: add a source, see when it was last seen and why it was refused, rotate it, remove
+// it.
 func TestSources(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -48,7 +49,7 @@ func TestSources(t *testing.T) {
 	f.want(f.get("/sources"), http.StatusOK, "The source gateway is removed", "There is no source yet")
 }
 
-// TestSourceIsEdited on its page: its rate and whether it is strict, each alone.
+// TestSourceIsEdited: the rate and strictness can be changed separately on the source's page.
 func TestSourceIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -67,7 +68,7 @@ func TestSourceIsEdited(t *testing.T) {
 	}
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest, "nothing is to change")
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest, "a rate is a whole number", `value="fast"`, `value="yes" checked`)
-	// A form that is shown again keeps what it began with: somebody else has set strict meanwhile.
+	// A refused form keeps its original values, although another operator has set strict since.
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "rate-was", "1/s", "strict-was", "yes", "strict", "yes"), http.StatusBadRequest,
 		`name="rate-was" value="1/s"`, `name="strict-was" value="yes"`)
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "days", "7"), http.StatusSeeOther)
@@ -89,7 +90,7 @@ func TestSourceIsEdited(t *testing.T) {
 	}
 }
 
-// TestListsAreSorted and searched: sources and operators as tokens are.
+// TestListsAreSorted: sources and operators are sorted and searched like tokens.
 func TestListsAreSorted(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -142,7 +143,7 @@ func TestListsAreSorted(t *testing.T) {
 	}
 }
 
-// TestOperators: only the admin key is offered what makes operators.
+// TestOperators: only the admin key sees the forms that change operators.
 func TestOperators(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)

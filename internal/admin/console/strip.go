@@ -11,29 +11,29 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Bounds of the strips in the lists of vehicles. A page asks for those of its rows that are in
-// sight, two at a time. All pages together keep one processor busy at most, and only while their
-// readers wait: a request that its reader gives up ends its scan.
+// Limits of the strips in lists of vehicles. A page requests the strips of the rows in sight, two
+// at a time. All pages together use at most one processor, and only while their readers wait: a
+// canceled request cancels its scan.
 const (
-	maxStrips  = 1                      // at once
-	stripTime  = 500 * time.Millisecond // one may take
-	stripWait  = 10 * time.Second       // for those before it
-	stripFresh = 10 * time.Second       // for which one is shown again
-	keptStrips = 256                    // of a few hundred bytes each
-	stripWidth = 120.0                  // of an hour
+	maxStrips  = 1                      // concurrent scans
+	stripTime  = 500 * time.Millisecond // maximum time of one scan
+	stripWait  = 10 * time.Second       // maximum time in the queue
+	stripFresh = 10 * time.Second       // how long a strip is cached
+	keptStrips = 256                    // cached strips, a few hundred bytes each
+	stripWidth = 120.0                  // width of one hour, in SVG units
 )
 
-// strip is how a vehicle drove in the last hour, as SVG with the same in words.
+// strip shows how a vehicle drove in the last hour, as SVG and in words.
 type strip struct {
 	made time.Time
 	html string
 }
 
-// stripView is what a strip is drawn from.
+// stripView is the data of a strip.
 type stripView struct {
 	Bands []band
 	Text  string    // the same in words
-	From  time.Time // what was stored before then was not read; zero: it covers the hour
+	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
 }
 
 // hour answers with the strip of a vehicle, as a part of a page.
@@ -54,10 +54,10 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write([]byte(html)) // the reader may be gone
+	_, _ = w.Write([]byte(html)) // the client may have disconnected
 }
 
-// strip returns the strip of a vehicle, "" if the vehicle is not known.
+// strip returns the strip of a vehicle, or "" if the vehicle is not known.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	k := &c.Monitor.curves
 	if kept, _ := k.strip(id, c.Now()); kept != "" {
@@ -73,10 +73,10 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	}
 	now := c.Now()
 	kept, forgotten := k.strip(id, now)
-	if kept != "" { // another page asked for it meanwhile
+	if kept != "" { // another page requested it in the meantime
 		return kept, nil
 	}
-	s, ok, err := c.Ops.State(ctx, id) // has what is folded stored
+	s, ok, err := c.Ops.State(ctx, id) // State stores pending folds first
 	if err != nil || !ok {
 		return "", err
 	}
@@ -90,7 +90,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	return html, nil
 }
 
-// strip returns the strip of a vehicle, unless it is too old, and how many vehicles were forgotten.
+// strip returns the cached strip of a vehicle unless it is too old, and the value of forgotten.
 func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,7 +100,7 @@ func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int
 	return html, k.forgotten
 }
 
-// keepStrip keeps a strip, unless a vehicle was forgotten while it was made.
+// keepStrip caches a strip, unless a vehicle was forgotten while the strip was made.
 func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -113,7 +113,7 @@ func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.hours[id] = made
 }
 
-// lastHour is what a strip shows: the driving states of the hour before now.
+// lastHour returns the data of a strip: the driving states in the hour before now.
 func (k *curve) lastHour(now time.Time) (v stripView) {
 	past, begin := k.view(), now.Add(-time.Hour)
 	var words []string
@@ -126,14 +126,14 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		}
 		x := func(t time.Time) float64 { return stripWidth * t.Sub(begin).Hours() }
 		b.X = x(b.From)
-		b.Width = max(x(b.Till)-b.X, 1) // so that it can be seen
+		b.Width = max(x(b.Till)-b.X, 1) // at least one unit, to be visible
 		v.Bands = append(v.Bands, b)
 		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(b.Name), b.From.UTC().Format("15:04"), b.Till.UTC().Format("15:04")))
 	}
-	if since := k.since; !k.failed && since.After(begin.Add(time.Minute)) { // a minute is not worth a word
+	if since := k.since; !k.failed && since.After(begin.Add(time.Minute)) { // a missing minute is not mentioned
 		v.From = since
 	}
-	const most = 6 // the others are left to the page of the vehicle
+	const most = 6 // the page of the vehicle shows the others
 	for i := range min(most, len(words)) {
 		v.Text += words[len(words)-1-i] + ", "
 	}

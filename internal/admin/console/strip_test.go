@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// drove are a car's speeds, one in ten seconds up to noon.
+// drove returns a car's speeds, one every ten seconds, up to noon.
 func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	t.Helper()
 	for i, v := range kmh {
@@ -24,8 +24,8 @@ func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	return samples
 }
 
-// TestStripSaysTheLastHour in colours and in words, and how much of it was read; what somebody
-// asks again soon is not read again, and a forgotten car has none.
+// TestStripSaysTheLastHour: a strip shows the last hour in colors and in words, and how much of it
+// was read. It is cached for a while. A forgotten car has none.
 func TestStripSaysTheLastHour(t *testing.T) {
 	var samples []vehicle.Sample
 	var fails error
@@ -60,7 +60,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 		t.Errorf("read %d times", reads)
 	}
 
-	// Not all of the hour was read, or nothing.
+	// Only a part of the hour was read, or nothing.
 	f.clock.Advance(stripFresh)
 	since, samples = noon.Add(-5*time.Minute), drove(t, 60, 60)
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "<svg", "from <time", "11:55 UTC</time> on")
@@ -70,7 +70,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 
-	// While another one is read, a strip waits, and is given up with its reader.
+	// While another strip is read, a request waits. It ends when its client disconnects.
 	f.clock.Advance(stripFresh)
 	f.monitor.curves.strips <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,15 +9,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// throttleCurve is the recent past of the sensors between which an anomaly stands. It is kept for
-// vehicles with an anomaly only: at most maxPoints points, about 480 KB.
+// throttleCurve is the recent past of the two sensors of an anomaly. It is kept only for vehicles
+// with an anomaly: at most maxPoints points, about 480 KB.
 type throttleCurve struct {
 	alarm  vehicle.ThrottleAlarm
 	stands bool
 	points []throttlePoint
 }
 
-// throttlePoint is what the two sensors read last at a time.
+// throttlePoint holds the latest readings of the two sensors at one time.
 type throttlePoint struct {
 	at   vehicle.UnixMilli
 	x, y float32
@@ -39,7 +39,7 @@ func (k *throttleCurve) note(s *vehicle.State) {
 	}
 }
 
-// throttleView is the curve as the page draws it.
+// throttleView is the curve as the page shows it.
 type throttleView struct {
 	Drawn, Single, Banded bool
 	NameX, NameY          string
@@ -47,13 +47,13 @@ type throttleView struct {
 	Free                  float64
 	Since                 time.Time
 	SinceX                float64
-	SinceShown            bool // the alarm was raised within the time drawn
+	SinceShown            bool // the anomaly began within the time span that is drawn
 	Levels                []level
 	Axis                  axis
 	Read                  readouts
 }
 
-// view draws the last hour up to the newest reading.
+// view returns the last hour of the curve, up to the newest reading.
 func (k *throttleCurve) view() (v throttleView) {
 	points := k.points
 	if !k.stands || len(points) < 2 {
@@ -78,7 +78,7 @@ func (k *throttleCurve) view() (v throttleView) {
 	scale := plot.NewScale(0, high+1, chartHeight, 0, false)
 	v.Levels = levelsOf(&scale)
 	v.SinceX, v.SinceShown = v.Axis.x(v.Since), a.Since >= points[0].at
-	lines := make([][]plot.Point, 4) // X, Y, and the edges of what is normal for Y
+	lines := make([][]plot.Point, 4) // X, Y, and the upper and lower bound of normal values of Y
 	for i, p := range points {
 		gap := i > 0 && p.at.Sub(points[i-1].at) > curveGap
 		expected := a.Expected(float64(p.x))

@@ -10,8 +10,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestThrottleCurveOfAnAnomaly: the page of a car whose plate does not follow its command draws
-// both, what is normal, and the moment of the alarm; that of a healthy car draws none of it.
+// TestThrottleCurveOfAnAnomaly: if a car's plate does not follow its command, the page draws both
+// sensors, the normal range, and the start of the anomaly. The page of a healthy car draws none of
+// these.
 func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	var samples []vehicle.Sample
 	var healthy, s vehicle.State

@@ -14,19 +14,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// expiringSoon is how long before its end a token is marked.
+// expiringSoon is how long before its expiry a token is marked.
 const expiringSoon = 14 * 24 * time.Hour
 
 type tokensView struct {
 	Rows    []tokenRow
 	Page    paging
 	Chooser chooser
-	Form    url.Values // what was written, if it was refused
-	Soon    int        // how many end soon
-	All     int        // how many there are
+	Form    url.Values // contents of a refused form
+	Soon    int        // number of tokens that expire soon
+	All     int        // number of all tokens
 }
 
-// tokenRow is one token, as the parts of the pages show it.
+// tokenRow is one token with the root that its links need.
 type tokenRow struct {
 	Root string // of the session's paths
 	ops.TokenRecord
@@ -35,10 +35,10 @@ type tokenRow struct {
 // tokenView is the page of one token.
 type tokenView struct {
 	Token tokenRow
-	Form  url.Values // what was written, if it was refused
+	Form  url.Values // contents of a refused form
 }
 
-// tokenChoices are what tokens are chosen by.
+// tokenChoices is the form that sorts and filters tokens.
 var tokenChoices = chooser{
 	Path: "/tokens", What: "tokens", Names: "Developer or id",
 	States: []option{
@@ -48,7 +48,7 @@ var tokenChoices = chooser{
 	Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
 }
 
-// tokens are the tokens that are chosen of all, the oldest first.
+// tokens returns the chosen tokens. all must be sorted from the oldest to the newest.
 func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary {
 	slices.Reverse(all)
 	all = slices.DeleteFunc(all, func(t ops.TokenSummary) bool {
@@ -97,7 +97,7 @@ func (c *Console) tokenPage(w http.ResponseWriter, r *http.Request, s *session) 
 	c.showToken(w, r, s, http.StatusOK, "", nil)
 }
 
-// showToken shows the token that the path names.
+// showToken shows the token in the path.
 func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
 	token, err := c.Ops.Token(r.PathValue("name"))
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, 
 	c.showTo(w, s, status, "token", page{Title: "Token of " + token.Developer, Section: "tokens", Problem: problem, Data: v})
 }
 
-// stateOf is "active", "expiring", "expired" or "revoked".
+// stateOf returns "active", "expiring", "expired" or "revoked".
 func stateOf(t ops.TokenSummary, now time.Time) string {
 	state := t.State(now)
 	if state == "active" && t.State(now.Add(expiringSoon)) != state {
@@ -126,7 +126,7 @@ func sum(calls ops.CallCounts) (n int64) {
 	return n
 }
 
-// vehiclesInWords names a few vehicles, and counts more.
+// vehiclesInWords names up to three vehicles, or gives their number.
 func vehiclesInWords(v ops.VehicleList) string {
 	if v.All() {
 		return "all vehicles"
@@ -141,7 +141,7 @@ func vehiclesInWords(v ops.VehicleList) string {
 	return strings.Join(names, ", ")
 }
 
-// maxTokensThatSee bounds what a vehicle's page lists.
+// maxTokensThatSee is the number of tokens that a vehicle's page lists.
 const maxTokensThatSee = 20
 
 func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session) {
@@ -165,7 +165,7 @@ func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session)
 	c.showSecret(w, s, "Token issued", t, secretView{Secret: secret, Query: query})
 }
 
-// sampleVehicle is one that the token sees.
+// sampleVehicle returns a vehicle that the token covers, for an example request.
 func sampleVehicle(t access.Credential) vehicle.ID {
 	for id := range t.Vehicles.Sorted() {
 		return id
@@ -173,7 +173,7 @@ func sampleVehicle(t access.Credential) vehicle.ID {
 	return "VID"
 }
 
-// tokenRequest reads the form of a new token.
+// tokenRequest parses the form of a new token.
 func (c *Console) tokenRequest(form url.Values) (r access.TokenRequest, err error) {
 	r.Developer = strings.TrimSpace(form.Get("developer"))
 	if r.Operations, err = access.ParseOperations(form["operation"]); err != nil {

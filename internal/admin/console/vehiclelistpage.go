@@ -10,43 +10,43 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// vehiclesView is the page on which vehicles are looked for.
+// vehiclesView is the page with the list of vehicles.
 type vehiclesView struct {
 	ops.VehiclePage
 	ops.VehicleQuery
-	Is   string // of the form: the answer to how the car drives, or why there is none
+	Is   string // field of the form: a driving state, or the reason why there is no answer
 	Rows []vehicleRow
 }
 
-// vehicleRow is one vehicle of the list.
+// vehicleRow is one vehicle in the list.
 type vehicleRow struct {
 	ops.ListedVehicle
 	Driving, Throttle string // see classOf
 	Read              *time.Time
-	Why               string // it is in trouble; "": it is not
+	Why               string // the reason of a jam, slow driving or an anomaly; empty: none
 }
 
-// rowsListed is how many vehicles a page shows.
+// rowsListed is the number of vehicles on a page.
 const rowsListed = 25
 
 // First reports whether this is the first page.
 func (v vehiclesView) First() bool { return v.Cursor == "" }
 
-// Filtered reports whether some vehicles are left out.
+// Filtered reports whether a filter is set.
 func (v vehiclesView) Filtered() bool {
 	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != ""
 }
 
-// NextPage is the address of the page that follows.
+// NextPage returns the path of the next page.
 func (v vehiclesView) NextPage() string { return v.address("cursor", v.Next) }
 
-// FirstPage is the address of the first page.
+// FirstPage returns the path of the first page.
 func (v vehiclesView) FirstPage() string { return v.address("", "") }
 
-// CSV and NDJSON are the addresses of the whole list.
+// CSV returns the path of an export of the list as CSV.
 func (v vehiclesView) CSV() string { return v.export("csv") }
 
-// NDJSON is CSV for the other format.
+// NDJSON returns the path of an export of the list as NDJSON.
 func (v vehiclesView) NDJSON() string { return v.export("ndjson") }
 
 func (v vehiclesView) export(format string) string {
@@ -66,7 +66,7 @@ func (v vehiclesView) address(name, value string) string {
 
 func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *session) {
 	values := r.URL.Query()
-	// The form has one field for what the API takes apart.
+	// The form has one field for two parameters of the API.
 	if is := values.Get("is"); slices.Contains(ops.DrivingFilters, is) {
 		values.Set("driving", is)
 	} else if is != "" {
@@ -94,7 +94,7 @@ func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *sessio
 		if v.Cursor, q.Cursor = "", ""; problem == "" {
 			status, problem = refusal.Status, refusal.Error()
 		}
-		list, _ = c.Ops.Vehicles(r.Context(), q) // the first page: the cursor may be the trouble
+		list, _ = c.Ops.Vehicles(r.Context(), q) // the first page, because the cursor may be invalid
 	}
 	v.VehiclePage = list
 	for _, listed := range list.Vehicles {
@@ -105,8 +105,8 @@ func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *sessio
 	c.showTo(w, s, status, "vehicles", page{Title: "Vehicles", Section: "vehicles", Problem: problem, Data: v})
 }
 
-// vehicleRow says what is wrong with a vehicle, if anything is; not ok: it was forgotten a
-// moment ago, and no page may name it.
+// vehicleRow adds what is wrong with a vehicle. ok is false if the vehicle was forgotten just now,
+// so that no page may name it.
 func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
 	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
 	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {

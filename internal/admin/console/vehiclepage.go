@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// findVehicle leads to a vehicle's page. The vid comes in the body: an address
-// would be kept by whatever the request passes.
+// findVehicle redirects to a vehicle's page. The vid is sent in the body, because proxies and
+// browsers store URLs.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
 	if !parseForm(w, r, smallForm) {
 		c.showVehicles(w, r, s, http.StatusBadRequest, "the form could not be read: try again", ops.VehicleQuery{})
@@ -33,10 +33,10 @@ type vehicleView struct {
 	Verdicts   []verdictView
 	Readings   []ops.ReadingRecord
 	Curve      curveView
-	Roads      bool // this node knows of roads
-	HasWay     bool // of the car, which Map shows
+	Roads      bool // this node has a map of the roads
+	HasWay     bool // Map shows the car's way
 	WayTime    time.Time
-	WayKnown   bool // some stretch of it is known
+	WayKnown   bool // at least one stretch of the way is known
 	Map        mapView
 	Tokens     []ops.TokenRecord
 	MoreTokens int
@@ -45,7 +45,7 @@ type vehicleView struct {
 // verdictView is one verdict and its reason.
 type verdictView struct {
 	Question string
-	Class    string // see classOf
+	Class    string // see classOf and throttleClass
 	ops.VerdictRecord
 }
 
@@ -73,10 +73,10 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	c.showTo(w, s, status, "vehicle", p)
 }
 
-// unknownYet is for the page of a vehicle of which nothing is known.
+// unknownYet marks the live updates of a page without data.
 const unknownYet = "?unknown"
 
-// withWay is for the page of a vehicle whose way is shown.
+// withWay marks the live updates of a page that shows the vehicle's way.
 const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
@@ -90,11 +90,11 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err != nil:
 			return nil, err
-		case v.Known == r.URL.Query().Has("unknown"): // it has appeared, or was forgotten
+		case v.Known == r.URL.Query().Has("unknown"): // the vehicle has appeared, or was forgotten
 			return nil, errAnotherPage
 		case !v.Known:
 			return nil, nil
-		case v.HasWay != r.URL.Query().Has("way"): // it has sent its first position
+		case v.HasWay != r.URL.Query().Has("way"): // the vehicle has sent its first position
 			return nil, errAnotherPage
 		}
 		return c.parts("vehicle", v, "verdicts", "throttle", "curve", "way", "readings")
@@ -105,7 +105,7 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
 	if errors.Is(err, ops.ErrNotReported) {
-		c.Monitor.curves.forget(id) // which a page that was being made may have put back
+		c.Monitor.curves.forget(id) // a page that was being rendered may have cached it again
 		return v, nil
 	}
 	if err != nil {
@@ -141,7 +141,7 @@ var outcomeWords = map[string]string{
 	vehicle.NotDriving.String(): "not_driving: the car stands with its engine or ignition off",
 }
 
-// forget erases a vehicle, once the operator has written its vid.
+// forget erases a vehicle after the operator has typed its vid.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	switch {

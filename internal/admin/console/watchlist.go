@@ -9,34 +9,33 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxWatched is how many vehicles a list holds. Of more, those are listed that
-// came first; how many there are, the fleet table counts.
+// maxWatched is the maximum number of vehicles in a list. If there are more, those that came first
+// are listed; their number comes from the fleet table.
 const maxWatched = 10_000
 
-// watchlist knows which vehicles are in a jam and which have an anomaly, because
-// the fleet table keeps no vids. It is fed with every state.
+// watchlist lists the vehicles in a jam and those with an anomaly, with the times when these began.
+// The fleet table does not store those times. The watchlist receives every new state.
 type watchlist struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
 	anomalies map[vehicle.ID]watched
 }
 
-// watched is since when a verdict stands, and the time of the reading that it
-// stands on.
+// watched holds when a verdict began and the time of the reading that it is based on.
 type watched struct{ since, read vehicle.UnixMilli }
 
 // Watched is one vehicle of a list.
 type Watched struct {
 	ID    vehicle.ID
-	Since time.Time // the Unix epoch: not known before the state is read
-	Read  time.Time // of the reading that the verdict stands on
+	Since time.Time // the Unix epoch: unknown until the state is read
+	Read  time.Time // time of the reading that the verdict is based on
 }
 
 func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// put takes a vehicle's newest state, the zero one once it is forgotten.
+// put notes a vehicle's newest state; the zero State means that the vehicle was forgotten.
 func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	driving, throttle := s.Driving(), s.Throttle()
 	jam := driving.State == vehicle.TrafficJam
@@ -46,7 +45,7 @@ func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	w.note(w.jams, id, jam, watched{s.Traffic.Changed, driving.Time})
 	since := s.ThrottleMemory.Alarm.Since
 	if s.FaultCode != (vehicle.TroubleCode{}) || since == 0 {
-		since = throttle.Time // since when a code is there, no state says
+		since = throttle.Time // no state contains when a trouble code began
 		if known, ok := w.anomalies[id]; ok && known.since != 0 {
 			since = known.since
 		}
@@ -54,8 +53,8 @@ func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	w.note(w.anomalies, id, anomaly, watched{since, throttle.Time})
 }
 
-// putVerdicts is put where the state is not at hand: since when a verdict stands is
-// then not known before a page asks.
+// putVerdicts is like put, if the state is not cached. The time when a verdict began is then
+// unknown until a page reads the state.
 func (w *watchlist) putVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +69,7 @@ func (w *watchlist) clear() {
 	clear(w.anomalies)
 }
 
-// note keeps or drops a vehicle; mu is held.
+// note adds or removes a vehicle. mu must be held.
 func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool, x watched) {
 	if !listed {
 		if len(list) > 0 {
@@ -83,8 +82,7 @@ func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool
 	}
 }
 
-// listed returns the vehicles of a list whose verdict answers at now, the latest
-// first.
+// listed returns the vehicles of a list whose verdict answers a query at now, the latest first.
 func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []Watched {
 	oldest := vehicle.UnixMilli(0)
 	if maxAge > 0 {
@@ -104,8 +102,8 @@ func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge ti
 	return all
 }
 
-// dropStale makes room: vehicles that have gone silent in a jam are in none that
-// anybody could ask about.
+// dropStale frees places in the lists. It removes vehicles whose verdict is too old to answer a
+// query.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return

@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// served is what a reader is sent of a query.
+// served returns the response to a query.
 func served(t *testing.T, r *Reader, query string, way []string) Collection {
 	t.Helper()
 	q, err := url.ParseQuery(query)
@@ -43,8 +43,8 @@ func served(t *testing.T, r *Reader, query string, way []string) Collection {
 	return c
 }
 
-// jammedStreet runs east through a town: free at 50, at 10 now. A street beside it runs
-// north, is as fast as ever, and ends before the first one.
+// jammedStreet returns a map with a street to the east: its free-flow speed is 50 km/h, and traffic
+// now moves at 10. A second street beside it goes north, has no jam, and ends before the first one.
 func jammedStreet() *road.Map {
 	m := new(road.Map)
 	east := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
@@ -57,8 +57,8 @@ func jammedStreet() *road.Map {
 	return m
 }
 
-// TestJammedStreet: the jam comes first, each direction where it is, and what is said of
-// it agrees with itself.
+// TestJammedStreet: the jam is first, each direction is drawn at its own place, and the figures are
+// consistent.
 func TestJammedStreet(t *testing.T) {
 	m := jammedStreet()
 	r := NewReader(m)
@@ -107,7 +107,7 @@ func TestJammedStreet(t *testing.T) {
 		t.Errorf("%v of %v", s.ByState, states)
 	}
 
-	// A part of it, and the worst of it.
+	// A part of the map, and only the worst stretches.
 	part := served(t, r, "bbox=11.3,44.515,11.4,44.6", []string{"a-n", "b-n"})
 	if len(part.Features) < 8 || len(part.Features) >= len(c.Features) || part.Truncated || len(part.Way) != 2 {
 		t.Errorf("the part has %d of %d, truncated %t", len(part.Features), len(c.Features), part.Truncated)
@@ -126,7 +126,7 @@ func TestJammedStreet(t *testing.T) {
 	}
 }
 
-// TestFewCars: what fewer than three cars showed is no road to be shown.
+// TestFewCars: a stretch with fewer than three cars is not shown.
 func TestFewCars(t *testing.T) {
 	m := new(road.Map)
 	s := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
@@ -139,11 +139,11 @@ func TestFewCars(t *testing.T) {
 	}
 }
 
-// TestManyStretches: of more than are shown, the worst are.
+// TestManyStretches: if there are too many stretches, the worst are shown.
 func TestManyStretches(t *testing.T) {
 	testkit.Slow(t, "it draws a hundred thousand stretches")
 	m := new(road.Map)
-	for i := range 260 { // parallel streets, a cell apart
+	for i := range 260 { // parallel streets, one cell apart
 		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}
 		roadtest.Feed(m, s.Drive("car", 8, 144, noon.Add(-20*time.Minute), 2*time.Second))
 	}
@@ -157,7 +157,7 @@ func TestManyStretches(t *testing.T) {
 	if c := served(t, r, "", nil); !c.Truncated || len(c.Features) != MaxStretches {
 		t.Errorf("%d are sent, truncated %t", len(c.Features), c.Truncated)
 	}
-	// It is read again when it has become old.
+	// An old selection is not reused.
 	roadtest.Feed(m, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
 	if again := r.All(noon.Add(time.Second)); again.At != s.At {
 		t.Error("read again after a second")
@@ -173,7 +173,7 @@ func TestManyStretches(t *testing.T) {
 // TestLines: lines end at the edges of the map.
 func TestLines(t *testing.T) {
 	m := new(road.Map)
-	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon)) // as far as 180
+	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon)) // to 180°
 	roadtest.Feed(m, roadtest.Street{Latitude: 89.98, Longitude: 0, Heading: 0, Metres: 2000}.Learn(60, noon))
 	c := served(t, NewReader(m), "", nil)
 	if len(c.Features) < 5 {
@@ -191,7 +191,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestPacked: who can unpack is sent less.
+// TestPacked: a client that accepts gzip gets fewer bytes.
 func TestPacked(t *testing.T) {
 	r := NewReader(jammedStreet())
 	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
@@ -208,7 +208,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// FuzzAsked: a query is read, or refused in one line that repeats none of it.
+// FuzzAsked: every query is either accepted, or refused in one line that repeats nothing of it.
 func FuzzAsked(f *testing.F) {
 	for _, q := range []string{
 		"", "bbox=11,44,12,45&limit=100", "bbox=179,-18,-179,-16", "bbox=-180,-90,180,90", "bbox=11,45,12,44", "bbox=11,44,12", "bbox=11,44,12,45,6",

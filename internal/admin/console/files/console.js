@@ -1,12 +1,12 @@
-// Keeps a page up to date and copies secrets. Everything else works without.
+// Keeps a page up to date and copies secrets. The page works without this script otherwise.
 "use strict";
 
 const said = document.getElementById("said");
 
 // --- session
 
-// The paths of a session begin with its root. This origin keeps the root, so that a link
-// without it leads to the session; a page of another port reads neither of the two.
+// The paths of a session begin with its root, which is stored for this origin. With it, a link
+// without the root leads to the session. A page on another port can read neither root nor storage.
 const root = document.body.dataset.root;
 try {
   const kept = localStorage.getItem("root");
@@ -14,7 +14,7 @@ try {
   else if (location.pathname.startsWith("/s/")) localStorage.removeItem("root"); // that session has ended
   else if (kept) location.replace(kept + location.pathname.replace(/\/$/, "") + location.search);
 } catch {
-  // Without storage there is the login.
+  // Without storage, the login is shown.
 }
 
 // --- live
@@ -29,14 +29,14 @@ function say(state, text) {
   }
 }
 
-// open remembers what the reader has opened, by its heading.
+// opened returns the headings of the details that the reader has opened.
 function opened(element) {
   return new Set([...element.querySelectorAll("details[open] > summary")].map((s) => s.textContent));
 }
 
 function fill(element, html) {
-  // Whoever stands in this part with the keyboard, or marks its text, must not lose
-  // the place: it is filled once they have left.
+  // If the keyboard focus or a text selection is in this part, replacing the part would lose it. So
+  // the part is filled later, once the focus and the selection have left it.
   const picked = getSelection();
   if (element.contains(document.activeElement) || (!picked.isCollapsed && picked.containsNode(element, true))) return false;
   const open = opened(element);
@@ -66,12 +66,12 @@ if (from) {
     };
     source.addEventListener("end", () => {
       source.close();
-      location.reload(); // the login, or another page, takes its place
+      location.reload(); // the page is then the login or another page
     });
   };
 
-  // A browser has six connections for a host without TLS: pages in the background
-  // must not hold them all, or no further page opens.
+  // Without TLS, a browser has six connections per host. Pages in the background must not use them
+  // all, or no further page can be opened.
   const attend = () => {
     if (document.hidden) {
       if (source) source.close();
@@ -89,7 +89,7 @@ if (from) {
 
 const charts = "svg[data-xs]";
 
-// point shows the i-th place of a chart.
+// point shows the read-out of point i of a chart.
 function point(svg, i) {
   const xs = svg.dataset.xs.split(" "), texts = svg.dataset.texts.split("|");
   i = Math.max(0, Math.min(i, xs.length - 1));
@@ -101,7 +101,7 @@ function point(svg, i) {
   svg.setAttribute("aria-valuetext", texts[i]);
 }
 
-// arm makes the charts of a part reachable by keyboard.
+// arm makes the charts in a part usable with the keyboard.
 function arm(part) {
   for (const svg of part.querySelectorAll(charts)) {
     svg.setAttribute("tabindex", "0");
@@ -168,7 +168,7 @@ for (const cell of document.querySelectorAll("[data-hour]")) sight.observe(cell)
 
 const localButton = document.getElementById("local");
 
-// localTimes writes the local time behind each time of a part, or takes it away.
+// localTimes adds the local time to each time in a part, or removes it.
 function localTimes(part) {
   const on = localStorage.getItem("local") === "on";
   for (const old of part.querySelectorAll(".local")) old.remove();
@@ -201,7 +201,7 @@ async function copy(text) {
     await navigator.clipboard.writeText(text);
     return;
   } catch {
-    // Without TLS there is no clipboard but this one.
+    // Without TLS, only the following way of copying is available.
   }
   const area = document.createElement("textarea");
   area.value = text;

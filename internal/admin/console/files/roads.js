@@ -1,5 +1,5 @@
-// Draws the stretches of road that the service knows, and keeps them up to date. It asks
-// this service alone: there are no tiles.
+// Draws the stretches of road that the service knows, and keeps them up to date. It requests data
+// from this service only; there are no map tiles.
 "use strict";
 
 const said = document.getElementById("said");
@@ -8,8 +8,8 @@ const states = ["unknown", "normal", "slow", "jam"]; // the last is drawn on top
 const stateNames = { unknown: "Too few cars now", normal: "Normal", slow: "Slow", jam: "Jam" };
 const headings = ["North", "North-east", "East", "South-east", "South", "South-west", "West", "North-west"];
 
-// Layer is what is drawn in one way. A browser takes far longer for one long path than for
-// many short ones.
+// Layer holds the paths of one style. A browser takes far longer to draw one long path than many
+// short ones.
 class Layer {
   paths = [];
   #n = 0;
@@ -20,9 +20,9 @@ class Layer {
 }
 
 const refreshEvery = 5000; // ms
-const earth = 40030228; // metres around
-const aside = 8; // metres that a line lies beside the middle of its road
-const nearest = 0.3, farthest = 20000; // metres a pixel
+const earth = 40030228; // the earth's circumference in metres
+const aside = 8; // distance of a line from the middle of its road, in metres
+const nearest = 0.3, farthest = 20000; // zoom limits in metres per pixel
 
 for (const frame of document.querySelectorAll("[data-stretches]")) show(frame);
 
@@ -32,20 +32,20 @@ function show(frame) {
   const part = (name) => frame.querySelector(`[data-map="${name}"]`);
   const fact = (name) => frame.querySelector(`[data-fact="${name}"]`);
 
-  let stretches = []; // {name, p, x1, y1, x2, y2}, in parts of the earth's map
+  let stretches = []; // {name, p, x1, y1, x2, y2}; the map's width is 1
   let byName = new Map();
   let way = [];
-  let asOf = 0; // when all this was so, ms
+  let asOf = 0; // time of the data, in ms
   let truncated = false;
-  let box = null; // of which stretches are; null: everywhere
-  let picked = "", kept = null; // the stretch selected, and what was last known of it
-  let origin = null; // the longitude in the middle, so that the date line is at the edge
-  // The view: what is in the middle, and pixels for the width of the earth.
+  let box = null; // the box that stretches covers; null: all of the earth
+  let picked = "", kept = null; // name of the selected stretch, and its last known data
+  let origin = null; // longitude in the middle; the date line is then at the edge
+  // The view: the position in the middle, and the width of the earth in pixels.
   let view = null;
   let following = true; // until the reader moves the map
   let colours = {};
 
-  // --- the earth as a map (Mercator)
+  // --- map projection (Mercator)
 
   const toX = (longitude) => (origin + ((longitude - origin + 540) % 360) - 180) / 360;
   const toY = (latitude) => {
@@ -56,12 +56,12 @@ function show(frame) {
   const toLongitude = (x) => ((((x * 360 + 180) % 360) + 360) % 360) - 180;
   const metresAPixel = () => (earth * Math.cos((toLatitude(view.y) * Math.PI) / 180)) / view.scale;
 
-  // --- what is drawn
+  // --- drawing
 
-  let wide = canvas.clientWidth, high = canvas.clientHeight; // of the canvas
+  let wide = canvas.clientWidth, high = canvas.clientHeight; // canvas size in pixels
 
-  // lines says where stretches are on the screen: to the right of their road by their own
-  // width at least, so that they do not cover the other direction.
+  // lines returns functions for the positions of stretches on the screen. A line is drawn to the
+  // right of its road, by its own width at least, so that it does not cover the other direction.
   function lines() {
     const metre = 1 / metresAPixel(), { scale } = view;
     const left = wide / 2 - view.x * scale, top = high / 2 - view.y * scale;
@@ -114,9 +114,9 @@ function show(frame) {
     const margin = long + 20;
     for (const s of stretches) {
       const l = place(s);
-      if (l.x1 < -margin || l.y1 < -margin || l.x1 > wide + margin || l.y1 > high + margin) continue; // not in sight
+      if (l.x1 < -margin || l.y1 < -margin || l.x1 > wide + margin || l.y1 > high + margin) continue; // not visible
       trace(layers[s.p.state].next(), l);
-      if (long < (s.p.state === "unknown" ? 80 : 40)) continue; // no room for a point
+      if (long < (s.p.state === "unknown" ? 80 : 40)) continue; // too short for an arrow
       const size = (thick[s.p.state] / 2 + 3.5) / l.long;
       const ux = (l.x2 - l.x1) * size, uy = (l.y2 - l.y1) * size;
       const arrow = layers.arrows.next();
@@ -127,7 +127,7 @@ function show(frame) {
     const lay = (layer, ...how) => {
       for (const path of layer.paths) stroke(path, ...how);
     };
-    const near = long > 7; // dashes can be seen
+    const near = long > 7; // dashes are visible
     const cap = long > 5 ? "round" : "butt";
     lay(layers.arrows, colours.unknown, 1.5);
     lay(layers.unknown, colours.unknown, thick.unknown, cap, near ? [0.1, thick.unknown * 2.5] : []);
@@ -143,7 +143,7 @@ function show(frame) {
       stroke(path, colours.ground, width + 5);
       stroke(path, colours[kept.p.state], width);
     }
-    if (driven.length) { // where the car was last
+    if (driven.length) { // the car's last position
       const l = place(driven[0]), ring = new Path2D();
       ring.arc((l.x1 + l.x2) / 2, (l.y1 + l.y2) / 2, 7, 0, 2 * Math.PI);
       pen.fillStyle = colours.ground;
@@ -153,7 +153,7 @@ function show(frame) {
     rule();
   }
 
-  // rule shows how long so many metres are.
+  // rule draws the scale bar.
   function rule() {
     const bar = frame.querySelector(".rule span");
     const most = 150 * metresAPixel();
@@ -170,7 +170,7 @@ function show(frame) {
     draw();
   }
 
-  // --- moving about
+  // --- moving the map
 
   function zoom(by, x = wide / 2, y = high / 2) {
     if (!view) return;
@@ -197,7 +197,7 @@ function show(frame) {
     following = false;
     draw();
     if (!truncated && !box) return;
-    clearTimeout(asking); // others stretches may be in sight now
+    clearTimeout(asking); // other stretches may be visible now
     asking = setTimeout(load, 400);
   }
 
@@ -267,7 +267,7 @@ function show(frame) {
   });
   function showAll() {
     following = true;
-    if (box) load(); // of which less than all is here
+    if (box) load(); // stretches does not cover all of the earth
     else fit();
   }
   const does = { in: () => zoom(1.5), out: () => zoom(1 / 1.5), all: showAll };
@@ -275,7 +275,7 @@ function show(frame) {
 
   // --- selecting
 
-  // at finds the stretch at a place on the screen.
+  // at returns the stretch at a position on the screen.
   function at(x, y) {
     if (!view) return null;
     const { place } = lines();
@@ -298,7 +298,7 @@ function show(frame) {
     draw();
   }
 
-  // tell fills the panel with what is known of the stretch selected, and marks its row.
+  // tell shows the data of the selected stretch in the panel, and marks its row in the table.
   function tell() {
     for (const button of document.querySelectorAll("[data-stretch]")) {
       const now = String(button.dataset.stretch === picked);
@@ -339,21 +339,21 @@ function show(frame) {
     if (!button) return;
     const name = button.dataset.stretch;
     following = false;
-    if (!byName.has(name)) await load(true); // the worst are among those of everywhere
+    if (!byName.has(name)) await load(true); // the worst stretches are in the answer for all of the earth
     pick(name);
     if (!kept || !view) return;
     [view.x, view.y] = [(kept.x1 + kept.x2) / 2, (kept.y1 + kept.y2) / 2];
     view.scale *= Math.max(1, metresAPixel() / 6);
     moved();
   });
-  // The rows are filled by another script.
+  // Another script fills the rows.
   for (const rows of document.querySelectorAll("[data-live=worst]")) new MutationObserver(tell).observe(rows, { childList: true });
 
-  // --- keeping up
+  // --- updating
 
   let timer = 0, pending = null;
 
-  // load asks for the stretches in sight, or everywhere if that was not too many.
+  // load requests the visible stretches, or those of all of the earth if they were not too many.
   async function load(everywhere = false) {
     clearTimeout(timer);
     if (document.hidden) return;
@@ -364,7 +364,7 @@ function show(frame) {
     try {
       const answer = await fetch(document.body.dataset.root + frame.dataset.stretches + (asked ? "?bbox=" + asked.join(",") : ""), { signal: mine.signal });
       if (answer.status === 401) {
-        location.reload(); // the login, or another page, takes its place
+        location.reload(); // the page is then the login or another page
         return;
       }
       if (!answer.ok) throw new Error("not now");
@@ -378,7 +378,7 @@ function show(frame) {
     timer = setTimeout(load, Math.max(refreshEvery, 10 * (performance.now() - began)));
   }
 
-  // sight is the box on the screen and half as much around it.
+  // sight returns a box around the visible area, with twice its width and height.
   function sight() {
     const across = wide / view.scale, down = high / view.scale;
     const west = across < 0.5 ? toLongitude(view.x - across) : -180, east = across < 0.5 ? toLongitude(view.x + across) : 180;
