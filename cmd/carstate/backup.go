@@ -78,7 +78,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	}
 	info, err := store.CheckBackup(tmp)
 	if err != nil {
-		return errors.New("the backup broke off: the service's log says why, if it still runs")
+		return errors.New("the backup is incomplete: see the service's log")
 	}
 	if err := c.publish(tmp.Name()); err != nil {
 		return err

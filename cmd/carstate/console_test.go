@@ -110,7 +110,7 @@ func TestConsoleDay(t *testing.T) {
 	// Without a key nothing is shown, and a wrong one is none.
 	b.Expect(`document.querySelector("h1").innerText + document.querySelectorAll("nav").length`, "Log in0")
 	logIn(b, "csa_wrong")
-	b.Expect(`document.querySelector("[role=alert]").innerText.includes("not one of this service") + ""`, "true")
+	b.Expect(`document.querySelector("[role=alert]").innerText.includes("not a key of this service") + ""`, "true")
 	b.Expect(`document.cookie`, "")
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
@@ -260,7 +260,7 @@ func TestConsoleDay(t *testing.T) {
 	visit(b, "Fleet")
 	b.Expect(`document.querySelector("[data-live=jam]").innerText`, "No car is in a traffic jam.")
 	turnTo(b, "/vehicles/"+carInJam)
-	b.Expect(`document.querySelector(".first h2").innerText`, "No vehicle of this vid has reported")
+	b.Expect(`document.querySelector(".first h2").innerText`, "No vehicle with this vid has reported")
 
 	// The audit has all of it, and nothing that opens anything.
 	visit(b, "Audit")

@@ -67,7 +67,7 @@ func (c *forgetCommand) forget(ctx context.Context, w streams, client *client.Cl
 	if !c.Yes && terminal(os.Stdin) != nil {
 		known := "Everything that is known of this vehicle will be erased on every node."
 		if _, err := client.Vehicle(ctx, id); errors.Is(err, access.ErrNotFound) {
-			known = "No vehicle of this vid has reported."
+			known = "No vehicle with this vid has reported."
 		}
 		if err := confirm(os.Stdin, w.err, known+" Forget it?"); err != nil {
 			return access.ForgetReceipt{}, err

@@ -99,7 +99,7 @@ func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
 	return c.begin(now)
 }
 
-var errSourceWithoutVehicles = errors.New("a source needs vehicles to speak for: all, or a list")
+var errSourceWithoutVehicles = errors.New("a source needs vehicles: all, or a list")
 
 // Change holds changes to a token or a source. A nil field leaves the value as it is.
 type Change struct {
@@ -157,7 +157,7 @@ func (c *Credential) Check() error {
 			return err
 		}
 		if c.Operations == 0 || !AllOperations.Has(c.Operations) {
-			return errors.New("a token needs at least one operation, and none that is not known")
+			return errors.New("a token needs at least one operation, and only known ones")
 		}
 	} else if c.Developer != "" || c.Operations != 0 {
 		return errors.New("only a token has a developer and operations")
@@ -267,7 +267,7 @@ func CheckName(kind Kind, name string) error {
 	case HoldsSecret(name):
 		return errNameIsSecret
 	case kind == OperatorKind && strings.EqualFold(name, AdminName): // it would look like the holder of the admin key
-		return errors.New("the name admin is that of the admin key: choose another")
+		return errors.New("the name admin is reserved for the admin key: choose another")
 	}
 	return nil
 }

@@ -9,5 +9,5 @@ var (
 	// ErrExists says that a source of this name exists and has not been removed.
 	ErrExists = errors.New("the name is taken")
 	// ErrBusy says that a restore is in progress. Only one can run at a time.
-	ErrBusy = errors.New("a restore is under way: wait for its end")
+	ErrBusy = errors.New("a restore is in progress: wait until it ends")
 )

@@ -77,10 +77,10 @@ func (t Tombstone) Covers(place uint64, made int64) bool {
 // Forgotten is a node's copy of all tombstones. A feed keeps it up to date, and it is consulted for
 // every sample. The zero value has no key and no tombstones. It is safe for concurrent use.
 type Forgotten struct {
-	mu     sync.RWMutex // guards keys and stones
-	keys   []*vidKey
-	stones map[VehicleHash]Tombstone
-	count  atomic.Int64 // length of stones; while it is 0, no vid is hashed
+	mu         sync.RWMutex // guards keys and tombstones
+	keys       []*vidKey
+	tombstones map[VehicleHash]Tombstone
+	count      atomic.Int64 // number of tombstones; while it is 0, no vid is hashed
 }
 
 // vidKey computes the hashes of vids under one key.
@@ -122,11 +122,11 @@ func (f *Forgotten) SetKeys(keys ...[]byte) {
 func (f *Forgotten) Put(t Tombstone) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.stones == nil {
-		f.stones = make(map[VehicleHash]Tombstone)
+	if f.tombstones == nil {
+		f.tombstones = make(map[VehicleHash]Tombstone)
 	}
-	f.stones[t.Vehicle] = t
-	f.count.Store(int64(len(f.stones)))
+	f.tombstones[t.Vehicle] = t
+	f.count.Store(int64(len(f.tombstones)))
 }
 
 // Hash returns the hash by which this installation identifies a forgotten vehicle.
@@ -145,7 +145,7 @@ func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, k := range f.keys {
-		if t, has := f.stones[k.hash(id)]; has && (!ok || t.InForce()) {
+		if t, has := f.tombstones[k.hash(id)]; has && (!ok || t.InForce()) {
 			found, ok = t, true
 		}
 	}
@@ -169,7 +169,7 @@ func (f *Forgotten) Covers(id vehicle.ID, place uint64, made int64) bool {
 func (f *Forgotten) Len() (n int) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for _, t := range f.stones {
+	for _, t := range f.tombstones {
 		if t.InForce() {
 			n++
 		}
@@ -181,8 +181,8 @@ func (f *Forgotten) Len() (n int) {
 func (f *Forgotten) All() []Tombstone {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	all := make([]Tombstone, 0, len(f.stones))
-	for _, t := range f.stones {
+	all := make([]Tombstone, 0, len(f.tombstones))
+	for _, t := range f.tombstones {
 		all = append(all, t)
 	}
 	return all

@@ -49,7 +49,7 @@ next:
 				continue next
 			}
 		}
-		return 0, fmt.Errorf("there is no such operation: the operations are %s", strings.Join(AllOperations.Names(), ", "))
+		return 0, fmt.Errorf("unknown operation: the operations are %s", strings.Join(AllOperations.Names(), ", "))
 	}
 	if o == 0 {
 		return 0, fmt.Errorf("at least one operation is needed: %s", strings.Join(AllOperations.Names(), ", "))

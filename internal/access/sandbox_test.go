@@ -18,7 +18,7 @@ func TestIssueSandbox(t *testing.T) {
 		t.Error("it is not a sandbox token's secret")
 	}
 	if tok.Vehicles.All() || tok.Vehicles.Len() != 11 || !tok.Vehicles.Include(access.SandboxJam) {
-		t.Errorf("it counts for %d vehicles", tok.Vehicles.Len())
+		t.Errorf("the grant covers %d vehicles", tok.Vehicles.Len())
 	}
 	var table access.Tokens
 	table.Put(tok)

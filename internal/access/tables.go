@@ -14,8 +14,8 @@ import (
 // Credentials is a node's copy of all credentials of one noun (see [Policy]), which a feed keeps up
 // to date. Looking up a secret takes no lock. The zero value is empty.
 type Credentials struct {
-	byHash shards[held]
-	lost   atomic.Bool // whether unread is not empty
+	byHash    shards[heldSecret]
+	hasUnread atomic.Bool // whether unread is not empty
 
 	mu     sync.Mutex // guards the fields below and serializes changes of byHash
 	byName map[string]*Grant
@@ -57,21 +57,21 @@ type Grant struct {
 	*usage
 }
 
-// held is a table's entry for one secret: the credential that it belongs to, and until when it is
-// valid if it was replaced.
-type held struct {
+// heldSecret is a table's entry for one secret: the credential that it belongs to, and until when
+// it is valid if it was replaced.
+type heldSecret struct {
 	by    *Grant
 	until time.Time // zero: the current secret
 }
 
 // secrets returns all secrets of a credential. It includes secrets that have ended, so that a
 // caller who still uses one learns that it was replaced.
-func (g *Grant) secrets() map[Hash]held {
-	all := make(map[Hash]held, 1+len(g.Earlier))
+func (g *Grant) secrets() map[Hash]heldSecret {
+	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
-		all[e.Hash] = held{g, e.Until}
+		all[e.Hash] = heldSecret{g, e.Until}
 	}
-	all[g.Hash] = held{by: g}
+	all[g.Hash] = heldSecret{by: g}
 	return all
 }
 
@@ -84,7 +84,7 @@ func (t *Credentials) Put(c Credential) {
 		t.byName = make(map[string]*Grant)
 	}
 	delete(t.unread, c.Name)
-	t.lost.Store(len(t.unread) > 0)
+	t.hasUnread.Store(len(t.unread) > 0)
 	old := t.byName[c.Name]
 	if old != nil && !old.Created.Equal(c.Created) { // a new credential with the name of an older one
 		delete(t.usages, c.Name)
@@ -114,7 +114,7 @@ func (t *Credentials) Lose(name string) {
 		t.unread = make(map[string]struct{})
 	}
 	t.unread[name] = struct{}{}
-	t.lost.Store(true)
+	t.hasUnread.Store(true)
 	if old := t.byName[name]; old != nil {
 		delete(t.byName, name)
 		for hash := range old.secrets() {
@@ -125,7 +125,7 @@ func (t *Credentials) Lose(name string) {
 
 // Unread reports whether records of tokens or sources are missing, because a newer version wrote
 // them.
-func (t *Tables) Unread() bool { return t.Tokens.lost.Load() || t.Sources.lost.Load() }
+func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.hasUnread.Load() }
 
 // usage returns the counters of a credential, creating them at first use. mu must be held.
 func (t *Credentials) usage(id string) *usage {
@@ -152,10 +152,10 @@ func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	}
 	u.stored[node] = stored
 	if !stored.LastUsed.IsZero() {
-		raise(&u.lastUsed, stored.LastUsed.Unix())
+		storeMax(&u.lastUsed, stored.LastUsed.Unix())
 	}
 	if !stored.LastRefused.IsZero() {
-		raise(&u.lastRefused, packRefusal(stored.LastRefused.Unix(), stored.Reason))
+		storeMax(&u.lastRefused, packRefusal(stored.LastRefused.Unix(), stored.Reason))
 	}
 }
 
@@ -180,17 +180,17 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 		all.Merge(stored.upTo(today))
 	}
 	all.Trim(now)
-	all.Days = all.Days[:all.come(now)]
+	all.Days = all.Days[:all.pastDays(now)]
 	return all
 }
 
 // UsageOn returns the part of [Credentials.Usage] that was counted on this node, which the node is
-// to store. It includes the next daysToCome days.
+// to store. It includes the next maxFutureDays days.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
-	last := DayOf(now) + daysToCome // the clock may be slow, so some future days are kept
+	last := DayOf(now) + maxFutureDays // the clock may be slow, so some future days are kept
 	mine := u.running().upTo(last)
 	mine.Merge(u.stored[node].upTo(last))
 	mine.Trim(now)
@@ -219,7 +219,7 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 		return nil, err
 	}
 	h, ok := t.byHash.get(HashOf(secret))
-	if !ok && t.lost.Load() {
+	if !ok && t.hasUnread.Load() {
 		return nil, ErrUnread
 	}
 	if !ok {

@@ -41,8 +41,8 @@ func (o Outcome) Known() bool { return o < outcomeCount }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 
-// useless reports whether the secret itself was not valid.
-func (o Outcome) useless() bool { return o >= Expired && o <= Replaced }
+// invalidSecret reports whether the secret itself was not valid.
+func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
 // Calls holds numbers of calls, by operation (in the order of [Operations.Names]) and outcome.
 type Calls [2][outcomeCount]int64
@@ -64,10 +64,10 @@ type DayCalls struct {
 // UsageDays is the number of days for which calls are kept, including today.
 const UsageDays = 30
 
-// daysToCome is how many future days of calls are kept: the nearest. A clock that was fast leaves
-// days in the future, which are not shown. To a node whose clock is slow, real days look like the
-// future, so they must not be dropped.
-const daysToCome = 7
+// maxFutureDays is how many future days of calls are kept: the nearest. A clock that was fast
+// leaves days in the future, which are not shown. To a node whose clock is slow, real days look
+// like the future, so they must not be dropped.
+const maxFutureDays = 7
 
 // DayOf returns the day of t, numbered as in [DayCalls].
 func DayOf(t time.Time) int64 { return t.Unix() / secondsPerDay }
@@ -113,15 +113,16 @@ func (u *Usage) addDay(day int64, c *Calls) {
 	u.Days[i].Calls.add(c)
 }
 
-// Trim drops the days before the last [UsageDays], and all but the nearest daysToCome future days.
+// Trim drops the days before the last [UsageDays], and all but the nearest maxFutureDays future
+// days.
 func (u *Usage) Trim(now time.Time) {
 	first := DayOf(now) - UsageDays + 1
 	u.Days = slices.DeleteFunc(u.Days, func(d DayCalls) bool { return d.Day < first })
-	u.Days = u.Days[:min(len(u.Days), u.come(now)+daysToCome)]
+	u.Days = u.Days[:min(len(u.Days), u.pastDays(now)+maxFutureDays)]
 }
 
-// come returns the number of days up to today.
-func (u *Usage) come(now time.Time) int {
+// pastDays returns the number of days up to today.
+func (u *Usage) pastDays(now time.Time) int {
 	today := DayOf(now)
 	for i := range u.Days {
 		if u.Days[i].Day > today {
@@ -183,36 +184,36 @@ func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 	if op == ThrottleSystem {
 		i = 1
 	}
-	u.on(at / secondsPerDay).calls[i][o].Add(1)
+	u.counterOf(at / secondsPerDay).calls[i][o].Add(1)
 	if o.refused() {
 		noteRefusal(&u.lastRefused, at, o)
 	}
-	if last := u.lastUsed.Load(); !o.useless() && (at-last >= lastUsedStep || last >= dayAfter(at)) {
+	if last := u.lastUsed.Load(); !o.invalidSecret() && (at-last >= lastUsedStep || last >= dayAfter(at)) {
 		u.lastUsed.Store(at - at%lastUsedStep)
 	}
 }
 
-// on returns the counter of a day, adding it if there is none.
-func (u *usage) on(day int64) *dayCounter {
+// counterOf returns the counter of a day, adding it if there is none.
+func (u *usage) counterOf(day int64) *dayCounter {
 	for {
 		held := u.days.Load()
 		if held != nil && held.now.day == day {
 			return held.now
 		}
-		if next := held.turn(day); u.days.CompareAndSwap(held, next) {
+		if next := held.withDay(day); u.days.CompareAndSwap(held, next) {
 			return next.now
 		}
 	}
 }
 
-// mostDays is the maximum number of days that a process holds: the days that are shown, daysToCome
-// future days, and as many again, which a fast clock has left and which are dropped once the clock
-// is right.
-const mostDays = UsageDays + 2*daysToCome + 1
+// maxHeldDays is the maximum number of days that a process holds: the days that are shown,
+// maxFutureDays future days, and as many again, which a fast clock has left and which are dropped
+// once the clock is right.
+const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
-// turn returns the counters after a change to the given day. If there are too many days, it drops
-// first the most distant future days, then the oldest.
-func (d *heldDays) turn(day int64) *heldDays {
+// withDay returns the counters after a change to the given day. If there are too many days, it
+// drops first the most distant future days, then the oldest.
+func (d *heldDays) withDay(day int64) *heldDays {
 	var all []*dayCounter
 	if d != nil {
 		all = d.all
@@ -222,12 +223,12 @@ func (d *heldDays) turn(day int64) *heldDays {
 		all = slices.Insert(slices.Clone(all), i, &dayCounter{day: day})
 	}
 	now := all[i]
-	all = all[:min(len(all), i+1+daysToCome)]
-	return &heldDays{now, all[max(0, len(all)-mostDays):]}
+	all = all[:min(len(all), i+1+maxFutureDays)]
+	return &heldDays{now, all[max(0, len(all)-maxHeldDays):]}
 }
 
-// held returns the counters that this process holds.
-func (u *usage) held() []*dayCounter {
+// counters returns the counters that this process holds.
+func (u *usage) counters() []*dayCounter {
 	if d := u.days.Load(); d != nil {
 		return d.all
 	}
@@ -236,7 +237,7 @@ func (u *usage) held() []*dayCounter {
 
 // counted returns the number of calls that this process has counted and still holds.
 func (u *usage) counted() (sum int64) {
-	for _, c := range u.held() {
+	for _, c := range u.counters() {
 		for op := range c.calls {
 			for o := range c.calls[op] {
 				sum += c.calls[op][o].Load()
@@ -249,7 +250,7 @@ func (u *usage) counted() (sum int64) {
 // running returns what this process has counted, with the last use and refusal that this node knows
 // of, on any node.
 func (u *usage) running() (r Usage) {
-	for _, c := range u.held() {
+	for _, c := range u.counters() {
 		var calls Calls
 		for op := range calls {
 			for o := range calls[op] {
@@ -302,8 +303,8 @@ func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
 	}
 }
 
-// raise sets v to n if n is larger.
-func raise(v *atomic.Int64, n int64) {
+// storeMax sets v to n if n is larger.
+func storeMax(v *atomic.Int64, n int64) {
 	for {
 		old := v.Load()
 		if old >= n || v.CompareAndSwap(old, n) {

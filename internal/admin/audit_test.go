@@ -18,8 +18,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// deeds returns the calls that change something.
-func deeds(t *testing.T, s *service) map[string]func(context.Context) error {
+// changes returns the calls that change something.
+func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 	tok, src := s.issue(t).ID, s.add(t, "old").Name
 	if _, err := s.Forget(t.Context(), "F"); err != nil {
 		t.Fatal(err)
@@ -65,19 +65,19 @@ func deeds(t *testing.T, s *service) map[string]func(context.Context) error {
 	}
 }
 
-var deedMethod = map[string]string{
+var methodOf = map[string]string{
 	"token.issue": "Create token", "token.grant": "Update token", "token.revoke": "Update token", "token.rotate": "Update token", "source.rotate": "Update source",
 	"vehicle.forget": "Forget", "vehicle.allow": "Allow", "backup.restore": "Restore",
 	"source.add": "Create source", "source.remove": "Update source",
 }
 
-func TestAuditComesFirst(t *testing.T) {
-	for action, method := range deedMethod {
+func TestAudit_IsStoredBeforeTheOperation(t *testing.T) {
+	for action, method := range methodOf {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
-			deed := deeds(t, s)[action]
+			change := changes(t, s)[action]
 			s.store.Did()
-			if err := deed(t.Context()); err != nil {
+			if err := change(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", method}) {
@@ -91,14 +91,14 @@ func TestAuditComesFirst(t *testing.T) {
 	}
 }
 
-func TestNoAuditNoDeed(t *testing.T) {
-	for action := range deedMethod {
+func TestAudit_FailurePreventsTheOperation(t *testing.T) {
+	for action := range methodOf {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
-			deed := deeds(t, s)[action]
+			change := changes(t, s)[action]
 			s.store.Fail("Audit intended", errDisk)
 			s.store.Did()
-			err := deed(t.Context())
+			err := change(t.Context())
 			var e *client.Error
 			if !errors.As(err, &e) || e.Status != 503 || !strings.Contains(err.Error(), "nothing was done") {
 				t.Errorf("answer: %v", err)
@@ -113,13 +113,13 @@ func TestNoAuditNoDeed(t *testing.T) {
 	}
 }
 
-func TestFailedDeedIsAudited(t *testing.T) {
-	for action, method := range deedMethod {
+func TestAudit_RecordsAFailedOperation(t *testing.T) {
+	for action, method := range methodOf {
 		t.Run(action, func(t *testing.T) {
 			s := start(t)
-			deed := deeds(t, s)[action]
+			change := changes(t, s)[action]
 			s.store.Fail(method, errDisk)
-			err := deed(t.Context())
+			err := change(t.Context())
 			var e *client.Error
 			if !errors.As(err, &e) || e.Status != 503 || strings.Contains(err.Error(), "disk full") {
 				t.Errorf("answer: %v", err)
@@ -144,8 +144,8 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	if got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`); got.status != 503 || got.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	if !strings.Contains(s.log.String(), "the audit has the intention but not that it failed") {
-		t.Error("nobody is told that the audit is incomplete")
+	if !strings.Contains(s.log.String(), "cannot write the failure of an operation to the audit") {
+		t.Error("the log does not say that the audit is incomplete")
 	}
 }
 
@@ -157,9 +157,9 @@ func TestAuditUnreadable(t *testing.T) {
 	}
 }
 
-// TestDeedOutlivesItsCaller: an operation that has begun is completed even if its client
-// disconnects.
-func TestDeedOutlivesItsCaller(t *testing.T) {
+// TestOperation_CompletesAfterTheClientDisconnects: an operation that has begun is completed even
+// if its client disconnects.
+func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -176,7 +176,7 @@ func TestDeedOutlivesItsCaller(t *testing.T) {
 	}
 	close(gone)
 	if err := <-finished; err != nil {
-		t.Errorf("the deed was told to stop: %v", err)
+		t.Errorf("the operation was canceled: %v", err)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 		t.Errorf("by time: %q", got)
 	}
 	for query, says := range map[string]string{
-		"since=now": "a day such as", "vid=a+b": "ASCII letters and digits", "vehicle=x": "first 16 digits", "before=x": "before is the older",
+		"since=now": "a day such as", "vid=a+b": "ASCII letters and digits", "vehicle=x": "first 16 digits", "before=x": "before is the value of older",
 		"limit=1001": "from 1 to 1000", "actor=a&actor=b": "given once", "who=a": "the audit takes actor",
 	} {
 		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
@@ -390,7 +390,7 @@ func TestAuditExportBreaksOff(t *testing.T) {
 	}
 	var out bytes.Buffer
 	err := s.Export(t.Context(), &out, "/v1/audit", url.Values{}, "csv")
-	if err == nil || strings.Contains(err.Error(), "disk") || !strings.Contains(s.log.String(), "an export broke off") {
+	if err == nil || strings.Contains(err.Error(), "disk") || !strings.Contains(s.log.String(), "an export failed halfway") {
 		t.Errorf("%v, %d bytes", err, out.Len())
 	}
 }

@@ -45,7 +45,7 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err != nil {
-		s.cfg.Log.Error("a backup broke off", "error", access.OneLine(err))
+		s.cfg.Log.Error("a backup failed halfway", "error", access.OneLine(err))
 		panic(http.ErrAbortHandler)
 	}
 	s.cfg.Log.Info("a backup was taken", "records", n)
@@ -60,7 +60,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := http.NewResponseController(w)
 	out := ops.Moving{W: w, C: c}
-	begun, told := false, time.Time{}
+	begun, lastSent := false, time.Time{}
 	send := func(l wire.RestoreLine) {
 		if !begun {
 			begun = true
@@ -78,8 +78,8 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		trust = access.BackupTrust{Anybody: true}
 	}
 	report, err := s.ops.Restore(r.Context(), caller(r), body, trust, func(done, total int) {
-		if now := time.Now(); now.Sub(told) >= progressEvery {
-			told = now
+		if now := time.Now(); now.Sub(lastSent) >= progressEvery {
+			lastSent = now
 			send(wire.RestoreLine{Done: done, Total: total})
 		}
 	})

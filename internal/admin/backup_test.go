@@ -25,7 +25,7 @@ func TestBackupOverTheWire(t *testing.T) {
 	}
 	s.store.Fail("Backup", errors.New("the disk of V1 broke"))
 	err := s.Backup(t.Context(), &got)
-	if err == nil || !strings.Contains(err.Error(), "broke off") || strings.Contains(err.Error(), "V1") {
+	if err == nil || !strings.Contains(err.Error(), "is incomplete") || strings.Contains(err.Error(), "V1") {
 		t.Errorf("half a backup: %v", err)
 	}
 	s.store.Fail("Audit intended", errDisk)
@@ -37,14 +37,14 @@ func TestBackupOverTheWire(t *testing.T) {
 func TestRestoreOverTheWire(t *testing.T) {
 	s := start(t)
 	s.store.RestoreSteps = 1000
-	told := 0
+	steps := 0
 	report, err := s.Restore(t.Context(), strings.NewReader("a backup"), access.BackupTrust{}, func(done, total int) {
-		if told++; done > total || total != 1000 {
+		if steps++; done > total || total != 1000 {
 			t.Errorf("%d of %d", done, total)
 		}
 	})
-	if err != nil || report.Kinds["state"].Kept != 2 || string(s.store.Restored) != "a backup" || told == 0 {
-		t.Errorf("%+v, %v, told %d times", report, err, told)
+	if err != nil || report.Kinds["state"].Kept != 2 || string(s.store.Restored) != "a backup" || steps == 0 {
+		t.Errorf("%+v, %v, progress %d times", report, err, steps)
 	}
 	if did, e := s.store.Did(), s.store.Events()[0]; !slices.Equal(did, []string{"Audit intended", "Restore"}) ||
 		e.Action != "backup.restore" || e.Detail != "1000 records of 2026-11-20T12:00:00Z" {
@@ -59,9 +59,9 @@ func TestRestoreOverTheWire(t *testing.T) {
 		text   string
 	}{
 		{errBadFile, nil, 0, http.StatusBadRequest, "cut off or damaged"},
-		{access.ErrBusy, nil, 0, http.StatusConflict, "a restore is under way"},
+		{access.ErrBusy, nil, 0, http.StatusConflict, "a restore is in progress"},
 		{nil, errors.New("the disk of V1 broke"), 0, http.StatusServiceUnavailable, "could not be confirmed"},
-		{nil, errors.New("the disk of V1 broke"), 9, 0, "stopped half-way"},
+		{nil, errors.New("the disk of V1 broke"), 9, 0, "stopped halfway"},
 	} {
 		s.store.BadBackups, s.store.RestoreSteps = c.bad, c.steps
 		s.store.Fail("Restore", c.fail)

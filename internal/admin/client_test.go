@@ -72,9 +72,9 @@ func TestClientRate(t *testing.T) {
 func TestClientWrongKey(t *testing.T) {
 	s := start(t)
 	s.Key, _ = access.NewSecret(access.AdminKind)
-	expect(t, fails(t, s.Client, t.Context()), "does not take this key", "--data-dir")
+	expect(t, fails(t, s.Client, t.Context()), "does not accept this key", "--data-dir")
 	s.Key = ""
-	expect(t, fails(t, s.Client, t.Context()), "there is no admin key", "--data-dir")
+	expect(t, fails(t, s.Client, t.Context()), "no admin key for", "--data-dir")
 }
 
 func TestClientWrongURL(t *testing.T) {
@@ -227,6 +227,6 @@ func TestShutdownGivesUp(t *testing.T) {
 	if err := <-answered; err == nil {
 		t.Error("the call was answered")
 	} else {
-		expect(t, err.Error(), "broke off without an answer", "look before trying again")
+		expect(t, err.Error(), "disconnected without an answer", "check before you retry")
 	}
 }

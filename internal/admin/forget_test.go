@@ -48,7 +48,7 @@ func TestForgetAndAllow(t *testing.T) {
 	}
 	s.store.Fail("Forget", errors.New("the disk of V1 is full"))
 	if _, err := s.Forget(t.Context(), "V1"); err == nil || strings.Contains(err.Error(), "disk") {
-		t.Errorf("a failure is told as %v", err)
+		t.Errorf("a failure is reported as %v", err)
 	}
 }
 

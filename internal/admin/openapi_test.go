@@ -33,41 +33,41 @@ type object = map[string]any
 // operationTexts describes each call. A call without a text fails the test.
 var operationTexts = map[string]string{
 	"token.list":         "List the tokens, oldest first.",
-	"token.issue":        "Issue a token. The answer is the only one that ever holds its secret.",
+	"token.issue":        "Issue a token. Only this response contains its secret.",
 	"token.show":         "Show a token, its usage and its vehicles.",
-	"token.revoke":       "Revoke a token at once, and for good. Again, it changes nothing.",
-	"token.grant":        "Add vehicles to a token and take others away.",
-	"token.change":       "Change the vehicles, the rate or the expiry of a token. What is left out stays; an expired token counts again with a later expiry.",
+	"token.revoke":       "Revoke a token at once, permanently. Revoking it again changes nothing.",
+	"token.grant":        "Add vehicles to a token's grant and remove others.",
+	"token.change":       "Change the vehicles, the rate or the expiry of a token. A member that is left out is not changed. An expired token becomes valid again with a later expiry.",
 	"token.rotate":       "Give a token a new secret. The old one stays valid for the overlap, a day if left out.",
 	"source.list":        "List the sources by name, without removed ones.",
-	"source.add":         "Add a source. The answer is the only one that ever holds its key.",
-	"source.show":        "Show a source and its vehicles, of a removed one too.",
-	"source.change":      "Change the vehicles, the rate or the expiry of a source, or whether it is strict. What is left out stays.",
-	"source.remove":      "Remove a source at once. Again, it changes nothing.",
+	"source.add":         "Add a source. Only this response contains its key.",
+	"source.show":        "Show a source, even a removed one, and its vehicles.",
+	"source.change":      "Change the vehicles, the rate or the expiry of a source, or whether it is strict. A member that is left out is not changed.",
+	"source.remove":      "Remove a source at once. Removing it again changes nothing.",
 	"source.rotate":      "Give a source a new key. The old one stays valid for the overlap, a day if left out.",
 	"operator.list":      "List the operators by name, without removed ones.",
-	"operator.add":       "Add an operator; needs the admin key. The answer is the only one that ever holds the key.",
+	"operator.add":       "Add an operator; needs the admin key. Only this response contains the operator's key.",
 	"operator.remove":    "Remove an operator at once; needs the admin key.",
 	"operator.rotate":    "Give an operator a new key; needs the admin key. The old one ends at once.",
-	"admin-key.rotate":   "Replace the admin key; needs it. The new one stands in the file of the answer.",
-	"vehicle.list":       "List vehicles in pages, or all of a list as a file.",
-	"vehicle.show":       "Show what is known of a vehicle, and why it is judged as it is.",
-	"vehicle.forget":     "Erase a vehicle on every node and refuse what it sends from now on.",
-	"vehicle.allow":      "Let a forgotten vehicle report again, without a past.",
+	"admin-key.rotate":   "Replace the admin key; needs it. The new one is in the file that the response names.",
+	"vehicle.list":       "List vehicles in pages, or export the complete list as a file.",
+	"vehicle.show":       "Show what is known of a vehicle, with the reasons of its verdicts.",
+	"vehicle.forget":     "Erase a vehicle on every node and refuse its telemetry from now on.",
+	"vehicle.allow":      "Accept telemetry of a forgotten vehicle again. The vehicle starts without stored data.",
 	"vehicle.bury":       "Forget the vehicles of kept receipts.",
-	"road.list":          "Show how traffic moves on the stretches of road in a box, the worst first, as GeoJSON.",
-	"backup.take":        "Take a backup. It is without its end if it broke off.",
-	"backup-key.show":    "Show the key under which this service authenticates its backups; needs the admin key.",
-	"backup.restore":     "Merge a backup into this service; needs the admin key. The answer is one JSON object a line, the last with report or error.",
-	"node.show":          "Show what can be changed of the node while it runs.",
-	"node.change":        "Change how much the node logs, or whether it takes telemetry, until it ends.",
-	"status.show":        "Show the health of the node, its version and its figures.",
-	"audit.list":         "Search the audit in pages, or export all that matches as a file; newest first.",
-	"GET /healthz":       "Say whether the process is alive.",
-	"GET /readyz":        "Say whether the node does all that its roles ask for.",
-	"GET /readyz/query":  "Say whether the node answers queries.",
-	"GET /readyz/ingest": "Say whether the node stores telemetry.",
-	"GET /metrics":       "Show the metrics, as Prometheus reads them.",
+	"road.list":          "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
+	"backup.take":        "Take a backup. An incomplete backup lacks its trailer.",
+	"backup-key.show":    "Show the key with which this service authenticates its backups; needs the admin key.",
+	"backup.restore":     "Merge a backup into this service; needs the admin key. The response has one JSON object per line; the last one contains the report or an error.",
+	"node.show":          "Show the settings of the node that can be changed while it runs.",
+	"node.change":        "Change the log level of the node, or whether it accepts telemetry, until the process ends.",
+	"status.show":        "Show the health, the version and the figures of the node.",
+	"audit.list":         "Search the audit in pages, or export all matching events as a file; newest first.",
+	"GET /healthz":       "Report whether the process is alive.",
+	"GET /readyz":        "Report whether the node performs all of its roles.",
+	"GET /readyz/query":  "Report whether the node answers queries.",
+	"GET /readyz/ingest": "Report whether the node stores telemetry.",
+	"GET /metrics":       "Show the metrics in the format of Prometheus.",
 }
 
 // asked returns the description of a query parameter.
@@ -76,7 +76,7 @@ func asked(name, text string, schema object) object {
 }
 
 // formatAsked is the parameter of lists that can be exported.
-var formatAsked = asked("format", "A page, or the whole list as NDJSON or CSV. Accept asks for these too.",
+var formatAsked = asked("format", "One page as JSON, or the complete list as NDJSON or CSV. The Accept header can select these, too.",
 	object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"})
 
 // pages are the responses of lists that can be exported.
@@ -88,31 +88,31 @@ var pages = map[string]reflect.Type{
 // parameters are the query parameters and headers of each call.
 var parameters = map[string][]object{
 	"audit.list": {
-		asked("actor", "The whole name of who did it.", object{"type": "string"}),
-		asked("action", "Such as token.issue, or token for all of a kind.", object{"type": "string"}),
-		asked("since", "From this time on: a time, or a day in UTC.", object{"type": "string"}),
-		asked("until", "Before this time: a time, or to the end of a day in UTC.", object{"type": "string"}),
-		asked("vid", "Events about this vehicle; the service hashes it to look.", vid()),
-		asked("vehicle", "Events about the vehicle of this mark, as the audit has it.", object{"type": "string", "pattern": "^[0-9a-f]{16}$"}),
-		asked("before", "The older of the page before.", object{"type": "integer", "minimum": 0}),
-		asked("limit", "How many events.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxEvents, "default": ops.DefaultEvents}),
+		asked("actor", "The complete name of the actor.", object{"type": "string"}),
+		asked("action", "An action such as token.issue, or token for all actions on tokens.", object{"type": "string"}),
+		asked("since", "Events at or after this time: a time, or a day in UTC.", object{"type": "string"}),
+		asked("until", "Events before this time: a time, or a day in UTC, which is included.", object{"type": "string"}),
+		asked("vid", "Events about this vehicle. The service hashes the vid for the search.", vid()),
+		asked("vehicle", "Events about the vehicle with this mark, as the audit shows it.", object{"type": "string", "pattern": "^[0-9a-f]{16}$"}),
+		asked("before", "The value of older from the previous page.", object{"type": "integer", "minimum": 0}),
+		asked("limit", "Number of events on a page.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxEvents, "default": ops.DefaultEvents}),
 		formatAsked,
 	},
 	"vehicle.list": {
-		asked("driving", "Vehicles that drive so. Not together with reason.", object{"type": "string", "enum": ops.DrivingFilters}),
-		asked("throttle", "Vehicles with this verdict on their throttle system.", object{"type": "string", "enum": ops.ThrottleFilters}),
-		asked("reason", "Vehicles without an answer, for this reason.", object{"type": "string", "enum": ops.ReasonFilters}),
-		asked("prefix", "What the vid begins with.", vid()),
-		asked("sort", "The order of a page; an export has none.", object{"type": "string", "enum": ops.VehicleSorts}),
-		asked("limit", "How many vehicles a page has.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxVehicles}),
-		asked("cursor", "The next of the page before.", object{"type": "string"}),
+		asked("driving", "Vehicles with this driving state. Must not be combined with reason.", object{"type": "string", "enum": ops.DrivingFilters}),
+		asked("throttle", "Vehicles with this throttle state.", object{"type": "string", "enum": ops.ThrottleFilters}),
+		asked("reason", "Vehicles for which a query gets no answer, for this reason.", object{"type": "string", "enum": ops.ReasonFilters}),
+		asked("prefix", "The beginning of the vid.", vid()),
+		asked("sort", "The order of the list; an export has none.", object{"type": "string", "enum": ops.VehicleSorts}),
+		asked("limit", "Number of vehicles on a page.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxVehicles}),
+		asked("cursor", "The value of next from the previous page.", object{"type": "string"}),
 		formatAsked,
 	},
 	"road.list": {
-		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by commas; left out: all of the earth.", "schema": object{"type": "string"}, "example": "11.2,44.4,11.4,44.6"},
-		{"name": "limit", "in": "query", "description": "How many stretches.", "schema": object{"type": "integer", "minimum": 1, "maximum": 20000, "default": 20000}},
+		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by commas; if left out, all of the earth.", "schema": object{"type": "string"}, "example": "11.2,44.4,11.4,44.6"},
+		{"name": "limit", "in": "query", "description": "Maximum number of stretches.", "schema": object{"type": "integer", "minimum": 1, "maximum": 20000, "default": 20000}},
 	},
-	"backup.restore": {{"name": wire.BackupKeyHeader, "in": "header", "description": "The key of the service that made the backup, or " + wire.AnyBackup + "; left out for its own backups.", "schema": object{"type": "string"}}},
+	"backup.restore": {{"name": wire.BackupKeyHeader, "in": "header", "description": "The key of the service that made the backup, or " + wire.AnyBackup + "; not needed for this service's own backups.", "schema": object{"type": "string"}}},
 }
 
 // streams are the media types of bodies that are not JSON values: of the request and of the
@@ -291,8 +291,8 @@ func adminDocument(s *Server) (object, error) {
 		"openapi": "3.1.1",
 		"info": object{
 			"title": "carstate, the admin API", "version": "1.0.0",
-			"summary":     "Who may read, who may write, and the audit of both.",
-			"description": "The operator's side of a running service. docs/admin-api.md describes it in words. A later version may add members to answers; unknown members of requests are refused. HEAD goes wherever GET goes.",
+			"summary":     "Tokens, sources, operators, vehicles, and the audit.",
+			"description": "The API for the operators of a running service, described in docs/admin-api.md. A later version may add members to responses. Unknown members of requests are refused. Every path with GET accepts HEAD.",
 			"contact":     object{"name": "The operator of this installation"},
 			"license":     object{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
 		},
@@ -314,7 +314,7 @@ func adminDocument(s *Server) (object, error) {
 // tags returns the groups of calls.
 func tags() (all []object) {
 	for _, t := range [][2]string{
-		{"token", "The tokens of developers."}, {"source", "The cars and gateways that send."}, {"operator", "The people who run the service."},
+		{"token", "The tokens of developers."}, {"source", "The cars and gateways that send telemetry."}, {"operator", "The people who administer the service."},
 		{"vehicle", "Single vehicles."}, {"road", "The roads."}, {"backup", "Backups."}, {"audit", "The audit."}, {"node", "The node itself."},
 	} {
 		all = append(all, object{"name": t[0], "description": t[1]})

@@ -37,18 +37,18 @@ func TestOperators(t *testing.T) {
 		t.Errorf("%+v, %v", events, err)
 	}
 	s.store.Did()
-	for what, deed := range map[string]func() error{
+	for what, change := range map[string]func() error{
 		"add":       func() error { _, err := hers.AddOperator(t.Context(), "eve"); return err },
 		"rotate":    func() error { _, err := hers.RotateOperator(t.Context(), "ada"); return err },
 		"remove":    func() error { _, err := hers.RemoveOperator(t.Context(), "ada"); return err },
 		"admin key": func() error { _, err := hers.RotateAdminKey(t.Context()); return err },
 	} {
-		if refused, ok := errors.AsType[*client.Error](deed()); !ok || refused.Status != http.StatusForbidden {
+		if refused, ok := errors.AsType[*client.Error](change()); !ok || refused.Status != http.StatusForbidden {
 			t.Errorf("%s by an operator: %v", what, refused)
 		}
 	}
 	if did := s.store.Did(); len(did) != 0 {
-		t.Errorf("a refused deed reached the keeper: %v", did)
+		t.Errorf("a refused operation reached the store: %v", did)
 	}
 
 	again, err := s.RotateOperator(t.Context(), "ada")
@@ -95,7 +95,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	s.keepFromLogs(key)
 	s.store.Operators.Put(access.Credential{Kind: access.OperatorKind, Name: access.AdminName, Hash: hash, Created: noon})
 	theirs := &client.Client{URL: s.URL, Key: key, HTTP: s.HTTP}
-	for what, deed := range map[string]func() error{
+	for what, change := range map[string]func() error{
 		"add an operator":    func() error { _, err := theirs.AddOperator(t.Context(), "mallory"); return err },
 		"rotate an operator": func() error { _, err := theirs.RotateOperator(t.Context(), access.AdminName); return err },
 		"remove an operator": func() error { _, err := theirs.RemoveOperator(t.Context(), access.AdminName); return err },
@@ -105,7 +105,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 			return err
 		},
 	} {
-		if refused, ok := errors.AsType[*client.Error](deed()); !ok || refused.Status != http.StatusForbidden {
+		if refused, ok := errors.AsType[*client.Error](change()); !ok || refused.Status != http.StatusForbidden {
 			t.Errorf("%s: %v", what, refused)
 		}
 	}

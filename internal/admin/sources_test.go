@@ -140,7 +140,7 @@ func TestChangeSource(t *testing.T) {
 		{`{"rate":null,"strict":true}`, 400, "rate has the wrong type"},
 		{`{"vehicles":null,"strict":true}`, 400, "vehicles has the wrong type"},
 		{`{"strict":null,"rate":"5/s"}`, 400, "strict has the wrong type"},
-		{`{}`, 400, "nothing is to change"},
+		{`{}`, 400, "nothing to change"},
 	} {
 		if got := s.do(t, "PATCH", "/v1/sources/car-7", tt.body); got.status != tt.status || !strings.Contains(got.body, tt.want) {
 			t.Errorf("%s: %d %s", tt.body, got.status, got.body)

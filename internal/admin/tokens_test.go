@@ -141,7 +141,7 @@ func TestGrantRefuses(t *testing.T) {
 	}{
 		{some.ID, ``, 400, "name the vehicles"},
 		{some.ID, `{"add":[],"remove":[]}`, 400, "name the vehicles"},
-		{some.ID, `{"add":["A"],"remove":["A"]}`, 400, "decide"},
+		{some.ID, `{"add":["A"],"remove":["A"]}`, 400, "in both add and remove"},
 		{some.ID, `{"add":"all"}`, 400, "a list of vids"},
 		{some.ID, `{"add":["A-1"]}`, 400, "vid 1 of a list: a vid consists of ASCII letters and digits only"},
 		{all.ID, `{"remove":["A"]}`, 409, "all vehicles"},
@@ -214,7 +214,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 		status   int
 		says     string
 	}{
-		{tok.ID, ``, 400, "nothing is to change"},
+		{tok.ID, ``, 400, "nothing to change"},
 		{tok.ID, `{"rate":"fast"}`, 400, "a rate is"},
 		{tok.ID, `{"rate":5}`, 400, "rate has the wrong type"},
 		{tok.ID, `{"strict":true}`, 400, "it takes vehicles, expires_at, rate"},

@@ -128,7 +128,7 @@ func TestVehiclesArePaged(t *testing.T) {
 	other, _ := listing(t)
 	var refused *client.Error
 	for what, err := range map[string]error{
-		"of another list":    second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "slow", Cursor: q.Cursor})),
+		"another list":       second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "slow", Cursor: q.Cursor})),
 		"of another process": second(other.Vehicles(t.Context(), q)),
 		"no cursor at all":   second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "AAAA"})),
 		"no base64":          second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "*"})),
@@ -206,7 +206,7 @@ func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 		s := startOps(t, func(c *ops.Config) {
 			c.Fleet, c.Filled = opstest.NewFleet(), func() error { return errors.New("starting") }
 		})
-		if a := s.do(t, "GET", path, ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "try again in some seconds") {
+		if a := s.do(t, "GET", path, ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "try again in a few seconds") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}

@@ -47,7 +47,7 @@ func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e acc
 		return nil
 	}
 	if err := write("failed"); err != nil {
-		log.Error("the audit has the intention but not that it failed", "error", access.OneLine(err))
+		log.Error("cannot write the failure of an operation to the audit", "error", access.OneLine(err))
 	}
 	return p.Explain(e.Action, err)
 }

@@ -85,7 +85,7 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 			}
 		case "before":
 			if q.Before, err = strconv.ParseUint(text, 10, 64); err != nil {
-				err = errors.New("before is the older of another page")
+				err = errors.New("before is the value of older from another page")
 			}
 		case "limit":
 			if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > MaxEvents {

@@ -39,7 +39,7 @@ func (p *Operations) Backup(ctx context.Context, by access.Actor, w io.Writer, v
 	}
 	// The time of this file survives restarts. A failure to write it does not fail the backup.
 	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
-		p.cfg.Log.Warn("when this backup was taken is not kept", "error", access.OneLine(err))
+		p.cfg.Log.Warn("cannot store the time of this backup", "error", access.OneLine(err))
 	}
 	return records, nil
 }
@@ -69,7 +69,7 @@ func (p *Operations) Restore(
 	}
 	if trust.Key != "" && access.Check(access.BackupKind, []byte(trust.Key)) != nil {
 		return access.RestoreReport{}, Refuse(http.StatusBadRequest,
-			"this is no key of backups: `carstate operator backup-key` prints it")
+			"not a backup key: `carstate operator backup-key` prints it")
 	}
 	audited := func(info access.BackupInfo, merge func() error) error {
 		detail := fmt.Sprintf("%d records of %s", info.Records, info.Began.Format(time.RFC3339))
@@ -96,7 +96,7 @@ const maxReceipts = 100_000
 // returns how many were not forgotten before.
 func (p *Operations) Bury(ctx context.Context, by access.Actor, receipts []access.ForgetReceipt) (buried int, err error) {
 	if len(receipts) == 0 || len(receipts) > maxReceipts {
-		return 0, Refuse(http.StatusBadRequest, "receipts are 1 to %d", maxReceipts)
+		return 0, Refuse(http.StatusBadRequest, "the number of receipts is 1 to %d", maxReceipts)
 	}
 	for i, r := range receipts {
 		if err := CheckReceipt(r); err != nil {
@@ -114,7 +114,7 @@ func (p *Operations) Bury(ctx context.Context, by access.Actor, receipts []acces
 // CheckReceipt returns an error if r is not a receipt of a forgotten vehicle.
 func CheckReceipt(r access.ForgetReceipt) error {
 	if _, err := access.ParseVehicleHash(r.Vehicle); err != nil || r.Format != access.ReceiptFormat || r.ForgottenAt.IsZero() {
-		return errors.New("this is no receipt of carstate forget --json")
+		return errors.New("not a receipt of carstate forget --json")
 	}
 	return nil
 }

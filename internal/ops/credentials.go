@@ -118,7 +118,7 @@ func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string,
 	}
 	added := access.VehicleSet(add...)
 	if slices.ContainsFunc(remove, added.Include) {
-		return access.Credential{}, Refuse(http.StatusBadRequest, "a vehicle is to be added and removed at once: decide")
+		return access.Credential{}, Refuse(http.StatusBadRequest, "a vehicle is in both add and remove")
 	}
 	if err := p.checkGrantable(add...); err != nil {
 		return access.Credential{}, err
@@ -127,11 +127,11 @@ func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string,
 	detail := "add " + p.named(len(add), slices.Values(add)) + "; remove " + p.named(len(remove), slices.Values(remove))
 	return p.update(ctx, by, access.TokenKind, "grant", id, detail, func(t *access.Credential) error {
 		if err := t.Usable(now); err != nil {
-			return Refuse(http.StatusConflict, "the token cannot be granted anything: %v", err)
+			return Refuse(http.StatusConflict, "the token's vehicles cannot be changed: %v", err)
 		}
 		v, ok := t.Vehicles.Without(remove...)
 		if !ok && len(remove) > 0 {
-			return Refuse(http.StatusConflict, "the token counts for all vehicles and cannot lose a few: issue one with a list instead")
+			return Refuse(http.StatusConflict, "the token covers all vehicles, so single ones cannot be removed: issue one with a list instead")
 		}
 		reserved := access.SandboxVehicles()
 		if t.Sandbox() && slices.ContainsFunc(add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
@@ -161,7 +161,7 @@ func (p *Operations) ChangeCredential(ctx context.Context, by access.Actor, kind
 		details = append(details, fmt.Sprintf("strict %t", *to.Strict))
 	}
 	if details == nil {
-		return access.Credential{}, Refuse(http.StatusBadRequest, "nothing is to change: name what is, such as the rate")
+		return access.Credential{}, Refuse(http.StatusBadRequest, "nothing to change: give what to change, such as the rate")
 	}
 	now := p.cfg.Now()
 	return p.update(ctx, by, kind, "change", name, strings.Join(details, "; "), func(c *access.Credential) error {
@@ -195,7 +195,7 @@ func (p *Operations) update(
 }
 
 // errAdminOnly ensures that an operator cannot create another one and keep access after removal.
-var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key does not open it")
+var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
 // mayChange returns an error if only the admin key may change credentials of the kind.
 func mayChange(by access.Actor, kind access.Kind) error {
@@ -248,5 +248,5 @@ func overlapInWords(d time.Duration) string {
 	if d == 0 {
 		return "the old one ends at once"
 	}
-	return fmt.Sprintf("the old one counts for %s more", d)
+	return fmt.Sprintf("the old one stays valid for another %s", d)
 }

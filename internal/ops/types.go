@@ -66,7 +66,7 @@ func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 			return err
 		}
 		if t.Kind() != '"' {
-			return Refuse(http.StatusBadRequest, "vid %d of a list is no string", len(list)+1)
+			return Refuse(http.StatusBadRequest, "vid %d of a list is not a string", len(list)+1)
 		}
 		id, err := vehicle.ParseReportingID(t.String())
 		if err != nil {

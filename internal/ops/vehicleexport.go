@@ -87,7 +87,7 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	}
 	lines.Flush()
 	if err := errors.Join(err, lines.Error(), out.Flush()); err != nil {
-		p.cfg.Log.Info("an export broke off", "list", x.name, "error", access.OneLine(err))
+		p.cfg.Log.Info("an export failed halfway", "list", x.name, "error", access.OneLine(err))
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -111,7 +111,7 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 // It holds one page in memory at a time. The query must not set Limit or Before.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
-		return Refuse(http.StatusBadRequest, "an export has every event that matches: leave out limit and before")
+		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
 	}
 	q.Limit = MaxEvents
 	reader := Moving{C: http.NewResponseController(w)}

@@ -255,7 +255,7 @@ func (p *Operations) mayList(q VehicleQuery) error {
 // Errors of a node that cannot list vehicles.
 var (
 	errNoFleet = Refuse(http.StatusNotFound, "this node keeps no states of vehicles: ask one with the role admin")
-	errFilling = Refuse(http.StatusServiceUnavailable, "this node's copy of the vehicles is not whole, or too old, at present: try again in some seconds")
+	errFilling = Refuse(http.StatusServiceUnavailable, "this node's table of vehicles is incomplete or too old: try again in a few seconds")
 )
 
 func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedVehicle {
@@ -327,7 +327,7 @@ func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 		sealed, err = c.Open(nil, nil, sealed, listOf(q))
 	}
 	if err != nil {
-		return nil, Refuse(http.StatusBadRequest, "the cursor is of another list, or of another start of the service: begin with the first page")
+		return nil, Refuse(http.StatusBadRequest, "the cursor belongs to another list or another run of the service: begin with the first page")
 	}
 	var words [4]uint64
 	for i := range words {

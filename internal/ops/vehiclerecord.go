@@ -118,7 +118,7 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 }
 
 // ErrNotReported says that nothing is stored of a vehicle.
-var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle of this vid has reported")
+var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
 
 // errStateUnread says that a state cannot be read.
 var errStateUnread = Refuse(http.StatusServiceUnavailable, "the vehicle's state cannot be read at present; the service's log says why")

@@ -16,7 +16,7 @@ import (
 // Backup writes a backup of the service to w.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return c.download(ctx, w, "/v1/backup", wire.BackupType,
-		"the backup broke off: the service's log says why, if it still runs")
+		"the backup is incomplete: see the service's log")
 }
 
 // BackupKey returns the key with which the service authenticates its backups.
@@ -40,11 +40,11 @@ func (c *Client) Restore(
 	for lines.Scan() {
 		var l wire.RestoreLine
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return report, errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
+			return report, errorf("the server at %s is not carstate's admin listener (--admin-addr)", where)
 		}
 		switch {
 		case l.Error != "":
-			return report, errorf("the restore stopped half-way: %s; it may be done again", access.OneLine(errors.New(l.Error)))
+			return report, errorf("the restore stopped halfway: %s; it may be repeated", access.OneLine(errors.New(l.Error)))
 		case l.Report != nil:
 			return *l.Report, nil
 		}
@@ -53,7 +53,7 @@ func (c *Client) Restore(
 	if ctx.Err() != nil {
 		return report, ctx.Err()
 	}
-	return report, errorf("%s broke off without a report: the restore may be done again", where)
+	return report, errorf("%s disconnected without a report: the restore may be repeated", where)
 }
 
 // Bury forgets the vehicles of kept receipts.
@@ -70,7 +70,7 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 	}
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Type") != kind {
-		return errorf("what answers at %s is not carstate's admin listener (--admin-addr)", where)
+		return errorf("the server at %s is not carstate's admin listener (--admin-addr)", where)
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		if ctx.Err() != nil {
@@ -87,7 +87,7 @@ func (c *Client) stream(ctx context.Context, method, path string, body io.Reader
 	where = shown(c.URL)
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)
 	if err != nil || req.URL.Host == "" {
-		return nil, where, errorf("%s is no URL of an admin listener: it looks like http://127.0.0.1:8082 (--admin-addr)", where)
+		return nil, where, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 (--admin-addr)", where)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.Key)
 	if body != nil {

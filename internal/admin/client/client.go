@@ -142,7 +142,7 @@ func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehicleP
 func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url.Values, format string) error {
 	query.Set("format", format)
 	return c.download(ctx, w, list+"?"+query.Encode(), ops.ExportFormats[format],
-		"the list broke off: what was written is not all of it")
+		"the list is incomplete: the connection was closed before its end")
 }
 
 // Vehicle returns what is known of a vehicle, with the reasons of its verdicts.
@@ -234,7 +234,7 @@ func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventL
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
 	where := shown(c.URL)
 	if c.Key == "" {
-		return out, errorf("there is no admin key to show to %s: name the service's data directory (--data-dir)", where)
+		return out, errorf("no admin key for %s: give the service's data directory (--data-dir)", where)
 	}
 	var payload io.Reader
 	if body != nil {
@@ -246,7 +246,7 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, payload)
 	if err != nil || req.URL.Host == "" {
-		return out, errorf("%s is no URL of an admin listener: it looks like http://127.0.0.1:8082 (--admin-addr)", where)
+		return out, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 (--admin-addr)", where)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.Key)
 	if body != nil {
@@ -265,7 +265,7 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 		return out, refused(where, resp)
 	}
 	if err := json.UnmarshalRead(resp.Body, &out); err != nil {
-		return out, errorf("what answers at %s is not carstate's admin listener, or broke off (--admin-addr)", where)
+		return out, errorf("the server at %s is not carstate's admin listener, or disconnected (--admin-addr)", where)
 	}
 	return out, nil
 }

@@ -156,7 +156,7 @@ func (c *Console) routes() *http.ServeMux {
 	page("POST /sources/{name}/grant", c.grant(access.SourceKind, c.showSource))
 	page("POST /sources/{name}/change", c.change(access.SourceKind, c.showSource))
 	page("POST /sources/{name}/rotate", c.rotate(access.SourceKind, "Source rotated", c.showSources))
-	page("POST /sources/{name}/remove", c.end(access.SourceKind, removeSource, "The source %s is removed: what it sends is refused from now on.", c.showSources))
+	page("POST /sources/{name}/remove", c.end(access.SourceKind, removeSource, "The source %s is removed: its telemetry is refused from now on.", c.showSources))
 	page("GET /operators", c.operatorsPage)
 	page("POST /operators", c.addOperator)
 	page("POST /operators/{name}/rotate", c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))

@@ -116,7 +116,7 @@ func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter
 		switch {
 		case err != nil:
 		case all && len(lists[0])+len(lists[1]) > 0:
-			err = errors.New("choose all vehicles, or write which to add and to take away")
+			err = errors.New("choose all vehicles, or list the vehicles to add and to remove")
 		case all || form.Has("only"):
 			if holder, ok := c.holder(kind, name); all && ok && !c.sure(w, s, r, grantAll[kind].about(holder, kind)) {
 				return
@@ -156,7 +156,7 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 		to.Strict = new(strict != "")
 	}
 	if to == (access.Change{}) {
-		return to, errors.New("the form says the same as before: nothing is to change")
+		return to, errors.New("nothing to change: the form is the same as before")
 	}
 	return to, nil
 }
@@ -202,12 +202,12 @@ func (q question) about(holder string, kind access.Kind) question {
 // grantAll is asked before a list of vehicles is replaced by all vehicles.
 var grantAll = map[access.Kind]question{
 	access.TokenKind:  {Ask: "Let the token of NAME see all vehicles?", Then: "It then sees every vehicle, present and future. The present list is not kept.", Do: "Let it see all vehicles"},
-	access.SourceKind: {Ask: "Let NAME speak for all vehicles?", Then: "It may then send telemetry of every vehicle, present and future. The present list is not kept.", Do: "Let it speak for all vehicles"},
+	access.SourceKind: {Ask: "Let NAME send telemetry for all vehicles?", Then: "It may then send telemetry for every vehicle, present and future. The present list is not kept.", Do: "Let it send for all vehicles"},
 }
 
 var (
 	revokeToken    = question{Ask: "Revoke the token of NAME?", Then: "Queries with it are refused from then on. It stays revoked.", Do: "Revoke it"}
-	removeSource   = question{Ask: "Remove the source NAME?", Then: "What it sends is refused from then on. A source of the same name gets another key.", Do: "Remove NAME"}
+	removeSource   = question{Ask: "Remove the source NAME?", Then: "Its telemetry is refused from then on. A source of the same name gets another key.", Do: "Remove NAME"}
 	removeOperator = question{Ask: "Remove the operator NAME?", Then: "Their key and their sessions end at once.", Do: "Remove NAME"}
 	replaceKey     = question{
 		Ask: "Replace the admin key?", Then: "The present key ends at once, and with it the sessions that it opened. Scripts that have it need the new one.",
@@ -246,7 +246,7 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit
 	return r.PostForm, true
 }
 
-const formTooLong = "the form is too long: a list of more than some 40,000 vehicles goes by the command line, --vehicles @FILE"
+const formTooLong = "the form is too long: for a list of more than about 40,000 vehicles, use the command line, --vehicles @FILE"
 
 // formStatus returns the HTTP status for an error. It is 400 unless the error is a [ops.Refusal].
 func formStatus(err error) int {
@@ -294,7 +294,7 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit
 		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", formTooLong)
 		return false
 	case !c.sessions.first(r.PostForm.Get("mark")):
-		c.fail(w, s, http.StatusConflict, "Already done", "this form was sent before, and nothing was done again: go to "+strings.ToUpper(back[:1])+back[1:])
+		c.fail(w, s, http.StatusConflict, "Already done", "this form was sent before, so nothing was done: go to "+strings.ToUpper(back[:1])+back[1:])
 		return false
 	}
 	return true
@@ -305,7 +305,7 @@ func overlapOf(form url.Values) (time.Duration, error) {
 	hours, err := strconv.Atoi(form.Get("overlap"))
 	d := time.Duration(hours) * time.Hour
 	if err != nil || hours > 24*365 || access.CheckOverlap(d) != nil {
-		return 0, fmt.Errorf("choose how long the old secret counts")
+		return 0, fmt.Errorf("choose how long the old secret stays valid")
 	}
 	return d, nil
 }
@@ -314,5 +314,5 @@ func oldInWords(overlap time.Duration) string {
 	if overlap == 0 {
 		return "The old one has ended."
 	}
-	return "The old one counts for " + inwords.Duration(overlap) + " more."
+	return "The old one stays valid for another " + inwords.Duration(overlap) + "."
 }

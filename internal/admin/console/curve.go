@@ -136,7 +136,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 		return made
 	}
 	made.since, made.all = since, all
-	made.throttle.alarm, made.throttle.stands = now.ThrottleAlarm()
+	made.throttle.alarm, made.throttle.alarmed = now.ThrottleAlarm()
 	var s vehicle.State
 	for _, x := range samples {
 		s = vehicle.Observe(s, x)
@@ -174,10 +174,10 @@ const curveFresh = 5 * time.Second
 
 // draws reports whether the curve shows the sensors of the present anomaly.
 func (k *curve) draws(s *vehicle.State) bool {
-	alarm, stands := s.ThrottleAlarm()
+	alarm, alarmed := s.ThrottleAlarm()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return stands == k.throttle.stands && alarm.Since == k.throttle.alarm.Since
+	return alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
 }
 
 // touched reports whether a page keeps the curve up to date.

@@ -80,9 +80,9 @@ func TestCurve(t *testing.T) {
 	}
 }
 
-// TestCurveOfAVehicleForgottenMeanwhile: the curve is not cached. Its page may never be opened
+// TestCurve_OfAVehicleForgottenDuringTheScan: the curve is not cached. Its page may never be opened
 // again, and then nothing would drop the curve.
-func TestCurveOfAVehicleForgottenMeanwhile(t *testing.T) {
+func TestCurve_OfAVehicleForgottenDuringTheScan(t *testing.T) {
 	f := newFixture(t)
 	f.report("carA", jammed(time.Minute))
 	f.console.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {

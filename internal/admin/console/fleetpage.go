@@ -87,7 +87,7 @@ func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) 
 
 func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request) {
 	hours := c.hours(r)
-	c.keepUp(w, r, func(ctx context.Context) (parts, error) {
+	c.serveLive(w, r, func(ctx context.Context) (parts, error) {
 		v := c.fleetView(ctx, rootOf(r), hours)
 		return c.parts("fleet", v, "now", "chart", "jam", "anomaly", "flow", "refused", "ages", "engine")
 	})
@@ -199,7 +199,7 @@ func (c *Console) flow() flowView {
 }
 
 func ageBars(s FleetCounts) (bars []bar) {
-	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 d", "up to 7 d", "older"}
+	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 day", "up to 7 days", "older"}
 	for i, n := range s.Ages {
 		bars = append(bars, bar{names[i], n, 100 * float64(n) / float64(max(1, s.Vehicles))})
 	}

@@ -58,9 +58,9 @@ type parts map[string]string
 // URL.
 var errAnotherPage = errors.New("the page is another one now")
 
-// keepUp sends the changed parts of a page as server-sent events, until the reader disconnects, the
-// session ends or the console is closed. render returns all parts.
-func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
+// serveLive sends the changed parts of a page as server-sent events, until the reader disconnects,
+// the session ends or the console is closed. render returns all parts.
+func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {
 		http.Error(w, "log in first", http.StatusUnauthorized)
@@ -77,7 +77,7 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), said: c.Now()}
 	// The server's read timeout would end this response, too.
 	if err := out.rc.SetReadDeadline(time.Time{}); err != nil {
-		c.Log.Error("a page cannot be kept up to date", "error", err)
+		c.Log.Error("cannot update a live page", "error", err)
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
@@ -96,7 +96,7 @@ func (c *Console) keepUp(w http.ResponseWriter, r *http.Request, render func(con
 			return
 		}
 		if ctx.Err() == nil && err != nil {
-			c.Log.Warn("a page cannot be kept up to date", "error", err)
+			c.Log.Warn("cannot update a live page", "error", err)
 		}
 		if err == nil {
 			changed := maps.Clone(now)

@@ -65,7 +65,7 @@ func TestLiveFleet(t *testing.T) {
 		t.Error(html)
 	}
 	f.report("carA", jammed(time.Minute))
-	f.clock.Advance(2 * surveyStep)
+	f.clock.Advance(2 * countMaxAge)
 	if html := next(t, lines, "jam"); !strings.Contains(html, "/vehicles/carA") {
 		t.Error(html)
 	}
@@ -151,7 +151,7 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 		t.Error("the page is not loaded again")
 	}
 	page := f.get("/vehicles/carA")
-	f.want(page, http.StatusNotFound, "No vehicle of this vid has reported")
+	f.want(page, http.StatusNotFound, "No vehicle with this vid has reported")
 	lines := scanner(f.stream(from(page)))
 	f.report("carA", jammed(time.Minute))
 	ended(lines)
@@ -221,7 +221,7 @@ func TestLiveIsBounded(t *testing.T) {
 	for f.console.streams.count() == maxOwnStreams {
 		runtime.Gosched() // the server notices it at its next write
 		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.counts().Vehicles)), jammed(time.Minute))
-		f.clock.Advance(2 * surveyStep)
+		f.clock.Advance(2 * countMaxAge)
 	}
 	next(t, scanner(f.stream("/live/fleet")), "now")
 

@@ -85,7 +85,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		c.Log.Warn("a wrong key was refused at the console", "remote", r.RemoteAddr)
-		c.showLogin(w, r, http.StatusForbidden, "this key is not one of this service: it is in admin.key of the data directory, or an operator's of their own")
+		c.showLogin(w, r, http.StatusForbidden, "this is not a key of this service: use the admin key in admin.key of the data directory, or your operator's key")
 		return
 	}
 	s := c.sessions.begin(w, r, who, hash)

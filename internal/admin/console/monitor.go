@@ -38,11 +38,11 @@ type Monitor struct {
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// surveyStep is the maximum age of a count that is shown again. The count of a large fleet is
-	// shown for surveyRest times its duration, so that counting uses at most a twentieth of one
+	// countMaxAge is the maximum age of a count that is shown again. The count of a large fleet is
+	// shown for countRest times its duration, so that counting uses at most a twentieth of one
 	// processor.
-	surveyStep = time.Second
-	surveyRest = 20
+	countMaxAge = time.Second
+	countRest   = 20
 )
 
 // NewMonitor returns a monitor of a fleet whose verdicts answer queries for maxAge. If now is nil,
@@ -77,7 +77,7 @@ func (m *Monitor) Clear() { m.watchlist.clear() }
 func (m *Monitor) Run(ctx context.Context) {
 	noted := time.Time{}
 	for range periodic.NowAndEvery(ctx, figuresStep) {
-		m.look()
+		m.readMetrics()
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
 			s := m.counts()
@@ -87,8 +87,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// look reads the metrics.
-func (m *Monitor) look() {
+// readMetrics reads the metrics.
+func (m *Monitor) readMetrics() {
 	f := readFigures(m.gatherer, m.now())
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +113,7 @@ func (m *Monitor) flow() (now figures, r rates) {
 func (m *Monitor) counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if age := m.now().Sub(m.latest.At); age >= 0 && age < max(surveyStep, surveyRest*m.cost) {
+	if age := m.now().Sub(m.latest.At); age >= 0 && age < max(countMaxAge, countRest*m.cost) {
 		return m.latest
 	}
 	begin := time.Now()
@@ -128,7 +128,7 @@ func (m *Monitor) lists() (jams, anomalies []Watched) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	if age := now.Sub(m.listedAt); age < 0 || age >= surveyStep {
+	if age := now.Sub(m.listedAt); age < 0 || age >= countMaxAge {
 		m.listedAt = now
 		m.jams = m.watchlist.listed(m.watchlist.jams, now, m.maxAge)
 		m.anomalies = m.watchlist.listed(m.watchlist.anomalies, now, m.maxAge)

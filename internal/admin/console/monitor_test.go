@@ -17,8 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSurvey counts every kind of vehicle in its class.
-func TestSurvey(t *testing.T) {
+// TestCountFleet counts every kind of vehicle in its class.
+func TestCountFleet(t *testing.T) {
 	table, now := fleet.New(), vehicle.At(noon)
 	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
 		for i := range n {
@@ -44,12 +44,13 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestSurveyRests: if counting the fleet takes long, it is not counted for every reader.
-func TestSurveyRests(t *testing.T) {
+// TestMonitor_RestsAfterASlowCount: if counting the fleet takes long, it is not counted for every
+// reader.
+func TestMonitor_RestsAfterASlowCount(t *testing.T) {
 	c := testkit.NewClock(noon)
 	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)
 	m.counts()
-	c.Advance(surveyStep - 1)
+	c.Advance(countMaxAge - 1)
 	if s := m.counts(); !s.At.Equal(noon) {
 		t.Error("counted again within a second")
 	}
@@ -59,9 +60,9 @@ func TestSurveyRests(t *testing.T) {
 	}
 	counted := c.Now()
 	m.cost = time.Second
-	c.Advance(surveyRest*time.Second - 1)
+	c.Advance(countRest*time.Second - 1)
 	if s := m.counts(); !s.At.Equal(counted) {
-		t.Error("a survey that takes a second was made again within 20 s")
+		t.Error("a count that took a second was repeated within 20 s")
 	}
 }
 

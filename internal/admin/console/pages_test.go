@@ -36,7 +36,7 @@ func TestTokenForm(t *testing.T) {
 	}
 
 	for what, c := range map[string]struct{ field, value, says string }{
-		"no operation":  {"operation", "", "no such operation"},
+		"no operation":  {"operation", "", "unknown operation"},
 		"no vehicle":    {"vehicles", " ", "name the vehicles, or choose all"},
 		"no vid":        {"vehicles", "A b-c", "vehicle 2 of the list: a vid consists of ASCII letters and digits only"},
 		"a long vid":    {"vehicles", strings.Repeat("A", 257), "at most 256 characters"},
@@ -70,7 +70,7 @@ func TestTokenForm(t *testing.T) {
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days", "7", "rate", "no", "mark", "narrow")
 	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`, `value="list" required checked`)
 	if strings.Contains(a.body, `value="car_driving_state" checked`) || strings.Contains(a.body, `value="90" selected`) {
-		t.Error("the form was filled in anew")
+		t.Error("the form was reset")
 	}
 	f.want(f.get("/tokens"), http.StatusOK, `value="throttle_system" checked`, `value="car_driving_state" checked`)
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never", "mark", "sandbox")
@@ -83,9 +83,9 @@ func TestTokenForm(t *testing.T) {
 	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge, "the form is too long")
 }
 
-// TestTokenDeeds: rotate and revoke an existing token and an unknown one, and an operation that
-// fails.
-func TestTokenDeeds(t *testing.T) {
+// TestTokenOperations: rotate and revoke an existing token and an unknown one, and an operation
+// that fails.
+func TestTokenOperations(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	tok, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
@@ -93,14 +93,14 @@ func TestTokenDeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
-	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one counts for 24 h more.")
-	f.want(f.get("/tokens"), http.StatusOK, "counts until 2026-11-21 12:00 UTC")
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one stays valid for another 24 h.")
+	f.want(f.get("/tokens"), http.StatusOK, "valid until 2026-11-21 12:00 UTC")
 	a := f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0")
 	f.want(a, http.StatusOK, "End the old secret of Ada at once?", `name="mark" value="2"`, `name="overlap" value="0"`, `name="sure" value="yes"`)
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated, "The old one has ended.")
-	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "4", "overlap", "24"), http.StatusCreated, "The old one counts for 24 h more.")
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "4", "overlap", "24"), http.StatusCreated, "The old one stays valid for another 24 h.")
 	for i, overlap := range []string{"", "x", "-1", "99999", "9999999999999999999"} {
-		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret counts")
+		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret stays valid")
 	}
 	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusNotFound, "there is no such record")
 	f.did()
@@ -114,7 +114,7 @@ func TestTokenDeeds(t *testing.T) {
 	f.store.Fail("Update token", nil)
 	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
-	if a := f.get("/tokens"); strings.Contains(a.body, "counts until") {
+	if a := f.get("/tokens"); strings.Contains(a.body, "valid until") {
 		t.Error("an old secret of a revoked token is said to count")
 	}
 	if a := f.get("/tokens"); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
@@ -153,8 +153,8 @@ func TestTokenIsEdited(t *testing.T) {
 	for says, fields := range map[string][]string{
 		"name the vehicles to add or to remove": {"add", " ", "remove", ""},
 		"vehicle 1 of the list":                 {"add", "a-b"},
-		"decide":                                {"add", "X", "remove", "X"},
-		"choose all vehicles, or write":         {"all", "yes", "add", "X"},
+		"in both add and remove":                {"add", "X", "remove", "X"},
+		"choose all vehicles, or list":          {"all", "yes", "add", "X"},
 	} {
 		f.want(f.post(page+"/grant", fields...), http.StatusBadRequest, says, `role="alert"`, "<h1>Ada</h1>")
 	}
@@ -178,7 +178,7 @@ func TestTokenIsEdited(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for says, fields := range map[string][]string{
-		"nothing is to change":     {"rate", "", "rate-was", "", "days", ""},
+		"nothing to change":        {"rate", "", "rate-was", "", "days", ""},
 		"a rate is a whole number": {"rate", "fast", "days", ""},
 		"choose when it expires":   {"rate", "", "days", "-1"},
 	} {
@@ -289,7 +289,7 @@ func TestVehiclesPageRefuses(t *testing.T) {
 		"/vehicles?is=fast":                     "reason is one of stale",
 		"/vehicles?prefix=a%20b":                "prefix is the beginning of a vid",
 		"/vehicles?list=jam":                    "a list of vehicles takes driving",
-		"/vehicles?driving=jam&cursor=nonsense": "the cursor is of another list",
+		"/vehicles?driving=jam&cursor=nonsense": "the cursor belongs to another list",
 	} {
 		f.want(f.get(path), http.StatusBadRequest, says, "carA")
 	}
@@ -321,7 +321,7 @@ func TestListsAfterAStart(t *testing.T) {
 		t.Errorf("a forgotten car is named or counted:\n%s", a.body)
 	}
 	f.monitor.Clear()
-	f.clock.Advance(surveyStep)
+	f.clock.Advance(countMaxAge)
 	if a := f.get("/"); strings.Contains(a.body, "/vehicles/car") {
 		t.Error("listed after all was cleared")
 	}
@@ -352,7 +352,7 @@ func TestVehicle(t *testing.T) {
 			t.Errorf("%s cannot see it", name)
 		}
 	}
-	f.want(f.get("/vehicles/nobody"), http.StatusNotFound, "No vehicle of this vid has reported")
+	f.want(f.get("/vehicles/nobody"), http.StatusNotFound, "No vehicle with this vid has reported")
 	f.want(f.get("/vehicles/a-b"), http.StatusBadRequest, "letters and digits only")
 	a = f.post("/vehicles", "vid", " carA ")
 	if a.status != http.StatusSeeOther || a.leadsTo() != "/vehicles/carA" {

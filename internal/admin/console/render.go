@@ -71,6 +71,7 @@ func (c *Console) functions() template.FuncMap {
 		"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"count":   inwords.Count[int],
 		"calls":   inwords.Count[int64],
+		"total":   func(f float64) string { return inwords.Count(int64(f)) },
 		"rate":    inwords.Rate,
 		"bytes":   inwords.Bytes,
 		"number":  inwords.Number,
@@ -94,8 +95,8 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	p.Version = assetVersion
 	var b bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&b, "layout.html.tmpl", p); err != nil {
-		c.Log.Error("a page of the console cannot be made", "page", name, "error", err)
-		http.Error(w, "the page cannot be made; the service's log says why", http.StatusInternalServerError)
+		c.Log.Error("cannot render a page of the console", "page", name, "error", err)
+		http.Error(w, "the page cannot be rendered; the service's log says why", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

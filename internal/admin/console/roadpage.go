@@ -96,7 +96,7 @@ func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) 
 }
 
 func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request) {
-	c.keepUp(w, r, func(context.Context) (parts, error) {
+	c.serveLive(w, r, func(context.Context) (parts, error) {
 		v := c.roadsView()
 		switch {
 		case v.Empty() != r.URL.Query().Has("unknown"): // the first stretches have become known

@@ -13,7 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// street is the street of these tests. Its latitude and longitude differ, so that a swap is noticed.
+// street is the street of these tests. Its latitude and longitude differ, so that a swap is
+// noticed.
 var street = roadtest.Street{Latitude: 44.5732, Longitude: 11.3481, Heading: 90, Metres: 1500}
 
 // jam adds the street to a map, with cars in a jam at noon, and returns the cars' states.
@@ -73,7 +74,7 @@ func TestRoadsPage(t *testing.T) {
 
 	// Ten minutes later no car is there. The stretches are still shown.
 	f.clock.Advance(10 * time.Minute)
-	f.want(f.get("/roads"), http.StatusOK, "On no stretch are three cars now.")
+	f.want(f.get("/roads"), http.StatusOK, "No stretch has three cars now.")
 	if c := f.stretchesAt("/roads/stretches"); len(c.Features) < 8 || c.Features[0].Properties.State != "unknown" {
 		t.Errorf("%+v", c)
 	}

@@ -91,7 +91,7 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, old := range s.all {
-		if !s.counts(old, now) {
+		if !s.isValid(old, now) {
 			delete(s.all, old.id)
 		}
 	}
@@ -142,7 +142,7 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	if n == nil {
 		return nil
 	}
-	if !s.counts(n, now) {
+	if !s.isValid(n, now) {
 		delete(s.all, id)
 		return nil
 	}
@@ -153,8 +153,8 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	return n
 }
 
-// counts reports whether a session is valid. mu must be held.
-func (s *sessions) counts(n *session, now time.Time) bool {
+// isValid reports whether a session is valid. mu must be held.
+func (s *sessions) isValid(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }
 
@@ -162,7 +162,7 @@ func (s *sessions) counts(n *session, now time.Time) bool {
 func (s *sessions) alive(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all[n.id] == n && s.counts(n, s.now())
+	return s.all[n.id] == n && s.isValid(n, s.now())
 }
 
 // end ends a session and deletes its cookie.
@@ -210,7 +210,7 @@ func (s *sessions) count() float64 {
 	defer s.mu.Unlock()
 	n, now := 0.0, s.now()
 	for _, o := range s.all {
-		if s.counts(o, now) {
+		if s.isValid(o, now) {
 			n++
 		}
 	}

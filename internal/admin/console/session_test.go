@@ -35,7 +35,7 @@ func TestLogin(t *testing.T) {
 	token, _ := access.NewSecret(access.TokenKind)
 	for _, key := range []string{"", "x", token, f.key + "x", f.key[:39]} {
 		a := f.post("/login", "key", key)
-		f.want(a, http.StatusForbidden, "not one of this service")
+		f.want(a, http.StatusForbidden, "not a key of this service")
 		if a.header.Get("Set-Cookie") != "" || len(key) > 10 && strings.Contains(a.body, key) {
 			t.Errorf("%.6s…: a cookie, or the key again", key)
 		}

@@ -66,7 +66,7 @@ func TestSourceIsEdited(t *testing.T) {
 	if g.Strict || g.Rate.String() != "7/s" {
 		t.Errorf("%+v", g.Credential)
 	}
-	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest, "nothing is to change")
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest, "nothing to change")
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest, "a rate is a whole number", `value="fast"`, `value="yes" checked`)
 	// A refused form keeps its original values, although another operator has set strict since.
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "rate-was", "1/s", "strict-was", "yes", "strict", "yes"), http.StatusBadRequest,
@@ -80,7 +80,7 @@ func TestSourceIsEdited(t *testing.T) {
 	f.want(f.post("/sources/gateway/grant", "only", "A a-b"), http.StatusBadRequest, "vehicle 2 of the list", "A a-b</textarea>")
 	f.want(f.post("/sources/gateway/grant", "only", ""), http.StatusBadRequest, "name the vehicles, or choose all")
 	f.want(f.post("/sources/gateway/grant"), http.StatusBadRequest, "name the vehicles, or choose all")
-	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes"), http.StatusOK, "Let gateway speak for all vehicles?")
+	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes"), http.StatusOK, "Let gateway send telemetry for all vehicles?")
 	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes", "sure", "yes"), http.StatusSeeOther)
 	if g, _ := f.store.Sources.Get("gateway"); !g.Vehicles.All() || !g.Expires.Equal(noon.Add(7*24*time.Hour)) {
 		t.Errorf("%+v", g.Credential)

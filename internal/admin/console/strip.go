@@ -69,7 +69,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	case k.strips <- struct{}{}:
 		defer func() { <-k.strips }()
 	case <-waiting.Done():
-		return c.drawStrip(stripView{Text: "not read, as others are being read: load the page again"}), nil
+		return c.drawStrip(stripView{Text: "not read, because others are being read: load the page again"}), nil
 	}
 	now := c.Now()
 	kept, forgotten := k.strip(id, now)
@@ -157,7 +157,7 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 func (c *Console) drawStrip(v stripView) string {
 	var b strings.Builder
 	if err := c.pages["vehicles"].ExecuteTemplate(&b, "strip", v); err != nil {
-		c.Log.Error("a strip cannot be made", "error", err)
+		c.Log.Error("cannot render a strip", "error", err)
 		return template.HTMLEscapeString(v.Text)
 	}
 	return b.String()

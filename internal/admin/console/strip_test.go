@@ -75,7 +75,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	f.monitor.curves.strips <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if text, err := f.console.strip(ctx, "carA"); err != nil || !strings.Contains(text, "not read, as others are being read") {
+	if text, err := f.console.strip(ctx, "carA"); err != nil || !strings.Contains(text, "not read, because others are being read") {
 		t.Errorf("%s, %v", text, err)
 	}
 	<-f.monitor.curves.strips
@@ -90,7 +90,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	during = func() { f.report("carA", vehicle.State{}) } // forgotten
 	f.get("/vehicles/carA/hour")
 	if n := len(f.monitor.curves.hours); n != 0 {
-		t.Errorf("%d strips are kept, of a car that was forgotten meanwhile", n)
+		t.Errorf("%d strips are kept, of a car that was forgotten in the meantime", n)
 	}
 	f.mu.Lock()
 	delete(f.states, "carA")

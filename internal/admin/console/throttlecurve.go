@@ -12,9 +12,9 @@ import (
 // throttleCurve is the recent past of the two sensors of an anomaly. It is kept only for vehicles
 // with an anomaly: at most maxPoints points, about 480 KB.
 type throttleCurve struct {
-	alarm  vehicle.ThrottleAlarm
-	stands bool
-	points []throttlePoint
+	alarm   vehicle.ThrottleAlarm
+	alarmed bool
+	points  []throttlePoint
 }
 
 // throttlePoint holds the latest readings of the two sensors at one time.
@@ -25,7 +25,7 @@ type throttlePoint struct {
 
 // note adds the newest readings of a state.
 func (k *throttleCurve) note(s *vehicle.State) {
-	if !k.stands {
+	if !k.alarmed {
 		return
 	}
 	x, y := s.Latest[k.alarm.X], s.Latest[k.alarm.Y]
@@ -56,7 +56,7 @@ type throttleView struct {
 // view returns the last hour of the curve, up to the newest reading.
 func (k *throttleCurve) view() (v throttleView) {
 	points := k.points
-	if !k.stands || len(points) < 2 {
+	if !k.alarmed || len(points) < 2 {
 		return v
 	}
 	last := points[len(points)-1].at

@@ -85,7 +85,7 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c.keepUp(w, r, func(ctx context.Context) (parts, error) {
+	c.serveLive(w, r, func(ctx context.Context) (parts, error) {
 		v, err := c.vehicleView(ctx, id)
 		switch {
 		case err != nil:
@@ -136,9 +136,9 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 
 // outcomeWords say why a query gets no answer.
 var outcomeWords = map[string]string{
-	vehicle.Unknown.String():    "unknown: nothing was read that could answer",
+	vehicle.Unknown.String():    "unknown: there is no reading that could answer",
 	vehicle.Stale.String():      "stale: the readings are too old",
-	vehicle.NotDriving.String(): "not_driving: the car stands with its engine or ignition off",
+	vehicle.NotDriving.String(): "not_driving: the car is stationary with its engine or ignition off",
 }
 
 // forget erases a vehicle after the operator has typed its vid.
@@ -149,7 +149,7 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
 		return
 	case !parseForm(w, r, smallForm) || r.PostForm.Get("vid") != string(id):
-		c.fail(w, s, http.StatusBadRequest, "Not forgotten", "write the vehicle's vid into the form to confirm: go back and try again")
+		c.fail(w, s, http.StatusBadRequest, "Not forgotten", "type the vehicle's vid into the form to confirm: go back and try again")
 		return
 	}
 	receipt, err := c.Ops.Forget(r.Context(), s.who, id)

@@ -293,13 +293,14 @@ function show(frame) {
   function pick(name) {
     picked = name;
     kept = byName.get(name) || null;
-    tell();
+    showSelected();
     said.textContent = kept ? `Selected: ${fact("state").textContent}, ${fact("heading").textContent}, ${fact("share").textContent}` : "";
     draw();
   }
 
-  // tell shows the data of the selected stretch in the panel, and marks its row in the table.
-  function tell() {
+  // showSelected shows the data of the selected stretch in the panel, and marks its row in the
+  // table.
+  function showSelected() {
     for (const button of document.querySelectorAll("[data-stretch]")) {
       const now = String(button.dataset.stretch === picked);
       if (button.getAttribute("aria-pressed") !== now) button.setAttribute("aria-pressed", now);
@@ -313,12 +314,12 @@ function show(frame) {
     const texts = {
       state: stateNames[p.state],
       heading: headings[Math.round(p.heading / 45) % 8],
-      speed: p.speed_kmh === null ? "Not known" : `${p.speed_kmh} km/h`,
-      free: `${p.free_flow_kmh} km/h`,
-      share: p.share === null ? "Not known" : `${Math.round(100 * p.share)} %`,
-      cars: p.cars ? String(p.cars) : "Fewer than three",
+      speed: p.speed_kmh === null ? "Not known" : `${number(p.speed_kmh)} km/h`,
+      free: `${number(p.free_flow_kmh)} km/h`,
+      share: p.share === null ? "Not known" : `${number(100 * p.share)} %`,
+      cars: p.cars ? p.cars.toLocaleString("en") : "Fewer than three",
       since: since ? since.toISOString().slice(11, 16) + " UTC, " + ago((asOf - since) / 1000) : "Not known",
-      young: p.young ? "Young: the free flow is an estimate" : "Was seen free",
+      young: p.young ? "Young: the free flow is an estimate" : "Free flow was observed",
     };
     for (const [name, text] of Object.entries(texts)) {
       const element = fact(name);
@@ -327,8 +328,13 @@ function show(frame) {
     fact("state").className = "state " + (p.state === "unknown" ? "none" : p.state);
   }
 
+  // number and ago write a number and an age as the server does (package inwords).
+  function number(x) {
+    return x.toLocaleString("en", { maximumFractionDigits: x < 99.95 ? 1 : 0 });
+  }
+
   function ago(seconds) {
-    for (const [name, unit] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    for (const [name, unit] of [["days", 86400], ["h", 3600], ["min", 60]]) {
       if (seconds >= 2 * unit) return `${Math.floor(seconds / unit)} ${name} ago`;
     }
     return seconds < 1 ? "now" : `${Math.floor(seconds)} s ago`;
@@ -347,7 +353,7 @@ function show(frame) {
     moved();
   });
   // Another script fills the rows.
-  for (const rows of document.querySelectorAll("[data-live=worst]")) new MutationObserver(tell).observe(rows, { childList: true });
+  for (const rows of document.querySelectorAll("[data-live=worst]")) new MutationObserver(showSelected).observe(rows, { childList: true });
 
   // --- updating
 
@@ -399,7 +405,7 @@ function show(frame) {
     const n = stretches.length.toLocaleString("en");
     part("count").textContent = (truncated ? `The worst ${n} of ${collection.known.toLocaleString("en")} stretches` : `${n} ${n === "1" ? "stretch" : "stretches"}`) + (asked ? " around here" : "");
     if (following) fit();
-    tell();
+    showSelected();
     draw();
   }
 
