@@ -95,7 +95,8 @@ func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
 	if r.Vehicles.none() {
 		return Credential{}, "", errSourceWithoutVehicles
 	}
-	c := Credential{Kind: SourceKind, Name: r.Name, Vehicles: r.Vehicles, Rate: r.Rate, Expires: r.Expires, Strict: r.Strict}
+	c := Credential{Kind: SourceKind, Name: r.Name, Vehicles: r.Vehicles, Rate: r.Rate, Expires: r.Expires,
+		Strict: r.Strict}
 	return c.begin(now)
 }
 
@@ -183,7 +184,8 @@ func (c *Credential) Check() error {
 func (c Credential) begin(now time.Time) (Credential, string, error) {
 	if !c.Expires.IsZero() && !c.Expires.After(now) {
 		p := c.Kind.Policy()
-		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun, strings.TrimSuffix(p.Begin, "e"))
+		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun,
+			strings.TrimSuffix(p.Begin, "e"))
 	}
 	if err := c.Check(); err != nil {
 		return Credential{}, "", err
@@ -256,7 +258,8 @@ func CheckName(kind Kind, name string) error {
 	}
 	switch {
 	case kind == TokenKind || kind == SandboxKind:
-		if id, is := strings.CutPrefix(name, tokenID); !ok || !is || len(id) != idLength || strings.Trim(id, base62) != "" {
+		if id, is := strings.CutPrefix(name, tokenID); !ok || !is || len(id) != idLength ||
+			strings.Trim(id, base62) != "" {
 			return errors.New("a token's ID is cstid and 12 letters and digits")
 		}
 		return nil

@@ -15,14 +15,16 @@ func FuzzSecrets(f *testing.F) {
 	f.Add("Bearer cstest_")
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, k := range kinds {
-			if Check(k, []byte(text)) == nil && (len(text) != k.Length() || !strings.HasPrefix(text, string(k)) || !HoldsSecret(text)) {
+			if Check(k, []byte(text)) == nil && (len(text) != k.Length() || !strings.HasPrefix(text, string(k)) ||
+				!HoldsSecret(text)) {
 				t.Errorf("%q passes for a secret", text)
 			}
 		}
 		if clean := Redact(text); HoldsSecret(clean) {
 			t.Errorf("%q still holds a secret after %q", clean, text)
 		}
-		if r, err := ParseRate(text); err == nil && r.Limited() && r.String() != text && !strings.HasPrefix(text, "0") && !strings.HasPrefix(text, "+") {
+		if r, err := ParseRate(text); err == nil && r.Limited() && r.String() != text &&
+			!strings.HasPrefix(text, "0") && !strings.HasPrefix(text, "+") {
 			t.Errorf("%q is read as %q", text, r)
 		}
 	})

@@ -94,7 +94,8 @@ func TestSourceSighting(t *testing.T) {
 	if _, err := table.Verify([]byte(key), noon.Add(2*time.Hour)); !errors.Is(err, access.ErrReplaced) {
 		t.Fatal(err)
 	}
-	if seen := seen(); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.KeyReplaced || !seen.LastSeen.Equal(noon.Add(time.Minute)) {
+	if seen := seen(); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.KeyReplaced ||
+		!seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
 	// A refusal that was noted while the clock was fast does not hide a later one.
@@ -115,10 +116,12 @@ func TestSourceSighting(t *testing.T) {
 	g.CountRefused(access.Impossible, 3, noon.Add(4*time.Hour))
 	table.Put(src)
 	if seen := seen(); seen.Accepted != 7 || seen.Ignored != 2 || seen.Refused[access.Impossible] != 3 ||
-		len(seen.IgnoredByName) != access.MaxIgnoredNames || seen.IgnoredByName["a"] != 5 || seen.Reason != access.Impossible || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
+		len(seen.IgnoredByName) != access.MaxIgnoredNames || seen.IgnoredByName["a"] != 5 ||
+		seen.Reason != access.Impossible || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
 		t.Errorf("after telemetry: %+v", seen)
 	}
-	again, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, noon.Add(3*time.Hour))
+	again, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()},
+		noon.Add(3*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,8 @@ func TestParseRate(t *testing.T) {
 			t.Errorf("%q comes back as %q, limited %v", text, got, got.Limited())
 		}
 	}
-	for _, text := range []string{"10", "/s", "10/", "0/s", "-1/s", "1.5/s", "10/d", "10/s ", "1000001/s", "99999999999999999999/s", "10 / s", "10/s/s"} {
+	for _, text := range []string{"10", "/s", "10/", "0/s", "-1/s", "1.5/s", "10/d", "10/s ", "1000001/s",
+		"99999999999999999999/s", "10 / s", "10/s/s"} {
 		if r, err := access.ParseRate(text); err == nil {
 			t.Errorf("%q is taken for %v", text, r)
 		}
@@ -231,7 +232,8 @@ func TestBudgetBatch(t *testing.T) {
 	} {
 		left, next, ok := b.TakeBatch(r, tt.calls, noon.Add(tt.after))
 		if left != tt.left || next != tt.next || ok != tt.ok {
-			t.Errorf("%d after %v: %d left, more after %v, %t; want %d, %v, %t", tt.calls, tt.after, left, next, ok, tt.left, tt.next, tt.ok)
+			t.Errorf("%d after %v: %d left, more after %v, %t; want %d, %v, %t", tt.calls, tt.after, left, next, ok,
+				tt.left, tt.next, tt.ok)
 		}
 	}
 }

@@ -62,10 +62,12 @@ func TestIssue(t *testing.T) {
 	if !regexp.MustCompile(`^cstid[0-9A-Za-z]{12}$`).MatchString(tok.Name) {
 		t.Errorf("ID %q", tok.Name)
 	}
-	if tok.Developer != req.Developer || tok.Operations != req.Operations || tok.Rate != req.Rate || !tok.Vehicles.Include("A") {
+	if tok.Developer != req.Developer || tok.Operations != req.Operations || tok.Rate != req.Rate ||
+		!tok.Vehicles.Include("A") {
 		t.Errorf("the record is not what was asked for: %+v", tok)
 	}
-	if tok.Created != noon.Add(123*time.Millisecond) || tok.Expires != tok.Created.Add(access.DefaultTokenLife) || !tok.Ended.IsZero() {
+	if tok.Created != noon.Add(123*time.Millisecond) || tok.Expires != tok.Created.Add(access.DefaultTokenLife) ||
+		!tok.Ended.IsZero() {
 		t.Errorf("times: %v, %v, %v", tok.Created, tok.Expires, tok.Ended)
 	}
 
@@ -115,25 +117,29 @@ func TestTokenUsable(t *testing.T) {
 }
 
 func TestAddSource(t *testing.T) {
-	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-7_b", Vehicles: access.VehicleSet("A"), Expires: noon.Add(time.Hour), Strict: true}, noon)
+	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-7_b", Vehicles: access.VehicleSet("A"),
+		Expires: noon.Add(time.Hour), Strict: true}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if access.Check(access.SourceKind, []byte(key)) != nil || src.Hash != access.HashOf(key) {
 		t.Error("the key is not the source's")
 	}
-	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon || src.Expires != noon.Add(time.Hour) || !src.Strict {
+	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon ||
+		src.Expires != noon.Add(time.Hour) || !src.Strict {
 		t.Errorf("%+v", src)
 	}
 	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {
-		if _, key, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: access.AllVehicles()}, noon); err == nil || key != "" {
+		if _, key, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: access.AllVehicles()},
+			noon); err == nil || key != "" {
 			t.Errorf("%q can name a source", name)
 		}
 	}
 	if _, _, err := access.AddSource(access.SourceRequest{Name: "a", Vehicles: access.Vehicles{}}, noon); err == nil {
 		t.Error("a source may speak for nobody")
 	}
-	if _, _, err := access.AddSource(access.SourceRequest{Name: "a", Vehicles: access.AllVehicles(), Expires: noon}, noon); err == nil {
+	if _, _, err := access.AddSource(access.SourceRequest{Name: "a", Vehicles: access.AllVehicles(), Expires: noon},
+		noon); err == nil {
 		t.Error("a source may be over before it begins")
 	}
 }

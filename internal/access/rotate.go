@@ -71,8 +71,10 @@ func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) err
 		}
 	}
 	if len(kept)-ended > maxEarlier {
-		return fmt.Errorf("%d replaced secrets are still valid: wait until one has ended, or rotate with no overlap to end them all", maxEarlier)
+		return fmt.Errorf("%d replaced secrets are still valid: wait until one has ended, or rotate with no "+
+			"overlap to end them all", maxEarlier)
 	}
-	c.Hash, c.Earlier, c.Rotated = hash, slices.Clone(kept[max(0, ended-maxEnded):]), now.UTC().Truncate(time.Millisecond)
+	c.Hash, c.Earlier, c.Rotated = hash, slices.Clone(kept[max(0, ended-maxEnded):]),
+		now.UTC().Truncate(time.Millisecond)
 	return nil
 }

@@ -27,7 +27,8 @@ func TestRotate(t *testing.T) {
 	is := func(secret string, at time.Time, want error) {
 		t.Helper()
 		g, err := table.Verify([]byte(secret), at)
-		if !errors.Is(err, want) || errors.Is(want, access.ErrNotKnown) != (g == nil) || g != nil && g.Name != tok.Name {
+		if !errors.Is(err, want) || errors.Is(want, access.ErrNotKnown) != (g == nil) ||
+			g != nil && g.Name != tok.Name {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -130,7 +131,8 @@ func TestRotateRefuses(t *testing.T) {
 			t.Errorf("no overlap does not end all: one counts until %v", e.Until)
 		}
 	}
-	src, _, err := access.AddSource(access.SourceRequest{Name: "s", Vehicles: access.AllVehicles(), Expires: noon}, noon.Add(-time.Hour))
+	src, _, err := access.AddSource(access.SourceRequest{Name: "s", Vehicles: access.AllVehicles(), Expires: noon},
+		noon.Add(-time.Hour))
 	if err != nil || src.Rotate(hash, 0, noon) == nil {
 		t.Errorf("an expired source was rotated: %v", err)
 	}

@@ -14,7 +14,8 @@ func TestIssueSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(secret, "cstest_") || access.Check(access.SandboxKind, []byte(secret)) != nil || tok.Kind != access.SandboxKind {
+	if !strings.HasPrefix(secret, "cstest_") || access.Check(access.SandboxKind, []byte(secret)) != nil ||
+		tok.Kind != access.SandboxKind {
 		t.Error("it is not a sandbox token's secret")
 	}
 	if tok.Vehicles.All() || tok.Vehicles.Len() != 11 || !tok.Vehicles.Include(access.SandboxJam) {

@@ -78,7 +78,8 @@ func Check(kind Kind, s []byte) error {
 
 // appendRandom appends n uniformly distributed random base62 characters.
 func appendRandom(b []byte, n int) []byte {
-	const fair = 256 / 62 * 62 // bytes from this value on are rejected, because they would make some letters more frequent
+	// bytes from this value on are rejected, because they would make some letters more frequent
+	const fair = 256 / 62 * 62
 	var buf [64]byte
 	for n > 0 {
 		rand.Read(buf[:])

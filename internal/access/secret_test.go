@@ -13,7 +13,8 @@ import (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-var kinds = []access.Kind{access.TokenKind, access.SandboxKind, access.SourceKind, access.OperatorKind, access.AdminKind}
+var kinds = []access.Kind{access.TokenKind, access.SandboxKind, access.SourceKind, access.OperatorKind,
+	access.AdminKind}
 
 func TestSecretForm(t *testing.T) {
 	form := regexp.MustCompile(`^cs(t|test|s|o|a)_[0-9A-Za-z]{36}$`)
@@ -80,7 +81,9 @@ func TestSecretOneCharacterWrong(t *testing.T) {
 		secret, _ := access.NewSecret(kind)
 		b := []byte(secret)
 		at := rapid.IntRange(0, len(b)-1).Draw(t, "at")
-		c := rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte(base62))).Filter(func(c byte) bool { return c != b[at] }).Draw(t, "c")
+		c := rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte(base62))).Filter(func(c byte) bool {
+			return c != b[at]
+		}).Draw(t, "c")
 		b[at] = c
 		if access.Check(kind, b) == nil {
 			t.Fatalf("accepted with byte %d changed to %q", at, c)

@@ -8,8 +8,10 @@ import (
 
 // TestOneLine: joined errors give one line without control characters.
 func TestOneLine(t *testing.T) {
-	err := errors.Join(errors.New("the stream was  replaced\r\n"), errors.New("the tables cannot be rebuilt: no right\x1b[1m"))
-	if got, want := OneLine(err), "the stream was replaced; the tables cannot be rebuilt: no right"; !strings.HasPrefix(got, want) {
+	err := errors.Join(errors.New("the stream was  replaced\r\n"),
+		errors.New("the tables cannot be rebuilt: no right\x1b[1m"))
+	if got, want := OneLine(err),
+		"the stream was replaced; the tables cannot be rebuilt: no right"; !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -241,7 +241,8 @@ func TestVerifyAllocatesNothing(t *testing.T) {
 	tok, secret := issue(t, "d", noon)
 	table.Put(tok)
 	_, unknown := issue(t, "d", noon)
-	for name, s := range map[string][]byte{"known": []byte(secret), "unknown": []byte(unknown), "malformed": []byte("x")} {
+	for name, s := range map[string][]byte{"known": []byte(secret), "unknown": []byte(unknown),
+		"malformed": []byte("x")} {
 		if n := testing.AllocsPerRun(100, func() { table.Verify(s, noon) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
@@ -378,7 +379,8 @@ func TestUnreadCredential(t *testing.T) {
 	tables.Tokens.Put(lost)
 	tables.Tokens.Put(kept)
 	tables.Tokens.Lose(lost.Name)
-	for secret, want := range map[string]error{lostSecret: access.ErrUnread, unknown: access.ErrUnread, keptSecret: nil} {
+	for secret, want := range map[string]error{lostSecret: access.ErrUnread, unknown: access.ErrUnread,
+		keptSecret: nil} {
 		if _, err := tables.Tokens.Verify([]byte(secret), noon); !errors.Is(err, want) {
 			t.Errorf("%v; want %v", err, want)
 		}

@@ -34,7 +34,8 @@ func TestUsageByDay(t *testing.T) {
 
 	u := table.Usage(g.Name, midnight)
 	today, all := u.Since(access.DayOf(midnight)), u.Since(0)
-	if today[0][access.Answered] != 1 || today[1][access.Stale] != 1 || all[0][access.Answered] != 3 || all[1][access.Stale] != 1 {
+	if today[0][access.Answered] != 1 || today[1][access.Stale] != 1 || all[0][access.Answered] != 3 ||
+		all[1][access.Stale] != 1 {
 		t.Errorf("today %v, all %v", today, all)
 	}
 	later := midnight.Add(29 * day)
@@ -48,11 +49,13 @@ func TestUsageByDay(t *testing.T) {
 
 func TestUsageTellsTheLastRefusal(t *testing.T) {
 	table, g := counting(t)
-	for i, o := range []access.Outcome{access.Answered, access.RateLimited, access.Unknown, access.InsufficientScope, access.NotDriving} {
+	for i, o := range []access.Outcome{access.Answered, access.RateLimited, access.Unknown, access.InsufficientScope,
+		access.NotDriving} {
 		g.Count(access.CarDrivingState, o, noon.Add(time.Duration(i)*time.Minute))
 	}
 	u := table.Usage(g.Name, noon)
-	if u.LastRefused != noon.Add(3*time.Minute) || u.Reason != access.InsufficientScope || u.LastUsed != noon.Add(4*time.Minute) {
+	if u.LastRefused != noon.Add(3*time.Minute) || u.Reason != access.InsufficientScope ||
+		u.LastUsed != noon.Add(4*time.Minute) {
 		t.Errorf("refused %v: %v; used %v", u.LastRefused, u.Reason, u.LastUsed)
 	}
 	g.Count(access.CarDrivingState, access.Replaced, noon.Add(time.Hour))
@@ -82,11 +85,13 @@ func TestUsageOfNodes(t *testing.T) {
 	if n := mine.Since(0)[0][access.Answered]; n != 11 {
 		t.Errorf("%d calls here", n)
 	}
-	if all.LastUsed != noon.Add(time.Minute) || all.Reason != access.RateLimited || all.LastRefused != noon.Add(time.Minute) {
+	if all.LastUsed != noon.Add(time.Minute) || all.Reason != access.RateLimited ||
+		all.LastRefused != noon.Add(time.Minute) {
 		t.Errorf("%+v", all)
 	}
 	table.ForgetUsage(g.Name, "other")
-	if all = table.Usage(g.Name, noon); all.Since(0)[0][access.Answered] != 11 || all.LastUsed != noon.Add(time.Minute) {
+	if all = table.Usage(g.Name, noon); all.Since(0)[0][access.Answered] != 11 ||
+		all.LastUsed != noon.Add(time.Minute) {
 		t.Errorf("after a node was dropped: %+v", all)
 	}
 }
@@ -140,7 +145,8 @@ func TestCountConcurrent(t *testing.T) {
 	for d := range days {
 		g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Duration(d)*day))
 	}
-	if u = table.Usage(g.Name, noon.Add((days-1)*day)); len(u.Days) != access.UsageDays || u.Since(0)[0][access.Answered] != access.UsageDays {
+	if u = table.Usage(g.Name, noon.Add((days-1)*day)); len(u.Days) != access.UsageDays ||
+		u.Since(0)[0][access.Answered] != access.UsageDays {
 		t.Errorf("%d days are held", len(u.Days))
 	}
 }
@@ -152,8 +158,10 @@ func TestUsageOfDaysToCome(t *testing.T) {
 	ahead := noon.Add(3 * day)
 	g.Count(access.CarDrivingState, access.Answered, noon)
 	g.Count(access.CarDrivingState, access.Answered, ahead)
-	table.NoteUsage(g.Name, "other", access.Usage{Days: []access.DayCalls{{Day: access.DayOf(ahead), Calls: access.Calls{{7}}}}})
-	if u := table.Usage(g.Name, noon); u.Since(access.DayOf(noon))[0][access.Answered] != 1 || u.Since(0)[0][access.Answered] != 1 {
+	table.NoteUsage(g.Name, "other",
+		access.Usage{Days: []access.DayCalls{{Day: access.DayOf(ahead), Calls: access.Calls{{7}}}}})
+	if u := table.Usage(g.Name, noon); u.Since(access.DayOf(noon))[0][access.Answered] != 1 ||
+		u.Since(0)[0][access.Answered] != 1 {
 		t.Errorf("%v", u.Since(0))
 	}
 	if u := table.Usage(g.Name, ahead); u.Since(access.DayOf(ahead))[0][access.Answered] != 8 {
@@ -172,11 +180,13 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 	table, g := counting(t)
 	g.Count(access.CarDrivingState, access.Answered, noon)
 	g.Count(access.CarDrivingState, access.RateLimited, noon)
-	table.NoteUsage(g.Name, "other", access.Usage{LastUsed: noon.Add(-time.Hour), LastRefused: noon.Add(-time.Hour), Reason: access.RateLimited})
+	table.NoteUsage(g.Name, "other", access.Usage{LastUsed: noon.Add(-time.Hour), LastRefused: noon.Add(-time.Hour),
+		Reason: access.RateLimited})
 	table.NoteUsage(g.Name, "ahead", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
 	g.Count(access.CarDrivingState, access.Answered, y2038)
 	g.Count(access.CarDrivingState, access.Expired, y2038)
-	if u := table.Usage(g.Name, noon); u.LastUsed != noon.Add(-time.Hour) || u.LastRefused != u.LastUsed || u.Reason != access.RateLimited {
+	if u := table.Usage(g.Name, noon); u.LastUsed != noon.Add(-time.Hour) || u.LastRefused != u.LastUsed ||
+		u.Reason != access.RateLimited {
 		t.Errorf("right after it, it was used %v, and refused %v: %v", u.LastUsed, u.LastRefused, u.Reason)
 	}
 	if !g.LastUsed(noon).IsZero() {
@@ -185,7 +195,8 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 	now := noon.Add(2 * time.Minute)
 	g.Count(access.CarDrivingState, access.Answered, now)
 	g.Count(access.CarDrivingState, access.InsufficientScope, now)
-	for what, u := range map[string]access.Usage{"all": table.Usage(g.Name, now), "to be stored": table.UsageOn("me", g.Name, now)} {
+	for what, u := range map[string]access.Usage{"all": table.Usage(g.Name, now),
+		"to be stored": table.UsageOn("me", g.Name, now)} {
 		if u.LastUsed != now || u.LastRefused != now || u.Reason != access.InsufficientScope {
 			t.Errorf("%s: used %v, refused %v: %v", what, u.LastUsed, u.LastRefused, u.Reason)
 		}
@@ -212,7 +223,8 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 func TestUsageOfClocksAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table access.Tokens
-		tok, _, err := access.Issue(access.TokenRequest{Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, noon)
+		tok, _, err := access.Issue(access.TokenRequest{Developer: "d", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles()}, noon)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +265,8 @@ func TestUsageOfAClockBehind(t *testing.T) {
 	for _, behind := range []time.Duration{day, 7 * day} {
 		g.Count(access.CarDrivingState, access.Answered, today.Add(-behind))
 	}
-	if u := table.Usage(g.Name, today); u.Since(0)[0][access.Answered] != access.UsageDays+2 || u.Since(access.DayOf(today))[0][access.Answered] != 1 {
+	if u := table.Usage(g.Name, today); u.Since(0)[0][access.Answered] != access.UsageDays+2 ||
+		u.Since(access.DayOf(today))[0][access.Answered] != 1 {
 		t.Errorf("%v", u.Since(0))
 	}
 }
@@ -269,7 +282,8 @@ func TestCountAllocatesOnceADay(t *testing.T) {
 // TestOutcomeNames: names and numbers are stored and shown. New ones may be added; existing ones
 // must not change.
 func TestOutcomeNames(t *testing.T) {
-	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited", "unavailable", "expired", "revoked", "replaced", "invalid_request"}
+	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited",
+		"unavailable", "expired", "revoked", "replaced", "invalid_request"}
 	for i, want := range names {
 		if got := access.Outcome(i).String(); got != want || !access.Outcome(i).Known() {
 			t.Errorf("%d is %s, not %s", i, got, want)

@@ -87,7 +87,8 @@ func TestVehiclesZeroAndAll(t *testing.T) {
 func TestIncludeAllocatesNothing(t *testing.T) {
 	vid := []byte(strings.Repeat("A", 100))
 	for name, v := range map[string]access.Vehicles{
-		"set with it": access.VehicleSet(vehicle.ID(vid)), "set without it": access.VehicleSet("B"), "all": access.AllVehicles(),
+		"set with it": access.VehicleSet(vehicle.ID(vid)), "set without it": access.VehicleSet("B"),
+		"all": access.AllVehicles(),
 	} {
 		if n := testing.AllocsPerRun(100, func() { v.IncludeBytes(vid) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)

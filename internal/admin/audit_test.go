@@ -26,13 +26,17 @@ func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 	}
 	return map[string]func(context.Context) error{
 		"token.issue": func(ctx context.Context) error {
-			t, err := s.IssueToken(ctx, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+			t, err := s.IssueToken(ctx, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations,
+				Vehicles: access.AllVehicles()})
 			if err == nil {
 				s.keepFromLogs(t.AccessToken)
 			}
 			return err
 		},
-		"token.grant":  func(ctx context.Context) error { _, err := s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil); return err },
+		"token.grant": func(ctx context.Context) error {
+			_, err := s.GrantToken(ctx, tok, []vehicle.ID{"C"}, nil)
+			return err
+		},
 		"token.revoke": func(ctx context.Context) error { _, err := s.RevokeToken(ctx, tok); return err },
 		"source.add": func(ctx context.Context) error {
 			a, err := s.AddSource(ctx, access.SourceRequest{Name: "new", Vehicles: access.AllVehicles()})
@@ -66,7 +70,8 @@ func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 }
 
 var methodOf = map[string]string{
-	"token.issue": "Create token", "token.grant": "Update token", "token.revoke": "Update token", "token.rotate": "Update token", "source.rotate": "Update source",
+	"token.issue": "Create token", "token.grant": "Update token", "token.revoke": "Update token",
+	"token.rotate": "Update token", "source.rotate": "Update source",
 	"vehicle.forget": "Forget", "vehicle.allow": "Allow", "backup.restore": "Restore",
 	"source.add": "Create source", "source.remove": "Update source",
 }
@@ -141,7 +146,8 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	s := start(t)
 	s.store.Fail("Create token", errDisk)
 	s.store.Fail("Audit failed", errDisk)
-	if got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`); got.status != 503 || got.header.Get("Retry-After") != "1" {
+	if got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`); got.status != 503 ||
+		got.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	if !strings.Contains(s.log.String(), "cannot write the failure of an operation to the audit") {
@@ -216,12 +222,14 @@ func TestAuditNamesVehicles(t *testing.T) {
 		{access.VehicleSet(cars(21)...), twenty + ", and 1 more"},
 		{access.VehicleSet(cars(1020)...), twenty + ", and 1000 more"},
 	} {
-		tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.ThrottleSystem, Vehicles: tt.vehicles})
+		tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.ThrottleSystem,
+			Vehicles: tt.vehicles})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.keepFromLogs(tok.AccessToken)
-		if got, want := newest(), `developer "Ada"; operations throttle_system; vehicles `+tt.want+"; expires never; rate unlimited"; got != want {
+		if got, want := newest(), `developer "Ada"; operations throttle_system; vehicles `+tt.want+"; expires "+
+			"never; rate unlimited"; got != want {
 			t.Errorf("issue: %q, want %q", got, want)
 		}
 		if tt.vehicles.All() {
@@ -259,7 +267,8 @@ func TestAuditQuotesNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keepFromLogs(tok.AccessToken)
-	src, err := s.AddSource(t.Context(), access.SourceRequest{Name: "car-7", Vehicles: access.VehicleSet("A"), Expires: expires})
+	src, err := s.AddSource(t.Context(), access.SourceRequest{Name: "car-7", Vehicles: access.VehicleSet("A"),
+		Expires: expires})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,10 +277,12 @@ func TestAuditQuotesNames(t *testing.T) {
 	if err != nil || len(events) != 2 {
 		t.Fatal(events, err)
 	}
-	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires 2027-02-18T12:00:00Z; rate unlimited"; got != want {
+	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires "+
+		"2027-02-18T12:00:00Z; rate unlimited"; got != want {
 		t.Errorf("a source: %s, want %s", got, want)
 	}
-	const want = `developer "Ada\"; operations throttle_system; vehicles 3a8f666f10ffcec5 --"; operations car_driving_state, throttle_system; vehicles all; expires 2027-02-18T12:00:00Z; rate 10/s`
+	const want = `developer "Ada\"; operations throttle_system; vehicles 3a8f666f10ffcec5 --"; operations ` +
+		`car_driving_state, throttle_system; vehicles all; expires 2027-02-18T12:00:00Z; rate 10/s`
 	if got := events[1].Detail; got != want {
 		t.Errorf("a token: %s, want %s", got, want)
 	}
@@ -281,7 +292,8 @@ func TestAuditQuotesNames(t *testing.T) {
 func TestAuditIsSearchedThrough(t *testing.T) {
 	s := start(t)
 	for i := range 2500 {
-		e := access.Event{Time: noon.Add(time.Duration(i) * time.Second), Actor: "ada", Action: "token.issue", Object: fmt.Sprint(i), Outcome: "intended"}
+		e := access.Event{Time: noon.Add(time.Duration(i) * time.Second), Actor: "ada", Action: "token.issue",
+			Object: fmt.Sprint(i), Outcome: "intended"}
 		if i%1000 == 7 {
 			e.Actor, e.Action = "bo", "source.add"
 		}
@@ -306,18 +318,21 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 		}
 	}
 	for _, limit := range []string{"1", "2", "3", "1000"} {
-		if got := search(url.Values{"actor": {"bo"}, "limit": {limit}}); !slices.Equal(got, []string{"2007", "1007", "7"}) {
+		if got := search(url.Values{"actor": {"bo"}, "limit": {limit}}); !slices.Equal(got,
+			[]string{"2007", "1007", "7"}) {
 			t.Errorf("limit %s: %q", limit, got)
 		}
 	}
 	if got := search(url.Values{"limit": {"999"}}); len(got) != 2500 || got[0] != "2499" || got[2499] != "0" {
 		t.Errorf("%d events", len(got))
 	}
-	if got := search(url.Values{"since": {noon.Add(10 * time.Second).Format(time.RFC3339)}, "until": {noon.Add(12 * time.Second).Format(time.RFC3339)}}); !slices.Equal(got, []string{"11", "10"}) {
+	if got := search(url.Values{"since": {noon.Add(10 * time.Second).Format(time.RFC3339)},
+		"until": {noon.Add(12 * time.Second).Format(time.RFC3339)}}); !slices.Equal(got, []string{"11", "10"}) {
 		t.Errorf("by time: %q", got)
 	}
 	for query, says := range map[string]string{
-		"since=now": "a day such as", "vid=a+b": "ASCII letters and digits", "vehicle=x": "first 16 digits", "before=x": "before is the value of older",
+		"since=now": "a day such as", "vid=a+b": "ASCII letters and digits", "vehicle=x": "first 16 digits",
+		"before=x":   "before is the value of older",
 		"limit=1001": "from 1 to 1000", "actor=a&actor=b": "given once", "who=a": "the audit takes actor",
 	} {
 		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
@@ -331,7 +346,8 @@ func TestAuditExport(t *testing.T) {
 	s := start(t)
 	for i := range 2*ops.MaxEvents + 7 {
 		e := access.Event{
-			Time: noon.Add(time.Duration(i) * time.Second), Actor: "ada", Action: "token.issue", Object: fmt.Sprint(i), Outcome: "intended",
+			Time: noon.Add(time.Duration(i) * time.Second), Actor: "ada", Action: "token.issue",
+			Object: fmt.Sprint(i), Outcome: "intended",
 			Detail: "=HYPERLINK(\"http://x\")\n",
 		}
 		if i%2 == 0 {
@@ -350,11 +366,13 @@ func TestAuditExport(t *testing.T) {
 		return out.String()
 	}
 	lines := strings.SplitAfter(export("ndjson", url.Values{}), "\n")
-	if want := `{"time":"2026-11-20T12:33:26Z","actor":"bo","admin":true,"action":"token.issue","object":"2006",`; len(lines) != 2*ops.MaxEvents+8 || !strings.HasPrefix(lines[0], want) {
+	want := `{"time":"2026-11-20T12:33:26Z","actor":"bo","admin":true,"action":"token.issue","object":"2006",`
+	if len(lines) != 2*ops.MaxEvents+8 || !strings.HasPrefix(lines[0], want) {
 		t.Errorf("%d lines, the first %s", len(lines), lines[0])
 	}
 	rows, err := csv.NewReader(strings.NewReader(export("csv", url.Values{"actor": {"bo"}}))).ReadAll()
-	if want := []string{"2026-11-20T12:00:00Z", "bo", "true", "token.issue", "0", "'=HYPERLINK(\"http://x\")\ufffd", "intended"}; err != nil ||
+	if want := []string{"2026-11-20T12:00:00Z", "bo", "true", "token.issue", "0", "'=HYPERLINK(\"http://x\")\ufffd",
+		"intended"}; err != nil ||
 		len(rows) != ops.MaxEvents+5 || !slices.Equal(rows[len(rows)-1], want) {
 		t.Errorf("%d rows, the last %q, %v", len(rows), rows[len(rows)-1], err)
 	}
@@ -363,7 +381,8 @@ func TestAuditExport(t *testing.T) {
 		t.Errorf("no event: %q", got)
 	}
 	for query, says := range map[string]string{
-		"format=xml": "format is json, ndjson or csv", "format=csv&limit=5": "leave out limit and before", "format=ndjson&before=5": "leave out limit and before",
+		"format=xml": "format is json, ndjson or csv", "format=csv&limit=5": "leave out limit and before",
+		"format=ndjson&before=5": "leave out limit and before",
 	} {
 		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
 			t.Errorf("%s: %d %s", query, a.status, a.body)
@@ -379,7 +398,8 @@ func TestAuditExport(t *testing.T) {
 func TestAuditExportBreaksOff(t *testing.T) {
 	s := start(t)
 	for range ops.MaxEvents + 1 {
-		if err := s.store.Audit(t.Context(), access.Event{Time: noon, Actor: "ada", Action: "token.issue", Outcome: "intended"}); err != nil {
+		if err := s.store.Audit(t.Context(), access.Event{Time: noon, Actor: "ada", Action: "token.issue",
+			Outcome: "intended"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,7 +410,8 @@ func TestAuditExportBreaksOff(t *testing.T) {
 	}
 	var out bytes.Buffer
 	err := s.Export(t.Context(), &out, "/v1/audit", url.Values{}, "csv")
-	if err == nil || strings.Contains(err.Error(), "disk") || !strings.Contains(s.log.String(), "an export failed halfway") {
+	if err == nil || strings.Contains(err.Error(), "disk") ||
+		!strings.Contains(s.log.String(), "an export failed halfway") {
 		t.Errorf("%v, %d bytes", err, out.Len())
 	}
 }

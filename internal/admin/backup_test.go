@@ -67,7 +67,8 @@ func TestRestoreOverTheWire(t *testing.T) {
 		s.store.Fail("Restore", c.fail)
 		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {})
 		e, ok := errors.AsType[*client.Error](err)
-		if !ok || e.Status != c.status || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "V1") {
+		if !ok || e.Status != c.status || !strings.Contains(err.Error(), c.text) ||
+			strings.Contains(err.Error(), "V1") {
 			t.Errorf("%v, %v after %d: %v", c.bad, c.fail, c.steps, err)
 		}
 	}
@@ -76,7 +77,8 @@ func TestRestoreOverTheWire(t *testing.T) {
 	}
 	s.store.Fail("Audit intended", errDisk)
 	s.store.Did()
-	if _, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {}); err == nil || !strings.Contains(err.Error(), "nothing was done") {
+	if _, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{},
+		func(int, int) {}); err == nil || !strings.Contains(err.Error(), "nothing was done") {
 		t.Errorf("without an audit: %v", err)
 	}
 	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
@@ -85,7 +87,9 @@ func TestRestoreOverTheWire(t *testing.T) {
 	if a := s.do(t, "POST", "/v1/restore", "{}"); a.status != http.StatusUnsupportedMediaType {
 		t.Errorf("JSON: %d %s", a.status, a.body)
 	}
-	if a := s.do(t, "POST", "/v1/restore", "x", func(r *http.Request) { r.Header.Set("Authorization", "Bearer csa_no") }); a.status != http.StatusUnauthorized {
+	if a := s.do(t, "POST", "/v1/restore", "x", func(r *http.Request) {
+		r.Header.Set("Authorization", "Bearer csa_no")
+	}); a.status != http.StatusUnauthorized {
 		t.Errorf("a wrong key: %d %s", a.status, a.body)
 	}
 }
@@ -115,7 +119,8 @@ func TestBackupKeyOverTheWire(t *testing.T) {
 	given, _ := access.NewSecret(access.BackupKind)
 	s.keepFromLogs(given)
 	for _, trust := range []access.BackupTrust{{}, {Key: given}, {Anybody: true}} {
-		if _, err := s.Restore(t.Context(), strings.NewReader("x"), trust, func(int, int) {}); err != nil || s.store.Trusted != trust {
+		if _, err := s.Restore(t.Context(), strings.NewReader("x"), trust, func(int, int) {}); err != nil ||
+			s.store.Trusted != trust {
 			t.Errorf("%+v became %+v, %v", trust, s.store.Trusted, err)
 		}
 	}
@@ -128,7 +133,8 @@ func TestBackupKeyOverTheWire(t *testing.T) {
 	}
 	for _, bad := range []string{"csb_x", ada.Key, "Unauthenticated"} {
 		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{Key: bad}, func(int, int) {})
-		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != http.StatusBadRequest || strings.Contains(err.Error(), bad) {
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != http.StatusBadRequest ||
+			strings.Contains(err.Error(), bad) {
 			t.Errorf("a key of another form: %v", err)
 		}
 	}
@@ -144,7 +150,8 @@ func TestReceiptsOverTheWire(t *testing.T) {
 	short.Vehicle, foreign.Format = "ab", "other"
 	timeless.ForgottenAt = access.ForgetReceipt{}.ForgottenAt
 	for _, bad := range []access.ForgetReceipt{short, foreign, timeless} {
-		if _, err := s.Bury(t.Context(), []access.ForgetReceipt{good, bad}); err == nil || !strings.Contains(err.Error(), "receipt 2") {
+		if _, err := s.Bury(t.Context(), []access.ForgetReceipt{good, bad}); err == nil ||
+			!strings.Contains(err.Error(), "receipt 2") {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -154,7 +161,8 @@ func TestReceiptsOverTheWire(t *testing.T) {
 	if n := s.store.Forgotten.Len(); n != 1 {
 		t.Errorf("%d were buried", n)
 	}
-	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "vehicle.forget", Object: "receipts", Detail: "1 receipts", Outcome: "intended"}
+	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "vehicle.forget", Object: "receipts",
+		Detail: "1 receipts", Outcome: "intended"}
 	if events := s.store.Events(); len(events) != 1 || events[0] != want {
 		t.Errorf("audited %+v", events)
 	}

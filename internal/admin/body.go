@@ -24,13 +24,15 @@ func explainBody[In any](err error) *ops.Refusal {
 	case errors.As(err, &r):
 		return r
 	case errors.As(err, &big):
-		return ops.Refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the vehicles in several grants", maxBody>>20)
+		return ops.Refuse(http.StatusRequestEntityTooLarge,
+			"the body is larger than %d MiB: send the vehicles in several grants", maxBody>>20)
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		return ops.Refuse(http.StatusBadRequest, "the body contains a member twice")
 	case errors.Is(err, json.ErrUnknownName) && len(known) == 0:
 		return ops.Refuse(http.StatusBadRequest, "this call takes no members")
 	case errors.Is(err, json.ErrUnknownName):
-		return ops.Refuse(http.StatusBadRequest, "the body has an unknown member: this call takes %s", strings.Join(known, ", "))
+		return ops.Refuse(http.StatusBadRequest, "the body has an unknown member: this call takes %s",
+			strings.Join(known, ", "))
 	case errors.As(err, &syntax):
 		return ops.Refuse(http.StatusBadRequest, "the body is not valid JSON, at byte %d", syntax.ByteOffset)
 	case errors.As(err, &wrong):

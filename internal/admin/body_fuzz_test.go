@@ -14,8 +14,10 @@ import (
 // FuzzBodies: every body is either accepted, or refused in one line that repeats nothing of it.
 func FuzzBodies(f *testing.F) {
 	for _, body := range []string{
-		`{"developer":"Ada","vehicles":["A","B"],"operations":["throttle_system"],"rate":"5/s","expires_at":null}`, `{"developer":"Ada","vehicles":"all","expires_at":"2030-01-31T12:00:00Z","sandbox":true}`,
-		`{"name":"gateway","vehicles":"all"}`, `{"add":["A"],"remove":[]}`, `{"overlap_seconds":3600}`, `{"receipts":[{"format":"carstate-forget-receipt/1","vehicle":"00"}]}`,
+		`{"developer":"Ada","vehicles":["A","B"],"operations":["throttle_system"],"rate":"5/s","expires_at":null}`,
+		`{"developer":"Ada","vehicles":"all","expires_at":"2030-01-31T12:00:00Z","sandbox":true}`,
+		`{"name":"gateway","vehicles":"all"}`, `{"add":["A"],"remove":[]}`, `{"overlap_seconds":3600}`,
+		`{"receipts":[{"format":"carstate-forget-receipt/1","vehicle":"00"}]}`,
 		`{"vehicles":{}}`, `{"vehicles":["a-b"]}`, `{"developer":"a","developer":"b"}`, `[]`, `{`, ``,
 	} {
 		f.Add([]byte(body))
@@ -41,7 +43,8 @@ func readAs[In any](t *testing.T, body []byte) *In {
 		if _, ok := errors.AsType[*ops.Refusal](err); !ok {
 			t.Errorf("%T: %v is no refusal", in, err)
 		}
-		if text := err.Error(); strings.ContainsAny(text, "\r\n") || len(body) > 40 && strings.Contains(text, string(body)) {
+		if text := err.Error(); strings.ContainsAny(text, "\r\n") ||
+			len(body) > 40 && strings.Contains(text, string(body)) {
 			t.Errorf("%T: the error is %q", in, text)
 		}
 		return nil

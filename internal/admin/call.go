@@ -89,7 +89,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // noNulls refuses null for optional members, because leaving one out has another meaning.
-var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](), refuseNull[ops.VehicleList]()))
+var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](),
+	refuseNull[ops.VehicleList]()))
 
 func refuseNull[T any]() *json.Unmarshalers {
 	return json.UnmarshalFromFunc(func(d *jsontext.Decoder, _ **T) error {

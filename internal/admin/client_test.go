@@ -58,9 +58,11 @@ func TestClientNobodyAnswers(t *testing.T) {
 func TestClientRate(t *testing.T) {
 	s := start(t)
 	for _, r := range []access.Rate{
-		{Calls: 5, Window: 24 * time.Hour}, {Calls: 5}, {Calls: -5, Window: time.Second}, {Calls: 2_000_000, Window: time.Hour}, {Window: time.Second},
+		{Calls: 5, Window: 24 * time.Hour}, {Calls: 5}, {Calls: -5, Window: time.Second},
+		{Calls: 2_000_000, Window: time.Hour}, {Window: time.Second},
 	} {
-		_, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Rate: r})
+		_, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles(), Rate: r})
 		if err == nil {
 			t.Errorf("%+v was taken", r)
 			continue
@@ -98,7 +100,9 @@ func TestClientSomebodyElseAnswers(t *testing.T) {
 			w.Write([]byte(`{"code":404,"msg":"x","data":null}`))
 		},
 		"an answer cut off": func(w http.ResponseWriter, r *http.Request) { w.Write([]byte(`{"tokens":[`)) },
-		"a redirect":        func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +171,9 @@ func TestTLS(t *testing.T) {
 
 // busyServer starts a server with one call in progress, which lasts until leave is closed. answered
 // receives the call's error.
-func busyServer(t *testing.T) (server *admin.Server, c *client.Client, leave chan struct{}, answered, served chan error) {
+func busyServer(
+	t *testing.T,
+) (server *admin.Server, c *client.Client, leave chan struct{}, answered, served chan error) {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
 	store := opstest.New()
@@ -187,7 +193,8 @@ func busyServer(t *testing.T) (server *admin.Server, c *client.Client, leave cha
 	}
 	answered, served = make(chan error, 1), make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	c = &client.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	c = &client.Client{URL: "http://" + l.Addr().String(), Key: key,
+		HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	go func() {
 		_, err := c.AddSource(context.Background(), access.SourceRequest{Name: "a", Vehicles: access.AllVehicles()})
 		answered <- err

@@ -255,7 +255,8 @@ func TestHTTP2WithoutAPreface(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.ReadAll(c) // returns once the server has logged and closed the connection
-	if said := s.log.String(); !strings.Contains(said, `"level":"DEBUG","msg":"http2: server: error reading preface`) || strings.Contains(said, "WARN") {
+	if said := s.log.String(); !strings.Contains(said,
+		`"level":"DEBUG","msg":"http2: server: error reading preface`) || strings.Contains(said, "WARN") {
 		t.Errorf("the log says %s", said)
 	}
 }

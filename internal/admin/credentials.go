@@ -26,7 +26,9 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error) {
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
-		return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "a sandbox token sees the reserved vehicles and no others: leave vehicles out")
+		return access.TokenRequest{},
+			ops.Refuse(http.StatusBadRequest,
+				"a sandbox token sees the reserved vehicles and no others: leave vehicles out")
 	case in.Sandbox:
 		in.Vehicles = new(ops.VehicleList)
 	case in.Vehicles == nil:
@@ -115,7 +117,8 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	c, key, err := s.ops.AddSource(r.Context(), caller(r), access.SourceRequest{
-		Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate, Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict,
+		Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate, Expires: in.ExpiresAt.Or(time.Time{}),
+		Strict: in.Strict,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
 	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict}, err
@@ -149,7 +152,9 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 }
 
 // rotate returns the call that gives a credential of the kind a new secret.
-func rotate[Out any](s *Server, kind access.Kind, show func(c access.Credential, secret string) Out) func(*http.Request, wire.RotateRequest) (Out, error) {
+func rotate[Out any](
+	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
+) func(*http.Request, wire.RotateRequest) (Out, error) {
 	return func(r *http.Request, in wire.RotateRequest) (out Out, err error) {
 		overlap, err := overlapOf(in)
 		if err != nil {
@@ -162,7 +167,8 @@ func rotate[Out any](s *Server, kind access.Kind, show func(c access.Credential,
 
 func (s *Server) rotatedToken(c access.Credential, secret string) wire.RotatedToken {
 	t := s.ops.TokenSummary(c)
-	return wire.RotatedToken{ID: t.ID, AccessToken: secret, Developer: t.Developer, ExpiresAt: t.ExpiresAt, EarlierUntil: s.ops.EarlierUntil(c)}
+	return wire.RotatedToken{ID: t.ID, AccessToken: secret, Developer: t.Developer, ExpiresAt: t.ExpiresAt,
+		EarlierUntil: s.ops.EarlierUntil(c)}
 }
 
 func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSource {
@@ -170,7 +176,9 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 }
 
 // end returns the call that revokes or removes a credential of the kind.
-func end[Out any](s *Server, kind access.Kind, show func(access.Credential) Out) func(*http.Request, nothing) (Out, error) {
+func end[Out any](
+	s *Server, kind access.Kind, show func(access.Credential) Out,
+) func(*http.Request, nothing) (Out, error) {
 	return func(r *http.Request, _ nothing) (Out, error) {
 		c, err := s.ops.End(r.Context(), caller(r), kind, r.PathValue("name"))
 		return show(c), err

@@ -17,7 +17,8 @@ import (
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
 	s := New(Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash})})
-	for _, d := range []*time.Duration{&s.http.ReadHeaderTimeout, &s.http.ReadTimeout, &s.http.WriteTimeout, &s.http.IdleTimeout} {
+	for _, d := range []*time.Duration{&s.http.ReadHeaderTimeout, &s.http.ReadTimeout, &s.http.WriteTimeout,
+		&s.http.IdleTimeout} {
 		*d /= 100
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,9 +35,10 @@ func TestDeadlines(t *testing.T) {
 	for name, said := range map[string]string{
 		"silent":    "",
 		"half head": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
-		"half body": "POST /v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key + "\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
-		"idle":      "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"deaf":      strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 2000),
+		"half body": "POST /v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key +
+			"\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+		"idle": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"deaf": strings.Repeat("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 2000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

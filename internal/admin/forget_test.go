@@ -26,11 +26,14 @@ func TestForgetAndAllow(t *testing.T) {
 	if _, err := s.Allow(t.Context(), "V1"); err != nil {
 		t.Error(err)
 	}
-	if want, did := []string{"Audit intended", "Forget", "Audit intended", "Allow"}, s.store.Did(); !slices.Equal(did, want) {
+	if want, did := []string{"Audit intended", "Forget", "Audit intended", "Allow"}, s.store.Did(); !slices.Equal(did,
+		want) {
 		t.Errorf("the store was asked for %q, want %q", did, want)
 	}
 	for i, action := range []string{"vehicle.forget", "vehicle.allow"} {
-		if got, want := s.store.Events()[i], (access.Event{Time: noon, Actor: "admin", Admin: true, Action: action, Object: hash, Outcome: "intended"}); got != want {
+		if got, want := s.store.Events()[i],
+			(access.Event{Time: noon, Actor: "admin", Admin: true, Action: action, Object: hash,
+				Outcome: "intended"}); got != want {
 			t.Errorf("audited %+v, want %+v", got, want)
 		}
 	}
@@ -61,7 +64,8 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 	tok := s.issue(t)
 	calls := map[string]func() error{
 		"issue": func() error {
-			_, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Vehicles: access.VehicleSet("A", "F")})
+			_, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
+				Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
 		"grant": func() error {
@@ -69,7 +73,8 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 			return err
 		},
 		"source": func() error {
-			_, err := s.AddSource(t.Context(), access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
+			_, err := s.AddSource(t.Context(),
+				access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
 	}

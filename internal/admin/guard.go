@@ -47,7 +47,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if !keyless(r.URL.EscapedPath()) && !s.started(r.Context()) {
-			writeError(w, ops.Refuse(http.StatusServiceUnavailable, "the node is starting and has not read its records yet: try again in a moment"))
+			writeError(w, ops.Refuse(http.StatusServiceUnavailable,
+				"the node is starting and has not read its records yet: try again in a moment"))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -77,11 +77,12 @@ type metricsText struct {
 // showMetrics returns the handler of /metrics. If a collector fails, the other metrics are still
 // shown.
 func (s *Server) showMetrics() http.Handler {
-	return &metricsText{now: s.cfg.Now, kept: make(map[string]*keptAnswer), gather: promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError,
-		ErrorLog:      slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
-		Timeout:       10 * time.Second,
-	})}
+	return &metricsText{now: s.cfg.Now, kept: make(map[string]*keptAnswer),
+		gather: promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{
+			ErrorHandling: promhttp.ContinueOnError,
+			ErrorLog:      slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+			Timeout:       10 * time.Second,
+		})}
 }
 
 func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {

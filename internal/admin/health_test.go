@@ -62,7 +62,9 @@ func TestReadyFor(t *testing.T) {
 		"/readyz/query": "200 ready; feed age 1.2 s", "/healthz": "200 alive",
 	} {
 		// Probes may use any host name.
-		if got := s.do(t, "GET", path, "", withoutKey, func(r *http.Request) { r.Host = "node-1" }); fmt.Sprint(got.status, " ", got.body) != want+"\n" {
+		if got := s.do(t, "GET", path, "", withoutKey, func(r *http.Request) {
+			r.Host = "node-1"
+		}); fmt.Sprint(got.status, " ", got.body) != want+"\n" {
 			t.Errorf("%s: %d %q", path, got.status, got.body)
 		}
 	}
@@ -90,7 +92,8 @@ func TestStarting(t *testing.T) {
 	}
 	for _, call := range []string{"POST /v1/tokens/x/revoke", "GET /v1/sources"} {
 		method, path, _ := strings.Cut(call, " ")
-		if got := s.do(t, method, path, ""); got.status != 503 || !strings.Contains(got.body, "try again") || got.header.Get("Retry-After") != "1" {
+		if got := s.do(t, method, path, ""); got.status != 503 || !strings.Contains(got.body, "try again") ||
+			got.header.Get("Retry-After") != "1" {
 			t.Errorf("%s: %d %q", call, got.status, got.body)
 		}
 	}
@@ -140,7 +143,8 @@ func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	for range 16 {
 		greedy.Go(func() {
 			for range 20 {
-				if got := s.do(t, "GET", "/metrics", "", withoutKey); got.status != http.StatusOK || !strings.Contains(got.body, "\ngathered ") {
+				if got := s.do(t, "GET", "/metrics", "", withoutKey); got.status != http.StatusOK ||
+					!strings.Contains(got.body, "\ngathered ") {
 					t.Errorf("one of many: %d", got.status)
 				}
 			}
@@ -154,11 +158,14 @@ func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	for range 3 {
 		s.clock.Advance(time.Second)
 		want := fmt.Sprintf("\ngathered %d\n", gathered.Load()+1)
-		if got := s.do(t, "GET", "/metrics", "", plain); got.status != http.StatusOK || !strings.Contains(got.body, want) || got.header.Get("Content-Encoding") != "" {
+		if got := s.do(t, "GET", "/metrics", "", plain); got.status != http.StatusOK ||
+			!strings.Contains(got.body, want) || got.header.Get("Content-Encoding") != "" {
 			t.Errorf("after a second: %d, not with %q", got.status, want)
 		}
 	}
-	if got := s.do(t, "GET", "/metrics", "", func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }); got.header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(got.body, "\x1f\x8b") {
+	if got := s.do(t, "GET", "/metrics", "", func(r *http.Request) {
+		r.Header.Set("Accept-Encoding", "gzip")
+	}); got.header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(got.body, "\x1f\x8b") {
 		t.Errorf("compressed: %v", got.header)
 	}
 }
@@ -176,7 +183,8 @@ func (broken) Collect(c chan<- prometheus.Metric) {
 func TestMetricsWithABrokenCollector(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Registry.MustRegister(broken{}) })
 	got := s.do(t, "GET", "/metrics", "")
-	if got.status != 200 || !strings.Contains(got.body, "carstate_build_info") || !strings.Contains(s.log.String(), "cannot be read") {
+	if got.status != 200 || !strings.Contains(got.body, "carstate_build_info") ||
+		!strings.Contains(s.log.String(), "cannot be read") {
 		t.Errorf("%d, log %s", got.status, s.log.String())
 	}
 }
@@ -192,19 +200,26 @@ func TestNoGathererNoMetrics(t *testing.T) {
 // TestProbesOnly: a listener for probes has no key and no other paths.
 func TestProbesOnly(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
-		*c = admin.Config{Gatherer: c.Gatherer, Registry: c.Registry, Log: c.Log, Version: c.Version, Ready: func() error { return errors.New("not yet") }}
+		*c = admin.Config{
+			Gatherer: c.Gatherer, Registry: c.Registry, Log: c.Log, Version: c.Version,
+			Ready: func() error { return errors.New("not yet") },
+		}
 	})
 	for path, want := range map[string]string{"/healthz": "200 alive\n", "/readyz": "503 not yet\n"} {
 		if got := s.do(t, "GET", path, ""); fmt.Sprint(got.status, " ", got.body) != want {
 			t.Errorf("%s: %d %q", path, got.status, got.body)
 		}
 	}
-	if got := s.do(t, "GET", "/metrics", ""); got.status != 200 || !strings.Contains(got.body, `,version="v0-test"} 1`) {
+	if got := s.do(t, "GET", "/metrics", ""); got.status != 200 ||
+		!strings.Contains(got.body, `,version="v0-test"} 1`) {
 		t.Errorf("metrics: %d %q", got.status, got.body)
 	}
-	for _, call := range []string{"GET /", "GET /login", "POST /login", "GET /v1/tokens", "POST /v1/tokens", "GET /v1/backup", "POST /v1/admin-key/rotate", "GET /v1"} {
+	for _, call := range []string{"GET /", "GET /login", "POST /login", "GET /v1/tokens", "POST /v1/tokens",
+		"GET /v1/backup", "POST /v1/admin-key/rotate", "GET /v1"} {
 		method, path, _ := strings.Cut(call, " ")
-		for _, change := range []func(*http.Request){withoutKey, func(*http.Request) {}, func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") }} {
+		for _, change := range []func(*http.Request){withoutKey, func(*http.Request) {}, func(r *http.Request) {
+			r.Header.Set("Authorization", "Bearer ")
+		}} {
 			if got := s.do(t, method, path, "", change); got.status != 404 {
 				t.Errorf("%s: %d %q", call, got.status, got.body)
 			}

@@ -28,7 +28,9 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 	if in.Version != "" || len(words) == 0 {
 		return in, ops.Refuse(http.StatusBadRequest, "give log_level, read_only, or both")
 	}
-	err := s.ops.Change(r.Context(), caller(r), "node.change", strings.Join(words, "; "), func() { s.cfg.Node.Change(in) })
+	err := s.ops.Change(r.Context(), caller(r), "node.change", strings.Join(words, "; "), func() {
+		s.cfg.Node.Change(in)
+	})
 	return s.cfg.Node.Settings(), err
 }
 

@@ -42,7 +42,8 @@ func TestNodeIsChangedAndAudited(t *testing.T) {
 			t.Errorf("%s: %d %s", c.body, got.status, got.body)
 		}
 	}
-	if got := s.do(t, http.MethodGet, "/v1/node", ""); got.body != `{"version":"v1","log_level":"debug","read_only":true}`+"\n" {
+	if got := s.do(t, http.MethodGet, "/v1/node",
+		""); got.body != `{"version":"v1","log_level":"debug","read_only":true}`+"\n" {
 		t.Errorf("it is %s", got.body)
 	}
 	var details []string

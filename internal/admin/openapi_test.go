@@ -32,33 +32,36 @@ type object = map[string]any
 
 // operationTexts describes each call. A call without a text fails the test.
 var operationTexts = map[string]string{
-	"token.list":         "List the tokens, oldest first.",
-	"token.issue":        "Issue a token. Only this response contains its secret.",
-	"token.show":         "Show a token, its usage and its vehicles.",
-	"token.revoke":       "Revoke a token at once, permanently. Revoking it again changes nothing.",
-	"token.grant":        "Add vehicles to a token's grant and remove others.",
-	"token.change":       "Change the vehicles, the rate or the expiry of a token. A member that is left out is not changed. An expired token becomes valid again with a later expiry.",
-	"token.rotate":       "Give a token a new secret. The old one stays valid for the overlap, a day if left out.",
-	"source.list":        "List the sources by name, without removed ones.",
-	"source.add":         "Add a source. Only this response contains its key.",
-	"source.show":        "Show a source, even a removed one, and its vehicles.",
-	"source.change":      "Change the vehicles, the rate or the expiry of a source, or whether it is strict. A member that is left out is not changed.",
-	"source.remove":      "Remove a source at once. Removing it again changes nothing.",
-	"source.rotate":      "Give a source a new key. The old one stays valid for the overlap, a day if left out.",
-	"operator.list":      "List the operators by name, without removed ones.",
-	"operator.add":       "Add an operator; needs the admin key. Only this response contains the operator's key.",
-	"operator.remove":    "Remove an operator at once; needs the admin key.",
-	"operator.rotate":    "Give an operator a new key; needs the admin key. The old one ends at once.",
-	"admin-key.rotate":   "Replace the admin key; needs it. The new one is in the file that the response names.",
-	"vehicle.list":       "List vehicles in pages, or export the complete list as a file.",
-	"vehicle.show":       "Show what is known of a vehicle, with the reasons of its verdicts.",
-	"vehicle.forget":     "Erase a vehicle on every node and refuse its telemetry from now on.",
-	"vehicle.allow":      "Accept telemetry of a forgotten vehicle again. The vehicle starts without stored data.",
-	"vehicle.bury":       "Forget the vehicles of kept receipts.",
-	"road.list":          "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
-	"backup.take":        "Take a backup. An incomplete backup lacks its trailer.",
-	"backup-key.show":    "Show the key with which this service authenticates its backups; needs the admin key.",
-	"backup.restore":     "Merge a backup into this service; needs the admin key. The response has one JSON object per line; the last one contains the report or an error.",
+	"token.list":   "List the tokens, oldest first.",
+	"token.issue":  "Issue a token. Only this response contains its secret.",
+	"token.show":   "Show a token, its usage and its vehicles.",
+	"token.revoke": "Revoke a token at once, permanently. Revoking it again changes nothing.",
+	"token.grant":  "Add vehicles to a token's grant and remove others.",
+	"token.change": "Change the vehicles, the rate or the expiry of a token. A member that is left out is " +
+		"not changed. An expired token becomes valid again with a later expiry.",
+	"token.rotate": "Give a token a new secret. The old one stays valid for the overlap, a day if left out.",
+	"source.list":  "List the sources by name, without removed ones.",
+	"source.add":   "Add a source. Only this response contains its key.",
+	"source.show":  "Show a source, even a removed one, and its vehicles.",
+	"source.change": "Change the vehicles, the rate or the expiry of a source, or whether it is strict. A " +
+		"member that is left out is not changed.",
+	"source.remove":    "Remove a source at once. Removing it again changes nothing.",
+	"source.rotate":    "Give a source a new key. The old one stays valid for the overlap, a day if left out.",
+	"operator.list":    "List the operators by name, without removed ones.",
+	"operator.add":     "Add an operator; needs the admin key. Only this response contains the operator's key.",
+	"operator.remove":  "Remove an operator at once; needs the admin key.",
+	"operator.rotate":  "Give an operator a new key; needs the admin key. The old one ends at once.",
+	"admin-key.rotate": "Replace the admin key; needs it. The new one is in the file that the response names.",
+	"vehicle.list":     "List vehicles in pages, or export the complete list as a file.",
+	"vehicle.show":     "Show what is known of a vehicle, with the reasons of its verdicts.",
+	"vehicle.forget":   "Erase a vehicle on every node and refuse its telemetry from now on.",
+	"vehicle.allow":    "Accept telemetry of a forgotten vehicle again. The vehicle starts without stored data.",
+	"vehicle.bury":     "Forget the vehicles of kept receipts.",
+	"road.list":        "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
+	"backup.take":      "Take a backup. An incomplete backup lacks its trailer.",
+	"backup-key.show":  "Show the key with which this service authenticates its backups; needs the admin key.",
+	"backup.restore": "Merge a backup into this service; needs the admin key. The response has one JSON " +
+		"object per line; the last one contains the report or an error.",
 	"node.show":          "Show the settings of the node that can be changed while it runs.",
 	"node.change":        "Change the log level of the node, or whether it accepts telemetry, until the process ends.",
 	"status.show":        "Show the health, the version and the figures of the node.",
@@ -76,7 +79,8 @@ func asked(name, text string, schema object) object {
 }
 
 // formatAsked is the parameter of lists that can be exported.
-var formatAsked = asked("format", "One page as JSON, or the complete list as NDJSON or CSV. The Accept header can select these, too.",
+var formatAsked = asked("format",
+	"One page as JSON, or the complete list as NDJSON or CSV. The Accept header can select these, too.",
 	object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"})
 
 // pages are the responses of lists that can be exported.
@@ -91,28 +95,39 @@ var parameters = map[string][]object{
 		asked("actor", "The complete name of the actor.", object{"type": "string"}),
 		asked("action", "An action such as token.issue, or token for all actions on tokens.", object{"type": "string"}),
 		asked("since", "Events at or after this time: a time, or a day in UTC.", object{"type": "string"}),
-		asked("until", "Events before this time: a time, or a day in UTC, which is included.", object{"type": "string"}),
+		asked("until", "Events before this time: a time, or a day in UTC, which is included.",
+			object{"type": "string"}),
 		asked("vid", "Events about this vehicle. The service hashes the vid for the search.", vid()),
-		asked("vehicle", "Events about the vehicle with this mark, as the audit shows it.", object{"type": "string", "pattern": "^[0-9a-f]{16}$"}),
+		asked("vehicle", "Events about the vehicle with this mark, as the audit shows it.",
+			object{"type": "string", "pattern": "^[0-9a-f]{16}$"}),
 		asked("before", "The value of older from the previous page.", object{"type": "integer", "minimum": 0}),
-		asked("limit", "Number of events on a page.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxEvents, "default": ops.DefaultEvents}),
+		asked("limit", "Number of events on a page.",
+			object{"type": "integer", "minimum": 1, "maximum": ops.MaxEvents, "default": ops.DefaultEvents}),
 		formatAsked,
 	},
 	"vehicle.list": {
-		asked("driving", "Vehicles with this driving state. Must not be combined with reason.", object{"type": "string", "enum": ops.DrivingFilters}),
+		asked("driving", "Vehicles with this driving state. Must not be combined with reason.",
+			object{"type": "string", "enum": ops.DrivingFilters}),
 		asked("throttle", "Vehicles with this throttle state.", object{"type": "string", "enum": ops.ThrottleFilters}),
-		asked("reason", "Vehicles for which a query gets no answer, for this reason.", object{"type": "string", "enum": ops.ReasonFilters}),
+		asked("reason", "Vehicles for which a query gets no answer, for this reason.",
+			object{"type": "string", "enum": ops.ReasonFilters}),
 		asked("prefix", "The beginning of the vid.", vid()),
 		asked("sort", "The order of the list; an export has none.", object{"type": "string", "enum": ops.VehicleSorts}),
-		asked("limit", "Number of vehicles on a page.", object{"type": "integer", "minimum": 1, "maximum": ops.MaxVehicles}),
+		asked("limit", "Number of vehicles on a page.",
+			object{"type": "integer", "minimum": 1, "maximum": ops.MaxVehicles}),
 		asked("cursor", "The value of next from the previous page.", object{"type": "string"}),
 		formatAsked,
 	},
 	"road.list": {
-		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by commas; if left out, all of the earth.", "schema": object{"type": "string"}, "example": "11.2,44.4,11.4,44.6"},
-		{"name": "limit", "in": "query", "description": "Maximum number of stretches.", "schema": object{"type": "integer", "minimum": 1, "maximum": 20000, "default": 20000}},
+		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by " +
+			"commas; if left out, all of the earth.",
+			"schema": object{"type": "string"}, "example": "11.2,44.4,11.4,44.6"},
+		{"name": "limit", "in": "query", "description": "Maximum number of stretches.",
+			"schema": object{"type": "integer", "minimum": 1, "maximum": 20000, "default": 20000}},
 	},
-	"backup.restore": {{"name": wire.BackupKeyHeader, "in": "header", "description": "The key of the service that made the backup, or " + wire.AnyBackup + "; not needed for this service's own backups.", "schema": object{"type": "string"}}},
+	"backup.restore": {{"name": wire.BackupKeyHeader, "in": "header",
+		"description": "The key of the service that made the backup, or " + wire.AnyBackup +
+			"; not needed for this service's own backups.", "schema": object{"type": "string"}}},
 }
 
 // streams are the media types of bodies that are not JSON values: of the request and of the
@@ -138,9 +153,11 @@ func vid() object {
 
 // written holds the schemas of the types with their own JSON format.
 var written = map[reflect.Type]func() object{
-	reflect.TypeFor[time.Time]():   func() object { return object{"type": "string", "format": "date-time"} },
-	reflect.TypeFor[wire.Expiry](): func() object { return object{"type": []string{"string", "null"}, "format": "date-time"} },
-	reflect.TypeFor[ops.VIDs]():    func() object { return object{"type": "array", "items": vid()} },
+	reflect.TypeFor[time.Time](): func() object { return object{"type": "string", "format": "date-time"} },
+	reflect.TypeFor[wire.Expiry](): func() object {
+		return object{"type": []string{"string", "null"}, "format": "date-time"}
+	},
+	reflect.TypeFor[ops.VIDs](): func() object { return object{"type": "array", "items": vid()} },
 	reflect.TypeFor[ops.VehicleList](): func() object {
 		return object{"oneOf": []object{{"type": "string", "const": "all"}, {"type": "array", "items": vid()}}}
 	},
@@ -148,9 +165,10 @@ var written = map[reflect.Type]func() object{
 		return object{"oneOf": []object{{"type": "string", "const": "all"}, {"type": "integer", "minimum": 0}}}
 	},
 	reflect.TypeFor[ops.CallCounts](): func() object {
-		return object{"type": "object", "description": "Calls by operation, then by outcome.", "additionalProperties": object{
-			"type": "object", "additionalProperties": object{"type": "integer", "minimum": 0},
-		}}
+		return object{"type": "object", "description": "Calls by operation, then by outcome.",
+			"additionalProperties": object{
+				"type": "object", "additionalProperties": object{"type": "integer", "minimum": 0},
+			}}
 	},
 }
 
@@ -256,11 +274,13 @@ func adminDocument(s *Server) (object, error) {
 	paths := object{}
 	unused := maps.Clone(operationTexts)
 	routes := []string{"/readyz/query", "/readyz/ingest"} // routes.go makes these from the node's jobs
-	for _, m := range regexp.MustCompile(`mux\.Handle\("([^"]+[^"/])"(, methods|\))?`).FindAllStringSubmatch(string(source), -1) {
+	handled := regexp.MustCompile(`mux\.Handle\("([^"]+[^"/])"(, methods|\))?`)
+	for _, m := range handled.FindAllStringSubmatch(string(source), -1) {
 		routes = append(routes, m[1])
 	}
 	for _, path := range routes {
-		h, _ := mux.Handler(httptest.NewRequest(http.MethodGet, strings.NewReplacer("{", "", "}", "").Replace(path), nil))
+		h, _ := mux.Handler(httptest.NewRequest(http.MethodGet, strings.NewReplacer("{", "", "}", "").Replace(path),
+			nil))
 		calls, ok := h.(methods)
 		if !ok {
 			return nil, fmt.Errorf("%s has no methods", path)
@@ -291,20 +311,26 @@ func adminDocument(s *Server) (object, error) {
 		"openapi": "3.1.1",
 		"info": object{
 			"title": "carstate, the admin API", "version": "1.0.0",
-			"summary":     "Tokens, sources, operators, vehicles, and the audit.",
-			"description": "The API for the operators of a running service, described in docs/admin-api.md. A later version may add members to responses. Unknown members of requests are refused. Every path with GET accepts HEAD.",
-			"contact":     object{"name": "The operator of this installation"},
-			"license":     object{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+			"summary": "Tokens, sources, operators, vehicles, and the audit.",
+			"description": "The API for the operators of a running service, described in docs/admin-api.md. A " +
+				"later version may add members to responses. Unknown members of requests are refused. Every path " +
+				"with GET accepts HEAD.",
+			"contact": object{"name": "The operator of this installation"},
+			"license": object{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
 		},
-		"servers":  []object{{"url": "/", "description": "The admin listener, by default http on port 8082 of the node itself."}},
+		"servers": []object{{"url": "/",
+			"description": "The admin listener, by default http on port 8082 of the node itself."}},
 		"tags":     tags(),
 		"security": []object{{"key": []string{}}},
 		"paths":    paths,
 		"components": object{
-			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer", "description": "The admin key (csa_…) or an operator's key (cso_…)."}},
+			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer",
+				"description": "The admin key (csa_…) or an operator's key (cso_…)."}},
 			"responses": object{"Refused": object{
 				"description": "What was wrong and what to do, in one line.",
-				"content":     object{"application/json": object{"schema": object{"$ref": "#/components/schemas/Failure"}}},
+				"content": object{"application/json": object{
+					"schema": object{"$ref": "#/components/schemas/Failure"},
+				}},
 			}},
 			"schemas": components.of,
 		},
@@ -314,8 +340,10 @@ func adminDocument(s *Server) (object, error) {
 // tags returns the groups of calls.
 func tags() (all []object) {
 	for _, t := range [][2]string{
-		{"token", "The tokens of developers."}, {"source", "The cars and gateways that send telemetry."}, {"operator", "The people who administer the service."},
-		{"vehicle", "Single vehicles."}, {"road", "The roads."}, {"backup", "Backups."}, {"audit", "The audit."}, {"node", "The node itself."},
+		{"token", "The tokens of developers."}, {"source", "The cars and gateways that send telemetry."},
+		{"operator", "The people who administer the service."},
+		{"vehicle", "Single vehicles."}, {"road", "The roads."}, {"backup", "Backups."}, {"audit", "The audit."},
+		{"node", "The node itself."},
 	} {
 		all = append(all, object{"name": t[0], "description": t[1]})
 	}
@@ -340,10 +368,12 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 		operation["parameters"] = list
 	}
 	if !keyed {
-		answer := object{"description": "One line of text.", "content": object{"text/plain": object{"schema": object{"type": "string"}}}}
+		answer := object{"description": "One line of text.",
+			"content": object{"text/plain": object{"schema": object{"type": "string"}}}}
 		operation["operationId"] = strings.ReplaceAll(strings.Trim(path, "/"), "/", ".")
 		operation["tags"], operation["security"] = []string{"node"}, []object{}
-		operation["responses"] = object{"200": answer, "503": answer, "4XX": object{"$ref": "#/components/responses/Refused"}}
+		operation["responses"] = object{"200": answer, "503": answer,
+			"4XX": object{"$ref": "#/components/responses/Refused"}}
 		return operation, nil
 	}
 	switch tag {
@@ -354,7 +384,8 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	success := object{"description": "It is done."}
 	media := streams[e.name]
 	if media[0] != "" {
-		operation["requestBody"] = object{"required": true, "content": object{media[0]: object{"schema": object{"type": "string", "format": "binary"}}}}
+		operation["requestBody"] = object{"required": true,
+			"content": object{media[0]: object{"schema": object{"type": "string", "format": "binary"}}}}
 	}
 	if media[1] != "" {
 		success["content"] = object{media[1]: object{"schema": object{"type": "string"}}}
@@ -426,6 +457,7 @@ func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("%s is not of these routes: go test ./internal/admin -run TestOpenAPIIsOfTheRoutes -update-openapi (%v)", file, err)
+		t.Errorf("%s is not of these routes: go test ./internal/admin -run TestOpenAPIIsOfTheRoutes "+
+			"-update-openapi (%v)", file, err)
 	}
 }

@@ -27,7 +27,8 @@ func TestOperators(t *testing.T) {
 		t.Errorf("twice: %v", err)
 	}
 	hers := &client.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
-	tok, err := hers.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	tok, err := hers.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,13 +94,20 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	s := start(t)
 	key, hash := access.NewSecret(access.OperatorKind)
 	s.keepFromLogs(key)
-	s.store.Operators.Put(access.Credential{Kind: access.OperatorKind, Name: access.AdminName, Hash: hash, Created: noon})
+	s.store.Operators.Put(access.Credential{Kind: access.OperatorKind, Name: access.AdminName, Hash: hash,
+		Created: noon})
 	theirs := &client.Client{URL: s.URL, Key: key, HTTP: s.HTTP}
 	for what, change := range map[string]func() error{
-		"add an operator":    func() error { _, err := theirs.AddOperator(t.Context(), "mallory"); return err },
-		"rotate an operator": func() error { _, err := theirs.RotateOperator(t.Context(), access.AdminName); return err },
-		"remove an operator": func() error { _, err := theirs.RemoveOperator(t.Context(), access.AdminName); return err },
-		"rotate admin.key":   func() error { _, err := theirs.RotateAdminKey(t.Context()); return err },
+		"add an operator": func() error { _, err := theirs.AddOperator(t.Context(), "mallory"); return err },
+		"rotate an operator": func() error {
+			_, err := theirs.RotateOperator(t.Context(), access.AdminName)
+			return err
+		},
+		"remove an operator": func() error {
+			_, err := theirs.RemoveOperator(t.Context(), access.AdminName)
+			return err
+		},
+		"rotate admin.key": func() error { _, err := theirs.RotateAdminKey(t.Context()); return err },
 		"restore": func() error {
 			_, err := theirs.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {})
 			return err
@@ -109,7 +117,8 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 			t.Errorf("%s: %v", what, refused)
 		}
 	}
-	tok, err := theirs.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	tok, err := theirs.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,10 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":"some"}`, 400, "or a list of vids"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":7}`, 400, "a list of vids is needed"},
 		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",7]}`, 400, "vid 2 of a list is not a string"},
-		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",""]}`, 400, "vid 2 of a list: a vid must not be empty"},
-		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["` + strings.Repeat("A", 257) + `"]}`, 400, "at most 256 characters"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["A",""]}`, 400,
+			"vid 2 of a list: a vid must not be empty"},
+		{"POST", "/v1/tokens", `{"developer":"Ada","vehicles":["` + strings.Repeat("A", 257) + `"]}`, 400,
+			"at most 256 characters"},
 		{"POST", "/v1/tokens", `{"developer":"Ada\n","vehicles":"all"}`, 400, "printable"},
 		{"POST", "/v1/tokens", `{` + ok + `,"operations":[]}`, 400, "at least one operation"},
 		{"POST", "/v1/tokens", `{` + ok + `,"operations":["cst_oops"]}`, 400, "unknown operation"},
@@ -45,7 +47,8 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":"tomorrow"}`, 400, "expires_at is null for never"},
 		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":7}`, 400, "expires_at is null for never"},
 		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":"2026-11-20T12:00:00Z"}`, 400, "before it is issued"},
-		{"POST", "/v1/tokens", `{` + ok + `,"Rate":"1/s"}`, 400, "it takes developer, operations, vehicles, expires_at, rate"},
+		{"POST", "/v1/tokens", `{` + ok + `,"Rate":"1/s"}`, 400,
+			"it takes developer, operations, vehicles, expires_at, rate"},
 		{"POST", "/v1/tokens", `{` + ok + `,"developer":"Bo"}`, 400, "contains a member twice"},
 		{"POST", "/v1/tokens", `{` + ok + `} {}`, 400, "not valid JSON, at byte 37"},
 		{"POST", "/v1/tokens", `{` + ok, 400, "not valid JSON"},
@@ -55,17 +58,20 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/sources", `{"name":"a b","vehicles":"all"}`, 400, "a source's name"},
 		{"POST", "/v1/sources", `{"name":"a","vehicles":[]}`, 400, "a source needs vehicles"},
 		{"POST", "/v1/sources", `{"name":"a"}`, 400, "vehicles are missing"},
-		{"POST", "/v1/sources", `{"name":"a","vehicles":"all","expires_at":"2026-11-20T12:00:00Z"}`, 400, "before it is added"},
+		{"POST", "/v1/sources", `{"name":"a","vehicles":"all","expires_at":"2026-11-20T12:00:00Z"}`, 400,
+			"before it is added"},
 		{"GET", "/v1/tokens/cstid000000000000", ``, 404, "no such record"},
 		{"POST", "/v1/tokens/cstid000000000000/revoke", ``, 404, "no such record"},
 		{"GET", "/v1/sources/nobody", ``, 404, "no such record"},
 		{"DELETE", "/v1/sources/nobody", ``, 404, "no such record"},
 	} {
 		got := s.do(t, tt.method, tt.path, tt.body)
-		if got.status != tt.status || !strings.HasPrefix(got.body, `{"error":"`) || !strings.Contains(got.body, tt.says) {
+		if got.status != tt.status || !strings.HasPrefix(got.body, `{"error":"`) ||
+			!strings.Contains(got.body, tt.says) {
 			t.Errorf("%s %s %.100s: %d %s", tt.method, tt.path, tt.body, got.status, got.body)
 		}
-		if strings.Contains(got.body, "oops") || strings.Contains(got.body, "because") || strings.Count(got.body, "\n") != 1 {
+		if strings.Contains(got.body, "oops") || strings.Contains(got.body, "because") ||
+			strings.Count(got.body, "\n") != 1 {
 			t.Errorf("the answer repeats the input, or has several lines: %s", got.body)
 		}
 	}
@@ -103,7 +109,8 @@ func TestWrongKeys(t *testing.T) {
 	another, _ := access.NewSecret(access.AdminKind)
 	token := s.issue(t).AccessToken
 	s.keepFromLogs(another)
-	wrong := []string{"", "Bearer", "Bearer ", "Bearer " + another, "Bearer " + token, "Basic " + s.Key, s.Key, "Bearer  " + s.Key, "Bearer " + s.Key + "x", "Bearer " + s.Key[:39]}
+	wrong := []string{"", "Bearer", "Bearer ", "Bearer " + another, "Bearer " + token, "Basic " + s.Key, s.Key,
+		"Bearer  " + s.Key, "Bearer " + s.Key + "x", "Bearer " + s.Key[:39]}
 	s.store.Did()
 	for _, value := range wrong {
 		got := s.do(t, "POST", "/v1/tokens", `{"developer":"Eve","vehicles":"all"}`, key(value))
@@ -111,12 +118,14 @@ func TestWrongKeys(t *testing.T) {
 		if strings.HasPrefix(value, "Bearer ") && value != "Bearer " {
 			challenge += `, error="invalid_token"`
 		}
-		if got.status != 401 || got.header.Get("WWW-Authenticate") != challenge || !strings.Contains(got.body, "admin key") {
+		if got.status != 401 || got.header.Get("WWW-Authenticate") != challenge ||
+			!strings.Contains(got.body, "admin key") {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 	}
 	// These were ten wrong keys, and the clock does not advance.
-	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 429 || got.header.Get("Retry-After") != "1" {
+	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 429 ||
+		got.header.Get("Retry-After") != "1" {
 		t.Errorf("the eleventh: %d %s", got.status, got.body)
 	}
 	if got := s.do(t, "GET", "/v1/tokens", "", key("bearer "+s.Key)); got.status != 200 {
@@ -155,7 +164,9 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 			calls++
 			for _, key := range []string{"", "Bearer " + token} {
 				s.clock.Advance(time.Second)
-				if got := s.do(t, m[1], path, "", func(r *http.Request) { r.Header.Set("Authorization", key) }); got.status != 401 {
+				if got := s.do(t, m[1], path, "", func(r *http.Request) {
+					r.Header.Set("Authorization", key)
+				}); got.status != 401 {
 					t.Errorf("%s %s: %d", m[1], path, got.status)
 				}
 			}
@@ -208,14 +219,17 @@ func TestPathsAndMethods(t *testing.T) {
 func TestHosts(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Hosts = []string{"Cars.example"} })
 	for host, status := range map[string]int{
-		"localhost": 200, "LOCALHOST:8082": 200, "localhost.": 200, "127.0.0.1": 200, "127.0.0.1:80": 200, "10.1.2.3:8082": 200,
-		"[::1]": 200, "[::1]:8082": 200, "cars.example": 200, "cars.example:8082": 200, "CARS.EXAMPLE.": 200,
-		"evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "cars.example.evil.example": 421,
-		"xcars.example": 421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
+		"localhost": 200, "LOCALHOST:8082": 200, "localhost.": 200, "127.0.0.1": 200, "127.0.0.1:80": 200,
+		"10.1.2.3:8082": 200,
+		"[::1]":         200, "[::1]:8082": 200, "cars.example": 200, "cars.example:8082": 200, "CARS.EXAMPLE.": 200,
+		"evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
+		"cars.example.evil.example": 421,
+		"xcars.example":             421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
 		"fe80::1%evil.example": 421, "::1%lo": 421,
 	} {
 		// Paths without login are for probes, which may use any host name.
-		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/tokens": status} {
+		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200,
+			"/v1/tokens": status} {
 			if got := s.do(t, "GET", path, "", func(r *http.Request) { r.Host = host }); got.status != status {
 				t.Errorf("Host %s, %s: %d %s", host, path, got.status, got.body)
 			}

@@ -24,15 +24,19 @@ func TestRoads(t *testing.T) {
 	roadtest.Feed(roads, street.Learn(50, noon))
 	roadtest.Feed(roads, street.Drive("slow", 8, 10, noon.Add(-8*time.Minute), 5*time.Second))
 	c, err := s.Roads(t.Context(), box, 3)
-	if err != nil || len(c.Features) != 3 || !c.Truncated || c.Known < 8 || c.Features[0].Properties.State != "jam" || !c.At.Equal(noon) {
+	if err != nil || len(c.Features) != 3 || !c.Truncated || c.Known < 8 || c.Features[0].Properties.State != "jam" ||
+		!c.At.Equal(noon) {
 		t.Errorf("the jam is %+v, %v", c, err)
 	}
 	a := s.do(t, "GET", "/v1/roads?bbox=179,-18,-179,-16", "")
-	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/geo+json" || !strings.HasPrefix(a.body, `{"type":"FeatureCollection","at":"2026-11-20T12:00:00Z","known":0,"truncated":false,"features":[]}`) {
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/geo+json" ||
+		!strings.HasPrefix(a.body,
+			`{"type":"FeatureCollection","at":"2026-11-20T12:00:00Z","known":0,"truncated":false,"features":[]}`) {
 		t.Errorf("across the date line: %+v", a)
 	}
 	for query, says := range map[string]string{
-		"bbox=11.3,44.4,11.4": "bbox is west,south,east,north in degrees", "bbox=11.3,44.4,11.4,97.25": "latitudes from -90 to 90", "bbox=a,b,c,d": "longitudes from -180 to 180",
+		"bbox=11.3,44.4,11.4":       "bbox is west,south,east,north in degrees",
+		"bbox=11.3,44.4,11.4,97.25": "latitudes from -90 to 90", "bbox=a,b,c,d": "longitudes from -180 to 180",
 		"bbox=11.3,44.6,11.4,44.4": "south at most north", "limit=0": "limit is a number from 1 to 20000",
 	} {
 		a := s.do(t, "GET", "/v1/roads?"+query, "")
@@ -40,7 +44,9 @@ func TestRoads(t *testing.T) {
 			t.Errorf("%s: %d %s", query, a.status, a.body)
 		}
 	}
-	if a := s.do(t, "GET", "/v1/roads", "", func(r *http.Request) { r.Header.Del("Authorization") }); a.status != http.StatusUnauthorized {
+	if a := s.do(t, "GET", "/v1/roads", "", func(r *http.Request) {
+		r.Header.Del("Authorization")
+	}); a.status != http.StatusUnauthorized {
 		t.Errorf("without a key: %d %s", a.status, a.body)
 	}
 	if a := s.do(t, "POST", "/v1/roads", ""); a.status != http.StatusMethodNotAllowed {

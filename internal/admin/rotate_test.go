@@ -16,12 +16,16 @@ func TestRotateAnswersExactly(t *testing.T) {
 	tok, src := s.issue(t), s.add(t, "gateway")
 	for _, tt := range []struct{ path, body, want string }{
 		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":3600}`,
-			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,"earlier_until":\["2026-11-20T13:00:00Z"\]}\n$`},
+			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,` +
+				`"earlier_until":\["2026-11-20T13:00:00Z"\]}\n$`},
 		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":7200}`,
-			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,"earlier_until":\["2026-11-20T13:00:00Z","2026-11-20T14:00:00Z"\]}\n$`},
+			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,` +
+				`"earlier_until":\["2026-11-20T13:00:00Z","2026-11-20T14:00:00Z"\]}\n$`},
 		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":0}`,
-			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,"earlier_until":\[\]}\n$`},
-		{"/v1/sources/gateway/rotate", ``, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","earlier_until":\["2026-11-21T12:00:00Z"\]}\n$`},
+			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,` +
+				`"earlier_until":\[\]}\n$`},
+		{"/v1/sources/gateway/rotate", ``,
+			`^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","earlier_until":\["2026-11-21T12:00:00Z"\]}\n$`},
 	} {
 		got := s.do(t, "POST", tt.path, tt.body)
 		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
@@ -90,14 +94,16 @@ func TestRotateRefuses(t *testing.T) {
 		}
 		s.keepFromLogs(r.AccessToken)
 	}
-	if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err == nil || !strings.Contains(err.Error(), "8 replaced secrets still count") {
+	if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err == nil ||
+		!strings.Contains(err.Error(), "8 replaced secrets still count") {
 		t.Errorf("a ninth earlier secret: %v", err)
 	}
 }
 
 func TestSandboxToken(t *testing.T) {
 	s := start(t)
-	tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Sandbox: true})
+	tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations,
+		Sandbox: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +162,8 @@ func TestUsageIsShown(t *testing.T) {
 	if show.Usage.Today.Calls != today || show.Usage.Last30Days.Calls != month {
 		t.Errorf("%+v", show.Usage)
 	}
-	if show.LastRefusedReason != "replaced" || show.LastRefusedAt == nil || *show.LastRefusedAt != noon.Add(-time.Minute) {
+	if show.LastRefusedReason != "replaced" || show.LastRefusedAt == nil ||
+		*show.LastRefusedAt != noon.Add(-time.Minute) {
 		t.Errorf("refused %v: %s", show.LastRefusedAt, show.LastRefusedReason)
 	}
 }

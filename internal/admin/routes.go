@@ -20,7 +20,8 @@ func (s *Server) probes() *http.ServeMux {
 	for job, ready := range s.cfg.ReadyFor {
 		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.copies)})
 	}
-	mux.HandleFunc("/readyz/", notFound) // an unknown path must not reach the console, which the guard would not protect
+	// An unknown path must not reach the console, past the guard.
+	mux.HandleFunc("/readyz/", notFound)
 	if s.cfg.Gatherer != nil {
 		mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	}
@@ -40,9 +41,13 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 		"GET":   call(s, "token.show", http.StatusOK, s.showToken),
 		"PATCH": call(s, "token.change", http.StatusOK, s.changeToken),
 	})
-	mux.Handle("/v1/tokens/{name}/revoke", methods{"POST": call(s, "token.revoke", http.StatusOK, end(s, access.TokenKind, s.ops.TokenSummary))})
+	mux.Handle("/v1/tokens/{name}/revoke", methods{
+		"POST": call(s, "token.revoke", http.StatusOK, end(s, access.TokenKind, s.ops.TokenSummary)),
+	})
 	mux.Handle("/v1/tokens/{name}/grant", methods{"POST": call(s, "token.grant", http.StatusOK, s.grantToken)})
-	mux.Handle("/v1/tokens/{name}/rotate", methods{"POST": call(s, "token.rotate", http.StatusOK, rotate(s, access.TokenKind, s.rotatedToken))})
+	mux.Handle("/v1/tokens/{name}/rotate", methods{
+		"POST": call(s, "token.rotate", http.StatusOK, rotate(s, access.TokenKind, s.rotatedToken)),
+	})
 
 	mux.Handle("/v1/sources", methods{
 		"GET":  call(s, "source.list", http.StatusOK, s.listSources),
@@ -53,20 +58,31 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 		"PATCH":  call(s, "source.change", http.StatusOK, s.changeSource),
 		"DELETE": call(s, "source.remove", http.StatusOK, end(s, access.SourceKind, s.ops.SourceSummary)),
 	})
-	mux.Handle("/v1/sources/{name}/rotate", methods{"POST": call(s, "source.rotate", http.StatusOK, rotate(s, access.SourceKind, s.rotatedSource))})
+	mux.Handle("/v1/sources/{name}/rotate", methods{
+		"POST": call(s, "source.rotate", http.StatusOK, rotate(s, access.SourceKind, s.rotatedSource)),
+	})
 
 	mux.Handle("/v1/operators", methods{
 		"GET":  call(s, "operator.list", http.StatusOK, s.listOperators),
 		"POST": call(s, "operator.add", http.StatusCreated, s.addOperator),
 	})
-	mux.Handle("/v1/operators/{name}", methods{"DELETE": call(s, "operator.remove", http.StatusOK, end(s, access.OperatorKind, s.ops.OperatorSummary))})
-	mux.Handle("/v1/operators/{name}/rotate", methods{"POST": call(s, "operator.rotate", http.StatusOK, s.rotateOperator)})
+	mux.Handle("/v1/operators/{name}", methods{
+		"DELETE": call(s, "operator.remove", http.StatusOK,
+			end(s, access.OperatorKind, s.ops.OperatorSummary)),
+	})
+	mux.Handle("/v1/operators/{name}/rotate", methods{
+		"POST": call(s, "operator.rotate", http.StatusOK, s.rotateOperator),
+	})
 	mux.Handle("/v1/admin-key/rotate", methods{"POST": call(s, "admin-key.rotate", http.StatusOK, s.rotateAdminKey)})
 
 	mux.Handle("/v1/vehicles", methods{"GET": s.stream("vehicle.list", s.listVehicles)})
 	mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
-	mux.Handle("/v1/vehicles/{vid}/forget", methods{"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.ops.Forget))})
-	mux.Handle("/v1/vehicles/{vid}/allow", methods{"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.ops.Allow))})
+	mux.Handle("/v1/vehicles/{vid}/forget", methods{
+		"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.ops.Forget)),
+	})
+	mux.Handle("/v1/vehicles/{vid}/allow", methods{
+		"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.ops.Allow)),
+	})
 	mux.Handle("/v1/tombstones", methods{"POST": call(s, "vehicle.bury", http.StatusOK, s.bury)})
 
 	if s.cfg.Roads != nil {
@@ -75,7 +91,9 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 
 	if s.cfg.Node != nil {
 		mux.Handle("/v1/node", methods{
-			"GET":   call(s, "node.show", http.StatusOK, func(*http.Request, nothing) (wire.NodeSettings, error) { return s.cfg.Node.Settings(), nil }),
+			"GET": call(s, "node.show", http.StatusOK, func(*http.Request, nothing) (wire.NodeSettings, error) {
+				return s.cfg.Node.Settings(), nil
+			}),
 			"PATCH": call(s, "node.change", http.StatusOK, s.changeNode),
 		})
 	}

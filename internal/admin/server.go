@@ -123,7 +123,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, ops: cfg.Ops, metrics: newMetrics(cfg.Registry, cfg.Version), quiet: &quietLog{log: cfg.Log, now: cfg.Now}}
+	s := &Server{cfg: cfg, ops: cfg.Ops, metrics: newMetrics(cfg.Registry, cfg.Version),
+		quiet: &quietLog{log: cfg.Log, now: cfg.Now}}
 	routes := s.probes()
 	if cfg.Ops != nil {
 		s.addCalls(routes)

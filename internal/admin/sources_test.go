@@ -15,8 +15,10 @@ import (
 func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
-		{`{"name":"car-7","vehicles":["A"]}`, `^{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false}\n$`},
-		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`, `^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true}\n$`},
+		{`{"name":"car-7","vehicles":["A"]}`,
+			`^{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false}\n$`},
+		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`,
+			`^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true}\n$`},
 	} {
 		got := s.do(t, "POST", "/v1/sources", tt.body)
 		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
@@ -30,14 +32,16 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 		}
 	}
 	show, err := s.Source(t.Context(), "gateway")
-	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All || !show.Vehicles.All() || show.Rate != "1000/s" || !show.Strict {
+	if err != nil || show.ExpiresAt == nil || *show.ExpiresAt != noon.Add(time.Hour) || !show.VehicleCount.All ||
+		!show.Vehicles.All() || show.Rate != "1000/s" || !show.Strict {
 		t.Errorf("show: %+v, %v", show, err)
 	}
 	got := s.do(t, "POST", "/v1/sources", `{"name":"x","vehicles":"all","rate":"many"}`)
 	if got.status != http.StatusBadRequest || !strings.Contains(got.body, "a rate is") {
 		t.Errorf("a wrong rate: %d %s", got.status, got.body)
 	}
-	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Detail != "vehicles all; expires 2026-11-20T13:00:00Z; rate 1000/s; strict" {
+	if e, err := s.Audit(t.Context(), 1); err != nil ||
+		e[0].Detail != "vehicles all; expires 2026-11-20T13:00:00Z; rate 1000/s; strict" {
 		t.Errorf("audited %+v, %v", e, err)
 	}
 }
@@ -60,7 +64,8 @@ func TestSourceSeen(t *testing.T) {
 		got := s.do(t, "GET", path, "")
 		for _, want := range []string{
 			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",` +
-				`"accepted":12,"refused":{"impossible":2,"rate":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2}}`,
+				`"accepted":12,"refused":{"impossible":2,"rate":1},"ignored_signals":3,` +
+				`"ignored_by_name":{"Vehicle.Sped":2}}`,
 		} {
 			if !strings.Contains(got.body, want) {
 				t.Errorf("%s does not hold %s: %s", path, want, got.body)
@@ -68,7 +73,8 @@ func TestSourceSeen(t *testing.T) {
 		}
 	}
 	show, err := s.Source(t.Context(), "car-7")
-	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 || show.Seen.LastRefusedReason != "rate" {
+	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 ||
+		show.Seen.LastRefusedReason != "rate" {
 		t.Errorf("show: %+v, %v", show.Seen, err)
 	}
 }
@@ -142,7 +148,8 @@ func TestChangeSource(t *testing.T) {
 		{`{"strict":null,"rate":"5/s"}`, 400, "strict has the wrong type"},
 		{`{}`, 400, "nothing to change"},
 	} {
-		if got := s.do(t, "PATCH", "/v1/sources/car-7", tt.body); got.status != tt.status || !strings.Contains(got.body, tt.want) {
+		if got := s.do(t, "PATCH", "/v1/sources/car-7", tt.body); got.status != tt.status ||
+			!strings.Contains(got.body, tt.want) {
 			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
 		}
 	}
@@ -162,7 +169,8 @@ func TestChangeSource(t *testing.T) {
 	if _, err := s.RemoveSource(t.Context(), "car-7"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ChangeSource(t.Context(), "car-7", access.Change{Strict: new(true)}); !errors.Is(err, access.ErrNotFound) {
+	if _, err := s.ChangeSource(t.Context(), "car-7", access.Change{Strict: new(true)}); !errors.Is(err,
+		access.ErrNotFound) {
 		t.Errorf("of a removed source: %v", err)
 	}
 }
@@ -183,7 +191,9 @@ func TestAuditList(t *testing.T) {
 	if !slices.Equal(objects, []string{"c", "b"}) {
 		t.Errorf("the latest two: %v", objects)
 	}
-	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c", Detail: "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never; rate unlimited", Outcome: "intended"}
+	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c",
+		Detail:  "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never; rate unlimited",
+		Outcome: "intended"}
 	if events[0] != want {
 		t.Errorf("got %+v, want %+v", events[0], want)
 	}

@@ -18,16 +18,23 @@ func TestIssueAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
 		{
-			`{"developer":"Ada","operations":["throttle_system"],"vehicles":["B","A"],"expires_at":"2027-01-31T12:00:00+01:00","rate":"10/s"}`,
-			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","operations":\["throttle_system"\],"vehicles":\["A","B"\],"expires_at":"2027-01-31T11:00:00Z","rate":"10/s"}\n$`,
+			`{"developer":"Ada","operations":["throttle_system"],"vehicles":["B","A"],` +
+				`"expires_at":"2027-01-31T12:00:00+01:00","rate":"10/s"}`,
+			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
+				`"operations":\["throttle_system"\],"vehicles":\["A","B"\],"expires_at":"2027-01-31T11:00:00Z",` +
+				`"rate":"10/s"}\n$`,
 		},
 		{
 			`{"developer":"Ada","vehicles":"all"}`,
-			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","operations":\["car_driving_state","throttle_system"\],"vehicles":"all","expires_at":"2027-02-18T12:00:00Z","rate":""}\n$`,
+			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
+				`"operations":\["car_driving_state","throttle_system"\],"vehicles":"all",` +
+				`"expires_at":"2027-02-18T12:00:00Z","rate":""}\n$`,
 		},
 		{
 			`{"developer":"Ada","vehicles":[],"expires_at":null}`,
-			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","operations":\["car_driving_state","throttle_system"\],"vehicles":\[\],"expires_at":null,"rate":""}\n$`,
+			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
+				`"operations":\["car_driving_state","throttle_system"\],"vehicles":\[\],"expires_at":null,` +
+				`"rate":""}\n$`,
 		},
 	} {
 		got := s.do(t, "POST", "/v1/tokens", tt.body)
@@ -78,10 +85,13 @@ func TestTokenListAndShow(t *testing.T) {
 		t.Errorf("vehicles: %v", got)
 	}
 	raw := s.do(t, "GET", "/v1/tokens/"+second.ID, "")
-	want := `{"id":"` + second.ID + `","developer":"Ada","operations":["car_driving_state","throttle_system"],"vehicle_count":2,"rate":"",` +
-		`"created_at":"2026-11-20T12:01:00Z","expires_at":null,"revoked_at":null,"last_used_at":"2026-11-20T12:01:00Z","sandbox":false,` +
+	want := `{"id":"` + second.ID +
+		`","developer":"Ada","operations":["car_driving_state","throttle_system"],"vehicle_count":2,"rate":"",` +
+		`"created_at":"2026-11-20T12:01:00Z","expires_at":null,"revoked_at":null,` +
+		`"last_used_at":"2026-11-20T12:01:00Z","sandbox":false,` +
 		`"earlier_until":[],"last_refused_at":null,"last_refused_reason":"",` +
-		`"usage":{"today":{"car_driving_state":{"answered":1},"throttle_system":{}},"last_30_days":{"car_driving_state":{"answered":1},"throttle_system":{}}},"vehicles":["A","B"]}` + "\n"
+		`"usage":{"today":{"car_driving_state":{"answered":1},"throttle_system":{}},` +
+		`"last_30_days":{"car_driving_state":{"answered":1},"throttle_system":{}}},"vehicles":["A","B"]}` + "\n"
 	if raw.body != want {
 		t.Errorf("show:\n got %s\nwant %s", raw.body, want)
 	}
@@ -100,7 +110,8 @@ func TestRevoke(t *testing.T) {
 			t.Fatalf("revoked at %v, %v", got.RevokedAt, err)
 		}
 	}
-	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", "Create token", "Audit intended", "Update token"}) {
+	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", "Create token", "Audit intended",
+		"Update token"}) {
 		t.Errorf("the second time something was done: %v", did)
 	}
 	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now()); !errors.Is(err, access.ErrRevoked) {
@@ -128,7 +139,8 @@ func TestGrantRefuses(t *testing.T) {
 	s := start(t)
 	some := s.issue(t)
 	all, err := s.IssueToken(t.Context(), access.TokenRequest{
-		Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles(), Expires: noon.Add(time.Hour),
+		Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles(),
+		Expires: noon.Add(time.Hour),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -152,11 +164,13 @@ func TestGrantRefuses(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
 		}
 	}
-	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 200 || !strings.Contains(got.body, `"vehicle_count":"all"`) {
+	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 200 ||
+		!strings.Contains(got.body, `"vehicle_count":"all"`) {
 		t.Errorf("adding to all: %d %s", got.status, got.body)
 	}
 	s.clock.Advance(time.Hour)
-	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 409 || !strings.Contains(got.body, "expired") {
+	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 409 ||
+		!strings.Contains(got.body, "expired") {
 		t.Errorf("granting to an expired token: %d %s", got.status, got.body)
 	}
 	if _, err := s.RevokeToken(t.Context(), some.ID); err != nil {
@@ -174,21 +188,26 @@ func TestChangeToken(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	end := noon.Add(10 * 24 * time.Hour)
-	got, err := s.ChangeToken(t.Context(), tok.ID, access.Change{Rate: &access.Rate{Calls: 10, Window: time.Minute}, Expires: &end})
-	if err != nil || got.Rate != "10/min" || got.ExpiresAt == nil || !got.ExpiresAt.Equal(end) || got.VehicleCount.N != 2 {
+	got, err := s.ChangeToken(t.Context(), tok.ID, access.Change{Rate: &access.Rate{Calls: 10, Window: time.Minute},
+		Expires: &end})
+	if err != nil || got.Rate != "10/min" || got.ExpiresAt == nil || !got.ExpiresAt.Equal(end) ||
+		got.VehicleCount.N != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID || e[0].Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
+	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID ||
+		e[0].Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
 		t.Errorf("audited %+v, %v", e, err)
 	}
 	s.clock.Advance(11 * 24 * time.Hour) // the token has expired, and becomes valid again
 	for _, tt := range []struct{ body, want string }{
-		{`{"expires_at":null}`, `"vehicle_count":2,"rate":"10/min","created_at":"2026-11-20T12:00:00Z","expires_at":null`},
+		{`{"expires_at":null}`,
+			`"vehicle_count":2,"rate":"10/min","created_at":"2026-11-20T12:00:00Z","expires_at":null`},
 		{`{"rate":""}`, `"rate":""`},
 		{`{"vehicles":"all"}`, `"vehicle_count":"all"`},
 		{`{"vehicles":["C"]}`, `"vehicle_count":1`},
 	} {
-		if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, tt.body); got.status != http.StatusOK || !strings.Contains(got.body, tt.want) {
+		if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, tt.body); got.status != http.StatusOK ||
+			!strings.Contains(got.body, tt.want) {
 			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
 		}
 	}
@@ -201,7 +220,8 @@ func TestChangeToken(t *testing.T) {
 func TestChangeTokenRefuses(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
-	sandbox, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations, Sandbox: true})
+	sandbox, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
+		Sandbox: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +251,8 @@ func TestChangeTokenRefuses(t *testing.T) {
 	if _, err := s.RevokeToken(t.Context(), tok.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, `{"rate":""}`); got.status != 409 || !strings.Contains(got.body, "revoked") {
+	if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, `{"rate":""}`); got.status != 409 ||
+		!strings.Contains(got.body, "revoked") {
 		t.Errorf("of a revoked token: %d %s", got.status, got.body)
 	}
 	if show, err := s.Token(t.Context(), tok.ID); err != nil || show.VehicleCount.N != 2 || show.Rate != "" {

@@ -41,7 +41,8 @@ func listing(t *testing.T) (*service, opstest.Fleet) {
 	put("Stale", time.Hour, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleAnomaly)
 	table.Put("Unknown", vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{})
 	for i := range 20 {
-		put(vehicle.ID(fmt.Sprintf("Jam%02d", i)), time.Duration(10+i)*time.Second, vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleNormal)
+		put(vehicle.ID(fmt.Sprintf("Jam%02d", i)), time.Duration(10+i)*time.Second,
+			vehicle.DrivingVerdict{State: vehicle.TrafficJam}, vehicle.ThrottleNormal)
 	}
 	return s, table
 }
@@ -101,8 +102,10 @@ func TestVehiclesAreFiltered(t *testing.T) {
 		}
 	}
 	a := s.do(t, "GET", "/v1/vehicles?reason=stale", "")
-	if want := `"vehicles":[{"vid":"Stale","driving":{"outcome":"stale","verdict":"traffic jam","value":"3","time":"2026-11-20T11:00:00Z"},` +
-		`"throttle":{"outcome":"stale","verdict":"anomaly","value":"0","time":"2026-11-20T11:00:00Z"}}],"next":""}`; a.status != 200 || !strings.Contains(a.body, want) {
+	if want := `"vehicles":[{"vid":"Stale","driving":{"outcome":"stale","verdict":"traffic jam","value":"3",` +
+		`"time":"2026-11-20T11:00:00Z"},` +
+		`"throttle":{"outcome":"stale","verdict":"anomaly","value":"0","time":"2026-11-20T11:00:00Z"}}],"next":""}`; a.status != 200 ||
+		!strings.Contains(a.body, want) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -133,12 +136,14 @@ func TestVehiclesArePaged(t *testing.T) {
 		"no cursor at all":   second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "AAAA"})),
 		"no base64":          second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "*"})),
 	} {
-		if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest || !strings.Contains(err.Error(), "begin with the first page") {
+		if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest ||
+			!strings.Contains(err.Error(), "begin with the first page") {
 			t.Errorf("a cursor %s: %v", what, err)
 		}
 	}
 	table.Delete("Jam00")
-	if page, err := s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam"}); err != nil || page.Matched != 19 || slices.Contains(vidsOf(page.Vehicles), "Jam00") {
+	if page, err := s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam"}); err != nil || page.Matched != 19 ||
+		slices.Contains(vidsOf(page.Vehicles), "Jam00") {
 		t.Errorf("a forgotten vehicle is listed: %v", err)
 	}
 }
@@ -163,7 +168,8 @@ func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 		"format=xml":                       "format is json, ndjson or csv",
 		"format=csv&sort=newest":           "leave out sort, limit and cursor",
 	} {
-		if a := s.do(t, "GET", "/v1/vehicles?"+query, ""); a.status != http.StatusBadRequest || !strings.Contains(a.body, says) {
+		if a := s.do(t, "GET", "/v1/vehicles?"+query, ""); a.status != http.StatusBadRequest ||
+			!strings.Contains(a.body, says) {
 			t.Errorf("%s: %d %s", query, a.status, a.body)
 		}
 	}
@@ -177,12 +183,15 @@ func TestVehiclesExport(t *testing.T) {
 		return func(r *http.Request) { r.Header.Set("Accept", kind) }
 	}
 	a := s.do(t, "GET", "/v1/vehicles?throttle=anomaly", "", accept("text/csv;q=1, */*"))
-	if want := "Anomaly,answered,normal driving,1,2026-11-20T11:59:56Z,answered,anomaly,0,2026-11-20T11:59:56Z\n"; a.header.Get("Content-Type") != "text/csv; charset=utf-8" ||
-		!strings.HasSuffix(a.body, "throttle_time\n"+want) || a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
+	want := "Anomaly,answered,normal driving,1,2026-11-20T11:59:56Z,answered,anomaly,0,2026-11-20T11:59:56Z\n"
+	if a.header.Get("Content-Type") != "text/csv; charset=utf-8" ||
+		!strings.HasSuffix(a.body, "throttle_time\n"+want) ||
+		a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
 		t.Errorf("%v %s", a.header, a.body)
 	}
 	a = s.do(t, "GET", "/v1/vehicles", "", accept("application/x-ndjson"))
-	if a.header.Get("Content-Type") != "application/x-ndjson" || strings.Count(a.body, "\n") != 27 || !strings.Contains(a.body, "\n{\"vid\":") {
+	if a.header.Get("Content-Type") != "application/x-ndjson" || strings.Count(a.body, "\n") != 27 ||
+		!strings.Contains(a.body, "\n{\"vid\":") {
 		t.Errorf("%v %s", a.header, a.body)
 	}
 	for _, kind := range []string{"*/*", "application/json", "text/*;q=nonsense", ""} {
@@ -191,7 +200,8 @@ func TestVehiclesExport(t *testing.T) {
 		}
 	}
 	a = s.do(t, "GET", "/v1/vehicles?format=csv&prefix=Nobody", "")
-	if a.status != 200 || a.body != "vid,driving_outcome,driving_verdict,driving_value,driving_time,throttle_outcome,throttle_verdict,throttle_value,throttle_time\n" {
+	if a.status != 200 || a.body != "vid,driving_outcome,driving_verdict,driving_value,driving_time,"+
+		"throttle_outcome,throttle_verdict,throttle_value,throttle_time\n" {
 		t.Errorf("an empty list: %d %s", a.status, a.body)
 	}
 }
@@ -200,13 +210,15 @@ func TestVehiclesExport(t *testing.T) {
 // it says when to retry.
 func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
-		if a := start(t).do(t, "GET", path, ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "ask one with the role admin") {
+		if a := start(t).do(t, "GET", path, ""); a.status != http.StatusNotFound ||
+			!strings.Contains(a.body, "ask one with the role admin") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 		s := startOps(t, func(c *ops.Config) {
 			c.Fleet, c.Filled = opstest.NewFleet(), func() error { return errors.New("starting") }
 		})
-		if a := s.do(t, "GET", path, ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "try again in a few seconds") {
+		if a := s.do(t, "GET", path, ""); a.status != http.StatusServiceUnavailable ||
+			!strings.Contains(a.body, "try again in a few seconds") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}

@@ -41,7 +41,9 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 }
 
 // onVehicle returns the call of an operation on the vehicle in the path.
-func onVehicle(do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error)) func(*http.Request, nothing) (access.ForgetReceipt, error) {
+func onVehicle(
+	do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error),
+) func(*http.Request, nothing) (access.ForgetReceipt, error) {
 	return func(r *http.Request, _ nothing) (access.ForgetReceipt, error) {
 		id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 		if err != nil {

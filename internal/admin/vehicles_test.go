@@ -16,7 +16,8 @@ import (
 // and one whose state cannot be read.
 func TestVehicle(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
-	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20), x.Set(vehicle.CurrentLatitude, 44.5)} {
+	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20),
+		x.Set(vehicle.CurrentLatitude, 44.5)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,14 +39,17 @@ func TestVehicle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.VID != "carA" || v.MaxAgeSeconds != 300 || len(v.Readings) != 3 || v.Readings[0].Signal != "Vehicle.Speed" || *v.Readings[0].Value != 50 {
+	if v.VID != "carA" || v.MaxAgeSeconds != 300 || len(v.Readings) != 3 || v.Readings[0].Signal != "Vehicle.Speed" ||
+		*v.Readings[0].Value != 50 {
 		t.Errorf("%+v", v)
 	}
-	if r := v.Readings[2]; r.Signal != "Vehicle.CurrentLocation.Latitude" || r.Value != nil || !r.Time.Equal(noon.Add(-time.Minute)) {
+	if r := v.Readings[2]; r.Signal != "Vehicle.CurrentLocation.Latitude" || r.Value != nil ||
+		!r.Time.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("a position: %+v", r)
 	}
 	d := v.Driving
-	if d.Outcome != "answered" || d.Verdict != "normal driving" || d.Value != "1" || d.Rule == "" || d.Version < 1 || len(d.Facts) == 0 || d.Time == nil || !d.Time.Equal(noon.Add(-time.Minute)) {
+	if d.Outcome != "answered" || d.Verdict != "normal driving" || d.Value != "1" || d.Rule == "" || d.Version < 1 ||
+		len(d.Facts) == 0 || d.Time == nil || !d.Time.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("driving: %+v", d)
 	}
 	if h := v.Throttle; h.Outcome != "answered" || h.Verdict != "normal" || h.Value != "1" || h.Text == "" {

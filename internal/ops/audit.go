@@ -23,14 +23,18 @@ func within(ctx context.Context, f func(context.Context) error) error {
 }
 
 // audited is like auditedAtLength, for an operation that takes at most storeTimeout.
-func (p *Operations) audited(ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error) error {
+func (p *Operations) audited(
+	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
+) error {
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
 // auditedAtLength writes the intention to the audit and then carries out the operation. If the
 // intention cannot be written, nothing is done. If the operation fails, or may have failed, a
 // second event reports it.
-func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error) error {
+func (p *Operations) auditedAtLength(
+	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
+) error {
 	write := func(outcome string) error {
 		e.Time, e.Actor, e.Admin, e.Outcome = wireTime(p.cfg.Now()), by.Name, by.Admin, outcome
 		return within(ctx, func(ctx context.Context) error { return p.cfg.Store.Audit(ctx, e) })
@@ -39,7 +43,8 @@ func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e acc
 
 	if err := write("intended"); err != nil {
 		log.Error("the audit cannot be written, so nothing is done", "error", access.OneLine(err))
-		return Refuse(http.StatusServiceUnavailable, "the audit cannot be written, so nothing was done; the service's log says why")
+		return Refuse(http.StatusServiceUnavailable,
+			"the audit cannot be written, so nothing was done; the service's log says why")
 	}
 	err := do(context.WithoutCancel(ctx))
 	if err == nil {
@@ -54,7 +59,8 @@ func (p *Operations) auditedAtLength(ctx context.Context, by access.Actor, e acc
 
 // Actions are the actions of all audit events.
 var Actions = []string{
-	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change", "source.rotate", "source.remove",
+	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change",
+	"source.rotate", "source.remove",
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
 	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore", "node.change",
 }
@@ -62,10 +68,11 @@ var Actions = []string{
 // Change makes a change to this node only, which is not stored. It is audited with an action and a
 // detail.
 func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
-	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail}, func(context.Context) error {
-		do()
-		return nil
-	})
+	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail},
+		func(context.Context) error {
+			do()
+			return nil
+		})
 }
 
 // Refusal is an error for the caller: what was wrong and what to do.
@@ -82,7 +89,8 @@ func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
 
-var errAuditUnread = Refuse(http.StatusServiceUnavailable, "the audit cannot be read at present; the service's log says why")
+var errAuditUnread = Refuse(http.StatusServiceUnavailable,
+	"the audit cannot be read at present; the service's log says why")
 
 var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: list them to see the names")
 
@@ -100,11 +108,14 @@ func (p *Operations) Explain(action string, err error) *Refusal {
 	case errors.Is(err, access.ErrNotFound):
 		return errNoRecord
 	case errors.Is(err, access.ErrExists) && action == "operator.add":
-		return Refuse(http.StatusConflict, "an operator of this name exists: choose another name, or remove that one first")
+		return Refuse(http.StatusConflict,
+			"an operator of this name exists: choose another name, or remove that one first")
 	case errors.Is(err, access.ErrExists):
-		return Refuse(http.StatusConflict, "a source of this name exists: choose another name, or remove that source first")
+		return Refuse(http.StatusConflict,
+			"a source of this name exists: choose another name, or remove that source first")
 	}
 	p.cfg.Log.Error("an operation failed", "action", action, "error", access.OneLine(err))
 	return Refuse(http.StatusServiceUnavailable,
-		"it could not be confirmed that this was stored: look at the record before trying again; the service's log says why")
+		"it could not be confirmed that this was stored: look at the record before trying again; the service's "+
+			"log says why")
 }

@@ -29,7 +29,9 @@ func LastBackup(dir string) time.Time {
 // Backup writes a backup that contains the service's version, and returns the number of its
 // records. An error that is not a [Refusal] means that the backup stopped halfway. It then lacks
 // its trailer, so a reader detects that it is incomplete.
-func (p *Operations) Backup(ctx context.Context, by access.Actor, w io.Writer, version string) (records int, err error) {
+func (p *Operations) Backup(
+	ctx context.Context, by access.Actor, w io.Writer, version string,
+) (records int, err error) {
 	e := access.Event{Action: "backup.take", Object: "backup"}
 	if err := p.audited(ctx, by, e, func(context.Context) error { return nil }); err != nil {
 		return 0, err
@@ -76,7 +78,8 @@ func (p *Operations) Restore(
 		if !info.Authenticated {
 			detail += "; not authenticated"
 		}
-		return p.auditedAtLength(ctx, by, access.Event{Action: "backup.restore", Object: "backup", Detail: detail}, func(context.Context) error { return merge() })
+		e := access.Event{Action: "backup.restore", Object: "backup", Detail: detail}
+		return p.auditedAtLength(ctx, by, e, func(context.Context) error { return merge() })
 	}
 	report, err := p.cfg.Store.Restore(context.WithoutCancel(ctx), from, trust, audited, progress)
 	switch {
@@ -94,7 +97,9 @@ const maxReceipts = 100_000
 
 // Bury applies kept receipts: it forgets their vehicles, unless they were allowed again since, and
 // returns how many were not forgotten before.
-func (p *Operations) Bury(ctx context.Context, by access.Actor, receipts []access.ForgetReceipt) (buried int, err error) {
+func (p *Operations) Bury(
+	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
+) (buried int, err error) {
 	if len(receipts) == 0 || len(receipts) > maxReceipts {
 		return 0, Refuse(http.StatusBadRequest, "the number of receipts is 1 to %d", maxReceipts)
 	}
@@ -113,7 +118,8 @@ func (p *Operations) Bury(ctx context.Context, by access.Actor, receipts []acces
 
 // CheckReceipt returns an error if r is not a receipt of a forgotten vehicle.
 func CheckReceipt(r access.ForgetReceipt) error {
-	if _, err := access.ParseVehicleHash(r.Vehicle); err != nil || r.Format != access.ReceiptFormat || r.ForgottenAt.IsZero() {
+	if _, err := access.ParseVehicleHash(r.Vehicle); err != nil || r.Format != access.ReceiptFormat ||
+		r.ForgottenAt.IsZero() {
 		return errors.New("not a receipt of carstate forget --json")
 	}
 	return nil

@@ -16,12 +16,18 @@ import (
 )
 
 // IssueToken issues a token. It returns the record and the secret, which is to be shown once.
-func (p *Operations) IssueToken(ctx context.Context, by access.Actor, r access.TokenRequest) (access.Credential, string, error) {
-	return p.begin(ctx, by, access.TokenKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) { return access.Issue(r, now) })
+func (p *Operations) IssueToken(
+	ctx context.Context, by access.Actor, r access.TokenRequest,
+) (access.Credential, string, error) {
+	return p.begin(ctx, by, access.TokenKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) {
+		return access.Issue(r, now)
+	})
 }
 
 // AddSource adds a source. It returns the record and the key, which is to be shown once.
-func (p *Operations) AddSource(ctx context.Context, by access.Actor, r access.SourceRequest) (access.Credential, string, error) {
+func (p *Operations) AddSource(
+	ctx context.Context, by access.Actor, r access.SourceRequest,
+) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.SourceKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) {
 		return access.AddSource(r, now)
 	})
@@ -30,14 +36,16 @@ func (p *Operations) AddSource(ctx context.Context, by access.Actor, r access.So
 // AddOperator adds an operator, which needs the admin key. It returns the record and the key, which
 // is to be shown once.
 func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name string) (access.Credential, string, error) {
-	return p.begin(ctx, by, access.OperatorKind, access.Vehicles{}, func(now time.Time) (access.Credential, string, error) {
-		return access.AddOperator(name, now)
-	})
+	return p.begin(ctx, by, access.OperatorKind, access.Vehicles{},
+		func(now time.Time) (access.Credential, string, error) {
+			return access.AddOperator(name, now)
+		})
 }
 
 // begin creates a credential that covers v, audits it and stores it.
 func (p *Operations) begin(
-	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles, issue func(time.Time) (access.Credential, string, error),
+	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles,
+	issue func(time.Time) (access.Credential, string, error),
 ) (access.Credential, string, error) {
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, "", err
@@ -57,7 +65,8 @@ func (p *Operations) begin(
 			vehicles = "of the sandbox"
 		}
 		e.Detail = fmt.Sprintf("developer %q; operations %s; vehicles %s; expires %s; rate %s",
-			c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles, expiryInWords(c.Expires), cmp.Or(c.Rate.String(), "unlimited"))
+			c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles, expiryInWords(c.Expires),
+			cmp.Or(c.Rate.String(), "unlimited"))
 	case access.SourceKind:
 		e.Detail = fmt.Sprintf("vehicles %s; expires %s; rate %s",
 			p.inWords(c.Vehicles), expiryInWords(c.Expires), cmp.Or(c.Rate.String(), "unlimited"))
@@ -74,7 +83,9 @@ func (p *Operations) begin(
 // Rotate gives a credential a new secret, which is to be shown once. If another caller rotates the
 // credential at the same time, both rotations take effect: both callers get a valid secret, the
 // first one for the overlap of the second rotation.
-func (p *Operations) Rotate(ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration) (access.Credential, string, error) {
+func (p *Operations) Rotate(
+	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
+) (access.Credential, string, error) {
 	if known, ok := p.cfg.Tables.Of(kind).Get(name); ok {
 		kind = known.Kind // the credential may be a sandbox token
 	}
@@ -98,7 +109,9 @@ func (p *Operations) Rotate(ctx context.Context, by access.Actor, kind access.Ki
 
 // End revokes or removes a credential. For an operator, it also ends the sessions that the key
 // opened. Ending a credential again changes nothing and returns the same record.
-func (p *Operations) End(ctx context.Context, by access.Actor, kind access.Kind, name string) (access.Credential, error) {
+func (p *Operations) End(
+	ctx context.Context, by access.Actor, kind access.Kind, name string,
+) (access.Credential, error) {
 	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok && !g.Ended.IsZero() && mayChange(by, kind) == nil {
 		return g.Credential, nil
 	}
@@ -112,7 +125,9 @@ func (p *Operations) End(ctx context.Context, by access.Actor, kind access.Kind,
 }
 
 // GrantToken adds vehicles to a token's grant and removes others.
-func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID) (access.Credential, error) {
+func (p *Operations) GrantToken(
+	ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID,
+) (access.Credential, error) {
 	if len(add)+len(remove) == 0 {
 		return access.Credential{}, Refuse(http.StatusBadRequest, "name the vehicles to add or to remove")
 	}
@@ -131,7 +146,8 @@ func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string,
 		}
 		v, ok := t.Vehicles.Without(remove...)
 		if !ok && len(remove) > 0 {
-			return Refuse(http.StatusConflict, "the token covers all vehicles, so single ones cannot be removed: issue one with a list instead")
+			return Refuse(http.StatusConflict,
+				"the token covers all vehicles, so single ones cannot be removed: issue one with a list instead")
 		}
 		reserved := access.SandboxVehicles()
 		if t.Sandbox() && slices.ContainsFunc(add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
@@ -143,7 +159,9 @@ func (p *Operations) GrantToken(ctx context.Context, by access.Actor, id string,
 }
 
 // ChangeCredential applies the fields of to that are set, to a token or a source.
-func (p *Operations) ChangeCredential(ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change) (access.Credential, error) {
+func (p *Operations) ChangeCredential(
+	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
+) (access.Credential, error) {
 	var details []string
 	if v := to.Vehicles; v != nil {
 		if err := p.checkGrantable(slices.Collect(v.Sorted())...); err != nil {
@@ -161,7 +179,8 @@ func (p *Operations) ChangeCredential(ctx context.Context, by access.Actor, kind
 		details = append(details, fmt.Sprintf("strict %t", *to.Strict))
 	}
 	if details == nil {
-		return access.Credential{}, Refuse(http.StatusBadRequest, "nothing to change: give what to change, such as the rate")
+		return access.Credential{},
+			Refuse(http.StatusBadRequest, "nothing to change: give what to change, such as the rate")
 	}
 	now := p.cfg.Now()
 	return p.update(ctx, by, kind, "change", name, strings.Join(details, "; "), func(c *access.Credential) error {
@@ -177,7 +196,8 @@ func (p *Operations) ChangeCredential(ctx context.Context, by access.Actor, kind
 
 // update audits a change to a credential and applies it.
 func (p *Operations) update(
-	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string, change func(*access.Credential) error,
+	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string,
+	change func(*access.Credential) error,
 ) (c access.Credential, err error) {
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, err

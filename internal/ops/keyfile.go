@@ -41,7 +41,8 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no admin key in %s: is this the data directory of a service that was started here? (--data-dir)", dir)
+		return "", fmt.Errorf("there is no admin key in %s: is this the data directory of a service that was "+
+			"started here? (--data-dir)", dir)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return "", fmt.Errorf("%w: run this as the user who runs carstate, or give an operator's key (--key-file)", err)
@@ -64,7 +65,8 @@ func CheckKey(dir string) error {
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
-		return "", fmt.Errorf("%s belongs to another user (uid %d), who can read it: move it away and start the service again for a new one", KeyFile(dir), owner)
+		return "", fmt.Errorf("%s belongs to another user (uid %d), who can read it: move it away and start the "+
+			"service again for a new one", KeyFile(dir), owner)
 	}
 	return secret, err
 }
@@ -97,7 +99,8 @@ func readKey(dir string) (secret string, owner int, err error) {
 	}
 	text = bytes.TrimSpace(text)
 	if err := access.Check(access.AdminKind, text); err != nil {
-		return "", 0, fmt.Errorf("%s holds no admin key: %w; move it away and start the service again for a new one", name, err)
+		return "", 0, fmt.Errorf("%s holds no admin key: %w; move it away and start the service again for a new one",
+			name, err)
 	}
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }

@@ -92,7 +92,8 @@ func TestKeyRefused(t *testing.T) {
 		}
 		for _, load := range []func(string) (string, error){ops.LoadKey, ops.LoadOrCreateKey} {
 			got, err := load(dir)
-			if err == nil || got != "" || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), file) {
+			if err == nil || got != "" || !strings.Contains(err.Error(), tt.says) ||
+				!strings.Contains(err.Error(), file) {
 				t.Errorf("%s: %v", name, err)
 			} else if strings.Contains(err.Error(), key[4:20]) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: the error shows the key, or has several lines", name)
@@ -121,7 +122,8 @@ func TestKeyOfAnotherOwner(t *testing.T) {
 	}
 	_, err = ops.LoadOrCreateKey(dir)
 	for _, err := range []error{err, ops.CheckKey(dir)} {
-		if err == nil || !strings.Contains(err.Error(), "belongs to another user (uid 65534)") || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), "belongs to another user (uid 65534)") ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("the service: %v", err)
 		}
 	}
@@ -145,7 +147,8 @@ func TestKeyIsALink(t *testing.T) {
 		_, loaded := ops.LoadKey(there)
 		_, made := ops.LoadOrCreateKey(there)
 		for _, err := range []error{loaded, made, ops.CheckKey(there)} {
-			if err == nil || !strings.Contains(err.Error(), "is a symbolic link") || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(err.Error(), "is a symbolic link") ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("a link to %s: %v", filepath.Base(to), err)
 			}
 		}
@@ -195,10 +198,12 @@ func TestKeyOfAnotherUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || !strings.Contains(err.Error(), "(--key-file)") {
+	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") ||
+		!strings.Contains(err.Error(), "(--key-file)") {
 		t.Errorf("for a command: %v", err)
 	}
-	if err := ops.CheckKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") || strings.Contains(err.Error(), "--key-file") {
+	if err := ops.CheckKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") ||
+		strings.Contains(err.Error(), "--key-file") {
 		t.Errorf("for the service: %v", err)
 	}
 }

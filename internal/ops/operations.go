@@ -55,7 +55,8 @@ type Store interface {
 	// Update applies change to the stored record by compare-and-set, so change may be called more
 	// than once. If change returns an error, nothing is stored. For an ended credential of a kind
 	// that is not listed after its end, Update returns ErrNotFound.
-	Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error)
+	Update(ctx context.Context, kind access.Kind, name string,
+		change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
 	// AuditPage returns at most limit events before the event number before, newest first. If
 	// before is 0, it begins with the newest event. older is the value of before for the next page,

@@ -160,7 +160,8 @@ func (v ListedVehicle) columns() []string {
 // characters that control a terminal.
 func spreadsheetSafe(text string) string {
 	text = access.Printable(text)
-	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" && strings.ContainsRune("=+-@|%＝＋－＠", []rune(trimmed)[0]) {
+	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" &&
+		strings.ContainsRune("=+-@|%＝＋－＠", []rune(trimmed)[0]) {
 		return "'" + text
 	}
 	return text

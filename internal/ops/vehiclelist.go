@@ -79,7 +79,8 @@ type VehiclePage struct {
 type Fleet interface {
 	Len() int
 	Named() int
-	First(ctx context.Context, q fleet.Question, after *fleet.Place, n int) (list []fleet.Listed, matched int, next *fleet.Place, err error)
+	First(ctx context.Context, q fleet.Question, after *fleet.Place, n int) (list []fleet.Listed, matched int,
+		next *fleet.Place, err error)
 	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
 }
 
@@ -111,7 +112,8 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 				return q, errVehicleLimit
 			}
 		default:
-			return q, Refuse(http.StatusBadRequest, "a list of vehicles takes driving, throttle, reason, prefix, sort, limit, cursor and format")
+			return q, Refuse(http.StatusBadRequest,
+				"a list of vehicles takes driving, throttle, reason, prefix, sort, limit, cursor and format")
 		}
 	}
 	return q, q.Check()
@@ -136,7 +138,8 @@ func (q VehicleQuery) Check() error {
 	for _, f := range []struct {
 		name, value string
 		values      []string
-	}{{"driving", q.Driving, DrivingFilters}, {"throttle", q.Throttle, ThrottleFilters}, {"reason", q.Reason, ReasonFilters}, {"sort", q.Sort, VehicleSorts}} {
+	}{{"driving", q.Driving, DrivingFilters}, {"throttle", q.Throttle, ThrottleFilters},
+		{"reason", q.Reason, ReasonFilters}, {"sort", q.Sort, VehicleSorts}} {
 		if f.value != "" && !slices.Contains(f.values, f.value) {
 			return Refuse(http.StatusBadRequest, "%s is one of %s", f.name, strings.Join(f.values, ", "))
 		}
@@ -145,11 +148,13 @@ func (q VehicleQuery) Check() error {
 		return errVehicleLimit
 	}
 	if q.Driving != "" && q.Reason != "" {
-		return Refuse(http.StatusBadRequest, "driving lists cars with an answer and reason lists those without: give one of them")
+		return Refuse(http.StatusBadRequest,
+			"driving lists cars with an answer and reason lists those without: give one of them")
 	}
 	if q.Prefix != "" {
 		if _, err := vehicle.ParseReportingID(q.Prefix); err != nil {
-			return Refuse(http.StatusBadRequest, "prefix is the beginning of a vid: ASCII letters and digits, at most %d", vehicle.MaxReportingID)
+			return Refuse(http.StatusBadRequest,
+				"prefix is the beginning of a vid: ASCII letters and digits, at most %d", vehicle.MaxReportingID)
 		}
 	}
 	return nil
@@ -165,7 +170,9 @@ func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Durat
 // rank orders vehicles by what may be wrong with them, the worst first. It returns a negative
 // number for a vehicle that the query does not match. If the list is sorted by time only, all ranks
 // are 0.
-func (q VehicleQuery) rank(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8 {
+func (q VehicleQuery) rank(
+	driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem,
+) int8 {
 	answer := "" // answer about driving
 	if driving == vehicle.Answered && state != 0 {
 		answer = DrivingFilters[state-1]
@@ -213,11 +220,14 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 		return VehiclePage{}, ctx.Err()
 	}
 	at := vehicle.At(p.cfg.Now())
-	list, matched, next, err := p.cfg.Fleet.First(ctx, q.question(func() vehicle.UnixMilli { return at }, p.cfg.MaxAge), after, q.Limit)
+	list, matched, next, err := p.cfg.Fleet.First(ctx, q.question(func() vehicle.UnixMilli {
+		return at
+	}, p.cfg.MaxAge), after, q.Limit)
 	if err != nil {
 		return VehiclePage{}, err
 	}
-	page := VehiclePage{AskedAt: at.Time(), Known: p.cfg.Fleet.Len(), Matched: matched, Unlisted: max(0, p.cfg.Fleet.Len()-p.cfg.Fleet.Named()), Vehicles: []ListedVehicle{}}
+	page := VehiclePage{AskedAt: at.Time(), Known: p.cfg.Fleet.Len(), Matched: matched,
+		Unlisted: max(0, p.cfg.Fleet.Len()-p.cfg.Fleet.Named()), Vehicles: []ListedVehicle{}}
 	for _, l := range list {
 		page.Vehicles = append(page.Vehicles, p.listedVehicle(l, at))
 	}
@@ -234,10 +244,13 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 		return err
 	}
 	if q.Sort != "" || q.Limit != 0 || q.Cursor != "" {
-		return Refuse(http.StatusBadRequest, "an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
+		return Refuse(http.StatusBadRequest,
+			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
 	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may take minutes to read the list
-	return p.cfg.Fleet.Each(ctx, q.question(clock, p.cfg.MaxAge), func(l fleet.Listed) error { return do(p.listedVehicle(l, clock())) })
+	return p.cfg.Fleet.Each(ctx, q.question(clock, p.cfg.MaxAge), func(l fleet.Listed) error {
+		return do(p.listedVehicle(l, clock()))
+	})
 }
 
 func (p *Operations) mayList(q VehicleQuery) error {
@@ -255,7 +268,8 @@ func (p *Operations) mayList(q VehicleQuery) error {
 // Errors of a node that cannot list vehicles.
 var (
 	errNoFleet = Refuse(http.StatusNotFound, "this node keeps no states of vehicles: ask one with the role admin")
-	errFilling = Refuse(http.StatusServiceUnavailable, "this node's table of vehicles is incomplete or too old: try again in a few seconds")
+	errFilling = Refuse(http.StatusServiceUnavailable,
+		"this node's table of vehicles is incomplete or too old: try again in a few seconds")
 )
 
 func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedVehicle {
@@ -327,7 +341,8 @@ func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 		sealed, err = c.Open(nil, nil, sealed, listOf(q))
 	}
 	if err != nil {
-		return nil, Refuse(http.StatusBadRequest, "the cursor belongs to another list or another run of the service: begin with the first page")
+		return nil, Refuse(http.StatusBadRequest,
+			"the cursor belongs to another list or another run of the service: begin with the first page")
 	}
 	var words [4]uint64
 	for i := range words {

@@ -121,7 +121,8 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
 
 // errStateUnread says that a state cannot be read.
-var errStateUnread = Refuse(http.StatusServiceUnavailable, "the vehicle's state cannot be read at present; the service's log says why")
+var errStateUnread = Refuse(http.StatusServiceUnavailable,
+	"the vehicle's state cannot be read at present; the service's log says why")
 
 func explained(l ListedVerdict, e vehicle.Explanation) VerdictRecord {
 	v := VerdictRecord{ListedVerdict: l, Rule: e.Rule, Version: e.Version, Text: e.Text, Facts: []FactRecord{}}

@@ -23,7 +23,8 @@ func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) 
 }
 
 func (p *Operations) onVehicle(
-	ctx context.Context, by access.Actor, action string, id vehicle.ID, do func(context.Context, vehicle.ID) (access.ForgetReceipt, error),
+	ctx context.Context, by access.Actor, action string, id vehicle.ID,
+	do func(context.Context, vehicle.ID) (access.ForgetReceipt, error),
 ) (receipt access.ForgetReceipt, err error) {
 	e := access.Event{Action: action, Object: p.cfg.Forgotten.Hash(id).String()}
 	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {
@@ -37,7 +38,8 @@ func (p *Operations) onVehicle(
 func (p *Operations) checkGrantable(ids ...vehicle.ID) error {
 	for i, id := range ids {
 		if p.cfg.Forgotten.Has(id) {
-			return Refuse(http.StatusConflict, "vehicle %d of the list was forgotten: allow it first (carstate forget VID --allow)", i+1)
+			return Refuse(http.StatusConflict,
+				"vehicle %d of the list was forgotten: allow it first (carstate forget VID --allow)", i+1)
 		}
 	}
 	return nil

@@ -44,7 +44,8 @@ func (c *Client) Restore(
 		}
 		switch {
 		case l.Error != "":
-			return report, errorf("the restore stopped halfway: %s; it may be repeated", access.OneLine(errors.New(l.Error)))
+			return report, errorf("the restore stopped halfway: %s; it may be repeated",
+				access.OneLine(errors.New(l.Error)))
 		case l.Report != nil:
 			return *l.Report, nil
 		}
@@ -83,11 +84,14 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 
 // stream makes a call that may take as long as it makes progress. backupKey is sent if it is not
 // empty; only a restore needs it.
-func (c *Client) stream(ctx context.Context, method, path string, body io.Reader, backupKey string) (_ *http.Response, where string, err error) {
+func (c *Client) stream(
+	ctx context.Context, method, path string, body io.Reader, backupKey string,
+) (_ *http.Response, where string, err error) {
 	where = shown(c.URL)
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)
 	if err != nil || req.URL.Host == "" {
-		return nil, where, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 (--admin-addr)", where)
+		return nil, where, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 "+
+			"(--admin-addr)", where)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.Key)
 	if body != nil {

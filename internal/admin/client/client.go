@@ -73,7 +73,8 @@ func (c *Client) RevokeToken(ctx context.Context, id string) (ops.TokenSummary, 
 
 // GrantToken adds vehicles to a token's grant and removes others.
 func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicle.ID) (ops.TokenSummary, error) {
-	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant", wire.GrantRequest{Add: add, Remove: remove})
+	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant",
+		wire.GrantRequest{Add: add, Remove: remove})
 }
 
 // ChangeToken applies the fields of to that are set.
@@ -106,7 +107,8 @@ func changeBody(to access.Change) wire.SourceChange {
 // RotateToken gives a token a new secret. The old one stays valid for overlap, in whole seconds.
 // Only this response contains the new secret.
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
-	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate", rotateBody(overlap))
+	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
+		rotateBody(overlap))
 }
 
 // AddSource adds a source. Only this response contains its key.
@@ -174,7 +176,8 @@ func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.Node
 
 // Forget erases a vehicle everywhere.
 func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
-	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget", nil)
+	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget",
+		nil)
 }
 
 // Allow accepts telemetry of a forgotten vehicle again. The vehicle starts without stored data.
@@ -184,7 +187,8 @@ func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt
 
 // RotateSource is like RotateToken, for a source's key.
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (wire.RotatedSource, error) {
-	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate", rotateBody(overlap))
+	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate",
+		rotateBody(overlap))
 }
 
 // AddOperator adds an operator. Only this response contains the key.
@@ -246,7 +250,8 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 	}
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, payload)
 	if err != nil || req.URL.Host == "" {
-		return out, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 (--admin-addr)", where)
+		return out, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 (--admin-addr)",
+			where)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.Key)
 	if body != nil {

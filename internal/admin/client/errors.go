@@ -41,9 +41,11 @@ func unreachable(where string, err error) *Error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e = errorf("no carstate answers at %s: is `carstate serve` running? (--admin-addr)", where)
 	case errors.As(err, &late) && late.Timeout():
-		e = errorf("%s did not answer in time: the operation may have been carried out, so check before you retry", where)
+		e = errorf("%s did not answer in time: the operation may have been carried out, so check before you retry",
+			where)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		e = errorf("%s disconnected without an answer: the operation may have been carried out, so check before you retry", where)
+		e = errorf("%s disconnected without an answer: the operation may have been carried out, so check before "+
+			"you retry", where)
 	}
 	e.cause = err
 	return e
@@ -65,14 +67,16 @@ func refused(where string, resp *http.Response) *Error {
 		err = json.Unmarshal(text, &f)
 	}
 	if err != nil || f.Error == "" {
-		e := errorf("the server at %s is not carstate's admin listener: it answered %d (--admin-addr)", where, resp.StatusCode)
+		e := errorf("the server at %s is not carstate's admin listener: it answered %d (--admin-addr)", where,
+			resp.StatusCode)
 		e.Status = resp.StatusCode
 		return e
 	}
 	e := &Error{Status: resp.StatusCode, text: access.OneLine(errors.New(f.Error))}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		e.text = fmt.Sprintf("the carstate at %s does not accept this key: is it the service of this data directory? (--data-dir, --admin-addr)", where)
+		e.text = fmt.Sprintf("the carstate at %s does not accept this key: is it the service of this data "+
+			"directory? (--data-dir, --admin-addr)", where)
 	case http.StatusNotFound:
 		e.cause = access.ErrNotFound
 	case http.StatusConflict:

@@ -35,7 +35,8 @@ type Config struct {
 	// Recent reads a vehicle's retained samples until it has at least most of them, has all, or ctx
 	// ends. It returns all samples stored since the returned time. all reports that no earlier
 	// sample is stored.
-	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool, err error)
+	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
+		err error)
 	// Ready and Writable return an error if the node is not ready, or if it cannot store.
 	Ready, Writable func() error
 
@@ -149,18 +150,23 @@ func (c *Console) routes() *http.ServeMux {
 	page("POST /tokens/{name}/grant", c.grant(access.TokenKind, c.showToken))
 	page("POST /tokens/{name}/change", c.change(access.TokenKind, c.showToken))
 	page("POST /tokens/{name}/rotate", c.rotate(access.TokenKind, "Token rotated", c.showTokens))
-	page("POST /tokens/{name}/revoke", c.end(access.TokenKind, revokeToken, "The token of %s is revoked: queries with it are refused from now on.", c.showTokens))
+	page("POST /tokens/{name}/revoke",
+		c.end(access.TokenKind, revokeToken, "The token of %s is revoked: queries with it are refused from now on.",
+			c.showTokens))
 	page("GET /sources", c.sourcesPage)
 	page("POST /sources", c.addSource)
 	page("GET /sources/{name}", c.sourcePage)
 	page("POST /sources/{name}/grant", c.grant(access.SourceKind, c.showSource))
 	page("POST /sources/{name}/change", c.change(access.SourceKind, c.showSource))
 	page("POST /sources/{name}/rotate", c.rotate(access.SourceKind, "Source rotated", c.showSources))
-	page("POST /sources/{name}/remove", c.end(access.SourceKind, removeSource, "The source %s is removed: its telemetry is refused from now on.", c.showSources))
+	page("POST /sources/{name}/remove",
+		c.end(access.SourceKind, removeSource, "The source %s is removed: its telemetry is refused from now on.",
+			c.showSources))
 	page("GET /operators", c.operatorsPage)
 	page("POST /operators", c.addOperator)
 	page("POST /operators/{name}/rotate", c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))
-	page("POST /operators/{name}/remove", c.end(access.OperatorKind, removeOperator, "The operator %s is removed and logged out.", c.showOperators))
+	page("POST /operators/{name}/remove",
+		c.end(access.OperatorKind, removeOperator, "The operator %s is removed and logged out.", c.showOperators))
 	page("POST /adminkey", c.rotateAdminKey)
 	page("GET /audit", c.auditPage)
 	page("POST /audit", c.findEvents)
@@ -184,7 +190,8 @@ func (c *Console) routes() *http.ServeMux {
 
 // assets are the files that the pages load, with their media types.
 var assets = map[string]string{
-	"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "roads.js": "text/javascript; charset=utf-8",
+	"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8",
+	"roads.js": "text/javascript; charset=utf-8",
 	"icon.svg": "image/svg+xml",
 }
 

@@ -22,14 +22,17 @@ import (
 type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
 
 // rotate handles the form that gives a credential a new secret.
-func (c *Console) rotate(kind access.Kind, title string, show listing) func(http.ResponseWriter, *http.Request, *session) {
+func (c *Console) rotate(
+	kind access.Kind, title string, show listing,
+) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, smallForm)
 		if !ok {
 			return
 		}
 		holder, ok := c.holder(kind, r.PathValue("name"))
-		if ends := !kind.Policy().Overlap || form.Get("overlap") == "0"; ok && ends && !c.sure(w, s, r, endOldSecret.about(holder, kind)) {
+		if ends := !kind.Policy().Overlap || form.Get("overlap") == "0"; ok && ends &&
+			!c.sure(w, s, r, endOldSecret.about(holder, kind)) {
 			return
 		}
 		if !c.once(w, r, s, smallForm, kind) {
@@ -56,7 +59,9 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) func(http
 
 // end handles the form that revokes or removes a credential, after a confirmation. The texts name
 // the holder.
-func (c *Console) end(kind access.Kind, ask question, notice string, show listing) func(http.ResponseWriter, *http.Request, *session) {
+func (c *Console) end(
+	kind access.Kind, ask question, notice string, show listing,
+) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if _, ok := c.form(w, r, s, smallForm); !ok {
 			return
@@ -201,20 +206,30 @@ func (q question) about(holder string, kind access.Kind) question {
 
 // grantAll is asked before a list of vehicles is replaced by all vehicles.
 var grantAll = map[access.Kind]question{
-	access.TokenKind:  {Ask: "Let the token of NAME see all vehicles?", Then: "It then sees every vehicle, present and future. The present list is not kept.", Do: "Let it see all vehicles"},
-	access.SourceKind: {Ask: "Let NAME send telemetry for all vehicles?", Then: "It may then send telemetry for every vehicle, present and future. The present list is not kept.", Do: "Let it send for all vehicles"},
+	access.TokenKind: {Ask: "Let the token of NAME see all vehicles?",
+		Then: "It then sees every vehicle, present and future. The present list is not kept.",
+		Do:   "Let it see all vehicles"},
+	access.SourceKind: {Ask: "Let NAME send telemetry for all vehicles?",
+		Then: "It may then send telemetry for every vehicle, present and future. The present list is not kept.",
+		Do:   "Let it send for all vehicles"},
 }
 
 var (
-	revokeToken    = question{Ask: "Revoke the token of NAME?", Then: "Queries with it are refused from then on. It stays revoked.", Do: "Revoke it"}
-	removeSource   = question{Ask: "Remove the source NAME?", Then: "Its telemetry is refused from then on. A source of the same name gets another key.", Do: "Remove NAME"}
-	removeOperator = question{Ask: "Remove the operator NAME?", Then: "Their key and their sessions end at once.", Do: "Remove NAME"}
-	replaceKey     = question{
-		Ask: "Replace the admin key?", Then: "The present key ends at once, and with it the sessions that it opened. Scripts that have it need the new one.",
+	revokeToken = question{Ask: "Revoke the token of NAME?",
+		Then: "Queries with it are refused from then on. It stays revoked.", Do: "Revoke it"}
+	removeSource = question{Ask: "Remove the source NAME?",
+		Then: "Its telemetry is refused from then on. A source of the same name gets another key.", Do: "Remove NAME"}
+	removeOperator = question{Ask: "Remove the operator NAME?", Then: "Their key and their sessions end at once.",
+		Do: "Remove NAME"}
+	replaceKey = question{
+		Ask: "Replace the admin key?", Then: "The present key ends at once, and with it the sessions that it " +
+			"opened. Scripts that have it need the new one.",
 		Do: "Replace the admin key", Back: "/operators",
 	}
 	endOldSecret = question{
-		Ask: "End the old secret of NAME at once?", Then: "It is refused from then on. What uses it does not work until it has the new one.", Do: "Rotate: a new secret",
+		Ask:  "End the old secret of NAME at once?",
+		Then: "It is refused from then on. What uses it does not work until it has the new one.",
+		Do:   "Rotate: a new secret",
 	}
 )
 
@@ -246,7 +261,8 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit
 	return r.PostForm, true
 }
 
-const formTooLong = "the form is too long: for a list of more than about 40,000 vehicles, use the command line, --vehicles @FILE"
+const formTooLong = "the form is too long: for a list of more than about 40,000 vehicles, use the command line, " +
+	"--vehicles @FILE"
 
 // formStatus returns the HTTP status for an error. It is 400 unless the error is a [ops.Refusal].
 func formStatus(err error) int {
@@ -294,7 +310,8 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit
 		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", formTooLong)
 		return false
 	case !c.sessions.first(r.PostForm.Get("mark")):
-		c.fail(w, s, http.StatusConflict, "Already done", "this form was sent before, so nothing was done: go to "+strings.ToUpper(back[:1])+back[1:])
+		c.fail(w, s, http.StatusConflict, "Already done",
+			"this form was sent before, so nothing was done: go to "+strings.ToUpper(back[:1])+back[1:])
 		return false
 	}
 	return true

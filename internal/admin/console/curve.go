@@ -222,7 +222,8 @@ type band struct {
 }
 
 var classNames = map[string]string{
-	"normal": "Normal driving", "slow": "Slow driving", "jam": "Traffic jam", "rest": "Not driving", "none": "No verdict",
+	"normal": "Normal driving", "slow": "Slow driving", "jam": "Traffic jam", "rest": "Not driving",
+	"none":    "No verdict",
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
@@ -233,7 +234,8 @@ const maxSpells = 12
 func (k *curve) view() curveView {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}
+	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed, Busy: k.busy,
+		Nothing: !k.all && !k.since.Before(k.begun)}
 	points := k.points
 	if len(points) < 2 {
 		return v
@@ -273,7 +275,8 @@ func (k *curve) view() curveView {
 		if !slices.Contains(v.States, s.Value) {
 			v.States = append(v.States, s.Value)
 		}
-		v.Bands = append(v.Bands, band{s.Value, classNames[s.Value], x(s.From), x(s.To) - x(s.From), s.From.Time(), s.To.Time()})
+		v.Bands = append(v.Bands, band{s.Value, classNames[s.Value], x(s.From), x(s.To) - x(s.From), s.From.Time(),
+			s.To.Time()})
 	}
 	for i := range min(maxSpells, len(v.Bands)) {
 		v.Spells = append(v.Spells, v.Bands[len(v.Bands)-1-i])

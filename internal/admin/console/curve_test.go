@@ -38,7 +38,8 @@ func TestCurve(t *testing.T) {
 	})
 	k := f.console.curve(t.Context(), "carA", &vehicle.State{})
 	v := k.view()
-	if v.Points != 600 || !v.All || v.Most != 50 || v.Levels[0].Value != 60 || len(v.Bands) < 2 || v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
+	if v.Points != 600 || !v.All || v.Most != 50 || v.Levels[0].Value != 60 || len(v.Bands) < 2 ||
+		v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
 		t.Fatalf("%+v", v)
 	}
 	end := 0.
@@ -131,7 +132,8 @@ func TestCurveGapsAndBounds(t *testing.T) {
 		return speedPoint{vehicle.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
 	}
 	k := &curve{points: []speedPoint{point(0, 10), point(1, 10), point(600, 10), point(601, 10)}}
-	if v := k.view(); strings.Count(v.Line, "M") != 2 || len(v.Bands) != 2 || v.Bands[0].Till.After(noon.Add(time.Second)) {
+	if v := k.view(); strings.Count(v.Line, "M") != 2 || len(v.Bands) != 2 ||
+		v.Bands[0].Till.After(noon.Add(time.Second)) {
 		t.Errorf("%+v", v)
 	}
 	k = &curve{points: []speedPoint{point(0, 10), point(7200, 10), point(7201, 11)}}
@@ -145,15 +147,18 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 	var many []speedPoint
 	for i := range maxPoints {
-		many = append(many, speedPoint{vehicle.At(noon.Add(time.Duration(i) * curveSpan / maxPoints)), float32(i % 97), "normal"})
+		many = append(many, speedPoint{vehicle.At(noon.Add(time.Duration(i) * curveSpan / maxPoints)),
+			float32(i % 97), "normal"})
 	}
-	if v := (&curve{points: many}).view(); v.Points != maxPoints || strings.Count(v.Line, "L") > 2*drawnPieces || !strings.Contains(v.Line, " 240.0") {
+	if v := (&curve{points: many}).view(); v.Points != maxPoints || strings.Count(v.Line, "L") > 2*drawnPieces ||
+		!strings.Contains(v.Line, " 240.0") {
 		t.Errorf("%d points are drawn as %.40s…", v.Points, v.Line)
 	}
 	k = new(curve)
 	for i := range maxPoints + 10 {
 		var s vehicle.State
-		s.Latest[vehicle.OBDSpeed] = vehicle.Reading{Value: 1, Time: vehicle.At(noon).Add(time.Duration(i) * time.Second)}
+		s.Latest[vehicle.OBDSpeed] = vehicle.Reading{Value: 1,
+			Time: vehicle.At(noon).Add(time.Duration(i) * time.Second)}
 		k.add(&s, noon)
 		k.add(&s, noon) // the same state again
 	}
@@ -174,7 +179,8 @@ func FuzzForms(f *testing.F) {
 		case err == nil && (v.All() || v.Len() == 0):
 			t.Error("an empty list, or all, came of a list")
 		}
-		if p := localPath(next); !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsAny(p, "\\:?#%\r\n") {
+		if p := localPath(next); !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") ||
+			strings.ContainsAny(p, "\\:?#%\r\n") {
 			t.Errorf("%q leads to %q", next, p)
 		}
 	})

@@ -40,7 +40,8 @@ var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "
 // readFigures reads the metrics. Missing metrics stay zero, because nodes with other roles have
 // other metrics.
 func readFigures(g prometheus.Gatherer, now time.Time) figures {
-	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, streams: map[string]fill{}, feedAge: -1}
+	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, streams: map[string]fill{},
+		feedAge: -1}
 	families, _ := g.Gather() // on an error, it still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -48,7 +49,8 @@ func readFigures(g prometheus.Gatherer, now time.Time) figures {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue()) // one of the two values is zero
+			// one of the two values is zero
+			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
 			if h := m.GetHistogram(); h != nil && family.GetName() == query.MetricDuration {
 				f.observed += float64(h.GetSampleCount())
 				for i, b := range h.GetBucket() {

@@ -183,7 +183,8 @@ func (c *Console) flow() flowView {
 	if now.feedAge >= 0 {
 		v.FeedAge = inwords.Seconds(now.feedAge)
 	}
-	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads} {
+	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
+		codec.Roads} {
 		if s, ok := now.streams[name]; ok && s.limit > 0 {
 			percent := 100 * s.bytes / s.limit
 			v.Streams = append(v.Streams, streamBar{name, s.bytes, s.limit, percent, percent >= 80})
@@ -199,7 +200,8 @@ func (c *Console) flow() flowView {
 }
 
 func ageBars(s FleetCounts) (bars []bar) {
-	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 day", "up to 7 days", "older"}
+	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 day", "up to 7 days",
+		"older"}
 	for i, n := range s.Ages {
 		bars = append(bars, bar{names[i], n, 100 * float64(n) / float64(max(1, s.Vehicles))})
 	}

@@ -77,7 +77,8 @@ func TestLiveVehicle(t *testing.T) {
 	speeds <- 10
 	latest, at := 0.0, vehicle.At(noon)
 	f := newFixtureOn(t, func(c *ops.Config) {
-		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { // called by one page, one call at a time
+		// called by one page, one call at a time
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
 			select {
 			case latest = <-speeds:
 				at = at.Add(time.Second)

@@ -81,11 +81,13 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.wrong.Inc()
 		if wait := c.attempts.wait(r, c.Now()); wait > 0 {
 			w.Header().Set("Retry-After", seconds(wait))
-			c.showLogin(w, r, http.StatusTooManyRequests, "too many wrong keys: wait "+seconds(wait)+" s, then try again")
+			c.showLogin(w, r, http.StatusTooManyRequests,
+				"too many wrong keys: wait "+seconds(wait)+" s, then try again")
 			return
 		}
 		c.Log.Warn("a wrong key was refused at the console", "remote", r.RemoteAddr)
-		c.showLogin(w, r, http.StatusForbidden, "this is not a key of this service: use the admin key in admin.key of the data directory, or your operator's key")
+		c.showLogin(w, r, http.StatusForbidden, "this is not a key of this service: use the admin key in "+
+			"admin.key of the data directory, or your operator's key")
 		return
 	}
 	s := c.sessions.begin(w, r, who, hash)

@@ -51,7 +51,8 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 	if now == nil {
 		now = time.Now
 	}
-	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now(), curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
+	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now(),
+		curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
 }
 
 // Put notes a vehicle's newest state; the zero State means that the vehicle was forgotten.

@@ -22,7 +22,8 @@ func TestCountFleet(t *testing.T) {
 	table, now := fleet.New(), vehicle.At(noon)
 	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
 		for i := range n {
-			table.Put(vehicle.ID(fmt.Sprintf("car%d%d%d", driving.State, n, i)), fleet.Answer{Driving: driving, Throttle: throttle})
+			table.Put(vehicle.ID(fmt.Sprintf("car%d%d%d", driving.State, n, i)),
+				fleet.Answer{Driving: driving, Throttle: throttle})
 		}
 	}
 	good := func(age time.Duration) vehicle.ThrottleVerdict {
@@ -30,14 +31,16 @@ func TestCountFleet(t *testing.T) {
 	}
 	put(2, vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, good(0))
 	put(3, vehicle.DrivingVerdict{State: vehicle.SlowDriving, Time: now.Add(-30 * time.Second)}, good(30*time.Second))
-	put(4, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-5 * time.Minute)}, vehicle.ThrottleVerdict{Time: now.Add(-5 * time.Minute)})
+	put(4, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-5 * time.Minute)},
+		vehicle.ThrottleVerdict{Time: now.Add(-5 * time.Minute)})
 	put(5, vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: now.Add(-time.Hour)}, good(time.Hour))
 	put(6, vehicle.DrivingVerdict{NotDriving: true, Time: now.Add(-2 * time.Minute)}, good(30*24*time.Hour))
 	put(7, vehicle.DrivingVerdict{}, good(8*24*time.Hour))
 	s := countFleet(table, noon, 5*time.Minute)
 	want := FleetCounts{
-		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, ThrottleNormal: 5, Anomaly: 4,
-		Ages: [7]int{2, 3, 10, 5, 0, 0, 7},
+		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, ThrottleNormal: 5,
+		Anomaly: 4,
+		Ages:    [7]int{2, 3, 10, 5, 0, 0, 7},
 	}
 	if s != want {
 		t.Errorf("%+v, want\n%+v", s, want)
@@ -128,7 +131,8 @@ func TestHistory(t *testing.T) {
 	if len(all) != historyPoints || !all[0].at.Equal(noon.Add(10*time.Minute)) || all[0].other != 4 {
 		t.Errorf("%d points from %s on", len(all), all[0].at)
 	}
-	if points := h.since(noon.Add((historyPoints + 7) * time.Minute)); len(points) != 3 || !points[0].at.Before(points[2].at) {
+	if points := h.since(noon.Add((historyPoints + 7) * time.Minute)); len(points) != 3 ||
+		!points[0].at.Before(points[2].at) {
 		t.Errorf("%+v", points)
 	}
 }
@@ -136,10 +140,14 @@ func TestHistory(t *testing.T) {
 // TestFigures reads the metrics of a node twice.
 func TestFigures(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"}, []string{"protocol"})
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"}, []string{"protocol", "reason"})
-	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"}, []string{"operation", "outcome"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x", Buckets: []float64{1, 2, 4}}, []string{"operation"})
+	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"},
+		[]string{"protocol"})
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"},
+		[]string{"protocol", "reason"})
+	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"},
+		[]string{"operation", "outcome"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x",
+		Buckets: []float64{1, 2, 4}}, []string{"operation"})
 	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricBytes, Help: "x"}, []string{"stream"})
 	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricLimit, Help: "x"}, []string{"stream"})
 	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricFeedAge, Help: "x"}, []string{"stream"})
@@ -173,7 +181,8 @@ func TestFigures(t *testing.T) {
 	if len(r.samplesRefused) != 1 || r.samplesRefused[0] != (reason{"time", 40, 4}) {
 		t.Errorf("samples refused: %+v", r.samplesRefused)
 	}
-	if len(r.queriesRefused) != 2 || r.queriesRefused[0] != (reason{"rate_limited", 7, 0}) || r.queriesRefused[1] != (reason{"not_found", 5, .5}) {
+	if len(r.queriesRefused) != 2 || r.queriesRefused[0] != (reason{"rate_limited", 7, 0}) ||
+		r.queriesRefused[1] != (reason{"not_found", 5, .5}) {
 		t.Errorf("queries refused: %+v", r.queriesRefused)
 	}
 	if r.p99 != 2 || r.beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
@@ -192,7 +201,8 @@ func TestFigures(t *testing.T) {
 // TestMonitorRuns: the monitor reads at once, and ends with its context.
 func TestMonitorRuns(t *testing.T) {
 	table := fleet.New()
-	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: vehicle.At(noon)}})
+	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving,
+		Time: vehicle.At(noon)}})
 	m := NewMonitor(table, prometheus.NewRegistry(), time.Minute, func() time.Time { return noon })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -213,10 +223,12 @@ func TestFleetChart(t *testing.T) {
 	}
 	points := []point{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
 	c := newFleetChart(points, FleetCounts{At: noon, Normal: 10}, 1)
-	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 || c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
+	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 ||
+		c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
 		t.Errorf("%+v", c)
 	}
-	if jam := c.Areas[0].Path; !strings.HasPrefix(jam, "M0.0 240.0L16.7 192.0L16.7 240.0L0.0 240.0ZM500.0 216.0L516.7 144.0") || strings.Count(jam, "Z") != 3 {
+	if jam := c.Areas[0].Path; !strings.HasPrefix(jam,
+		"M0.0 240.0L16.7 192.0L16.7 240.0L0.0 240.0ZM500.0 216.0L516.7 144.0") || strings.Count(jam, "Z") != 3 {
 		t.Errorf("jam: %s", jam)
 	}
 	if normal := c.Areas[2].Path; !strings.HasPrefix(normal, "M0.0 0.0L16.7 0.0L16.7 120.0L0.0 240.0Z") {
@@ -234,7 +246,8 @@ func TestFleetChart(t *testing.T) {
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
 		t.Errorf("a young process: %+v", c.Axis)
 	}
-	if !strings.HasPrefix(c.Read.Texts, "11:00 UTC: 10 normal, 0 slow, 0 in a jam|") || !strings.HasSuffix(c.Read.Texts, "|12:00 UTC: 1,234 normal, 0 slow, 0 in a jam") {
+	if !strings.HasPrefix(c.Read.Texts, "11:00 UTC: 10 normal, 0 slow, 0 in a jam|") ||
+		!strings.HasSuffix(c.Read.Texts, "|12:00 UTC: 1,234 normal, 0 slow, 0 in a jam") {
 		t.Errorf("under the pointer: %s", c.Read.Texts)
 	}
 }
@@ -243,7 +256,8 @@ func BenchmarkSurveyMillion(b *testing.B) {
 	table, now := fleet.New(), vehicle.At(noon)
 	for i := range 1_000_000 {
 		table.Put(vehicle.ID(fmt.Sprintf("car%d", i)), fleet.Answer{
-			Driving:  vehicle.DrivingVerdict{State: vehicle.DrivingState(1 + i%3), Time: now.Add(-time.Duration(i%1000) * time.Second)},
+			Driving: vehicle.DrivingVerdict{State: vehicle.DrivingState(1 + i%3),
+				Time: now.Add(-time.Duration(i%1000) * time.Second)},
 			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now},
 		})
 	}

@@ -30,7 +30,9 @@ func (c *Console) operatorsPage(w http.ResponseWriter, r *http.Request, s *sessi
 	c.showOperators(w, r, s, http.StatusOK, "", nil)
 }
 
-func (c *Console) showOperators(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+func (c *Console) showOperators(
+	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
+) {
 	all := c.Ops.Operators()
 	v := operatorsView{Chooser: operatorChoices.of(r, s), Form: refill(form), All: len(all)}
 	all = v.Chooser.operators(all)
@@ -77,5 +79,8 @@ func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *sess
 		return
 	}
 	c.sessions.end(w, s)
-	c.show(w, http.StatusOK, "login", page{Title: "Log in", Notice: "The admin key is replaced. The new one is in admin.key of the data directory: log in with that.", Data: struct{ Next string }{"/"}})
+	c.show(w, http.StatusOK, "login",
+		page{Title: "Log in",
+			Notice: "The admin key is replaced. The new one is in admin.key of the data directory: log in with that.",
+			Data:   struct{ Next string }{"/"}})
 }

@@ -21,11 +21,14 @@ import (
 func TestTokenForm(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	ok := []string{"developer", " Ada <b>Lovelace</b> ", "operation", "car_driving_state", "operation", "throttle_system", "scope", "list", "vehicles", "A, B\r\nC", "days", "30", "rate", "10/s", "mark", "1"}
+	ok := []string{"developer", " Ada <b>Lovelace</b> ", "operation", "car_driving_state", "operation",
+		"throttle_system", "scope", "list", "vehicles", "A, B\r\nC", "days", "30", "rate", "10/s", "mark", "1"}
 	a := f.post("/tokens", ok...)
-	f.want(a, http.StatusCreated, "cst_", "Ada &lt;b&gt;Lovelace&lt;/b&gt;", "curl -G http://127.0.0.1:8080/api/ic/if_dt_tflow_car_driving_state")
+	f.want(a, http.StatusCreated, "cst_", "Ada &lt;b&gt;Lovelace&lt;/b&gt;",
+		"curl -G http://127.0.0.1:8080/api/ic/if_dt_tflow_car_driving_state")
 	list := f.store.Tokens.All()
-	if len(list) != 1 || list[0].Vehicles.Len() != 3 || list[0].Rate.String() != "10/s" || !list[0].Expires.Equal(noon.Add(30*24*time.Hour)) || list[0].Operations != access.AllOperations {
+	if len(list) != 1 || list[0].Vehicles.Len() != 3 || list[0].Rate.String() != "10/s" ||
+		!list[0].Expires.Equal(noon.Add(30*24*time.Hour)) || list[0].Operations != access.AllOperations {
 		t.Fatalf("%+v", list[0].Credential)
 	}
 	secret := a.body[strings.Index(a.body, "cst_"):][:40]
@@ -36,9 +39,10 @@ func TestTokenForm(t *testing.T) {
 	}
 
 	for what, c := range map[string]struct{ field, value, says string }{
-		"no operation":  {"operation", "", "unknown operation"},
-		"no vehicle":    {"vehicles", " ", "name the vehicles, or choose all"},
-		"no vid":        {"vehicles", "A b-c", "vehicle 2 of the list: a vid consists of ASCII letters and digits only"},
+		"no operation": {"operation", "", "unknown operation"},
+		"no vehicle":   {"vehicles", " ", "name the vehicles, or choose all"},
+		"no vid": {"vehicles", "A b-c",
+			"vehicle 2 of the list: a vid consists of ASCII letters and digits only"},
 		"a long vid":    {"vehicles", strings.Repeat("A", 257), "at most 256 characters"},
 		"no scope":      {"scope", "some", "choose which vehicles the token sees"},
 		"a rate":        {"rate", "fast", "a rate is a whole number"},
@@ -67,20 +71,26 @@ func TestTokenForm(t *testing.T) {
 		t.Errorf("%d tokens", n)
 	}
 	// Checked boxes stay checked: a second try must not grant more than the first.
-	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days", "7", "rate", "no", "mark", "narrow")
-	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`, `value="list" required checked`)
-	if strings.Contains(a.body, `value="car_driving_state" checked`) || strings.Contains(a.body, `value="90" selected`) {
+	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days",
+		"7", "rate", "no", "mark", "narrow")
+	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`,
+		`value="list" required checked`)
+	if strings.Contains(a.body, `value="car_driving_state" checked`) ||
+		strings.Contains(a.body, `value="90" selected`) {
 		t.Error("the form was reset")
 	}
 	f.want(f.get("/tokens"), http.StatusOK, `value="throttle_system" checked`, `value="car_driving_state" checked`)
-	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never", "mark", "sandbox")
+	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never",
+		"mark", "sandbox")
 	f.want(a, http.StatusCreated, "cstest_")
 	// A secret in the wrong field is not shown again.
-	a = f.post("/tokens", "developer", secret, "operation", "throttle_system", "scope", "all", "days", "7", "mark", "misplaced")
+	a = f.post("/tokens", "developer", secret, "operation", "throttle_system", "scope", "all", "days", "7", "mark",
+		"misplaced")
 	if f.want(a, http.StatusBadRequest, "a name must not hold one"); strings.Contains(a.body, secret) {
 		t.Error("a form was filled in with a secret")
 	}
-	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge, "the form is too long")
+	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge,
+		"the form is too long")
 }
 
 // TestTokenOperations: rotate and revoke an existing token and an unknown one, and an operation
@@ -88,28 +98,37 @@ func TestTokenForm(t *testing.T) {
 func TestTokenOperations(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	tok, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
+	tok, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"},
+		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+			Expires: noon.Add(48 * time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
-	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_", "The old one stays valid for another 24 h.")
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_",
+		"The old one stays valid for another 24 h.")
 	f.want(f.get("/tokens"), http.StatusOK, "valid until 2026-11-21 12:00 UTC")
 	a := f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0")
-	f.want(a, http.StatusOK, "End the old secret of Ada at once?", `name="mark" value="2"`, `name="overlap" value="0"`, `name="sure" value="yes"`)
-	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated, "The old one has ended.")
-	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "4", "overlap", "24"), http.StatusCreated, "The old one stays valid for another 24 h.")
+	f.want(a, http.StatusOK, "End the old secret of Ada at once?", `name="mark" value="2"`,
+		`name="overlap" value="0"`, `name="sure" value="yes"`)
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated,
+		"The old one has ended.")
+	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "4", "overlap", "24"), http.StatusCreated,
+		"The old one stays valid for another 24 h.")
 	for i, overlap := range []string{"", "x", "-1", "99999", "9999999999999999999"} {
-		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap), http.StatusBadRequest, "choose how long the old secret stays valid")
+		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap),
+			http.StatusBadRequest, "choose how long the old secret stays valid")
 	}
 	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusNotFound, "there is no such record")
 	f.did()
-	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusOK, "Revoke the token of Ada?", "This cannot be undone.", "No: go back")
+	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusOK, "Revoke the token of Ada?", "This cannot be undone.",
+		"No: go back")
 	if did := f.did(); did != "" {
 		t.Errorf("before anybody was sure: %s", did)
 	}
 	f.store.Fail("Update token", errDisk)
-	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusServiceUnavailable, "could not be confirmed that this was stored")
+	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusServiceUnavailable,
+		"could not be confirmed that this was stored")
 	f.want(f.get("/tokens"), http.StatusOK, "expiring")
 	f.store.Fail("Update token", nil)
 	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusSeeOther)
@@ -128,14 +147,17 @@ func TestTokenIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	tok, secret, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{
-		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("A", "B"), Rate: access.Rate{Calls: 5, Window: time.Second},
+		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("A", "B"),
+		Rate: access.Rate{Calls: 5, Window: time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := "/tokens/" + tok.Name
 	f.want(f.get("/tokens"), http.StatusOK, f.roots[f.browser]+page+`">Ada</a>`)
-	f.want(f.get(page), http.StatusOK, "<h1>Ada</h1>", "A, B", `id="rate" name="rate" autocomplete="off" placeholder="no limit" value="5/s"`, "as it is: never", page+"/revoke")
+	f.want(f.get(page), http.StatusOK, "<h1>Ada</h1>", "A, B",
+		`id="rate" name="rate" autocomplete="off" placeholder="no limit" value="5/s"`, "as it is: never",
+		page+"/revoke")
 	f.want(f.get("/tokens/nobody"), http.StatusNotFound, "there is no such record")
 	now := func() access.Credential {
 		t.Helper()
@@ -158,7 +180,8 @@ func TestTokenIsEdited(t *testing.T) {
 	} {
 		f.want(f.post(page+"/grant", fields...), http.StatusBadRequest, says, `role="alert"`, "<h1>Ada</h1>")
 	}
-	f.want(f.post(page+"/grant", "all", "yes", "add", ""), http.StatusOK, "Let the token of Ada see all vehicles?", `name="all" value="yes"`)
+	f.want(f.post(page+"/grant", "all", "yes", "add", ""), http.StatusOK, "Let the token of Ada see all vehicles?",
+		`name="all" value="yes"`)
 	if got := names(); got != "false [B C D]" {
 		t.Errorf("before anybody was sure: %s", got)
 	}
@@ -191,7 +214,8 @@ func TestTokenIsEdited(t *testing.T) {
 	f.want(f.post(page+"/change", "days", "never"), http.StatusSeeOther)
 	now() // the token is valid again
 	f.want(f.post("/tokens/nobody/change", "days", "never"), http.StatusNotFound, "there is no such record")
-	if did := f.did(); !strings.HasSuffix(did, "admin token.grant, admin token.change, admin token.change, admin token.change, admin token.change, admin token.change") {
+	if did := f.did(); !strings.HasSuffix(did, "admin token.grant, admin token.change, admin token.change, admin "+
+		"token.change, admin token.change, admin token.change") {
 		t.Error(did)
 	}
 	f.want(f.post(page+"/revoke", "sure", "yes"), http.StatusSeeOther)
@@ -210,8 +234,11 @@ func TestLongLists(t *testing.T) {
 	f.logIn(f.key)
 	for i := range 60 {
 		for _, err := range []error{
-			second(f.AddSource(t.Context(), access.Actor{Name: "x"}, access.SourceRequest{Name: fmt.Sprintf("gateway-%02d", i), Vehicles: access.AllVehicles()})),
-			second(f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{Developer: fmt.Sprintf("Developer %02d", i), Operations: access.AllOperations, Vehicles: access.AllVehicles()})),
+			second(f.AddSource(t.Context(), access.Actor{Name: "x"},
+				access.SourceRequest{Name: fmt.Sprintf("gateway-%02d", i), Vehicles: access.AllVehicles()})),
+			second(f.IssueToken(t.Context(), access.Actor{Name: "x"},
+				access.TokenRequest{Developer: fmt.Sprintf("Developer %02d", i), Operations: access.AllOperations,
+					Vehicles: access.AllVehicles()})),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -242,15 +269,18 @@ func TestJamList(t *testing.T) {
 		f.report(vehicle.ID(fmt.Sprintf("car%02d", i)), jammed(time.Duration(i+1)*time.Minute))
 	}
 	a := f.get("/")
-	f.want(a, http.StatusOK, `/vehicles/car00"`, "and 22 more in a jam", "since 2026-11-20 11:59:00 UTC", "raffic jam: ")
+	f.want(a, http.StatusOK, `/vehicles/car00"`, "and 22 more in a jam", "since 2026-11-20 11:59:00 UTC",
+		"raffic jam: ")
 	if strings.Index(a.body, "car00") > strings.Index(a.body, "car01") || strings.Contains(a.body, "car08") {
 		t.Error("the latest do not come first, or there are more than 8")
 	}
 	seen, path := 0, "/vehicles?driving=jam"
 	for ; path != ""; seen++ {
 		a = f.get(path)
-		f.want(a, http.StatusOK, "Chosen vehicles <small>30</small>", `value="jam" selected`, "Traffic jam", "raffic jam: ", `/vehicles?driving=jam&amp;format=csv" download>CSV`)
-		if n := strings.Count(a.body, `<a class="vid" href="`+f.roots[f.browser]+`/vehicles/car`); n != [2]int{25, 5}[seen] {
+		f.want(a, http.StatusOK, "Chosen vehicles <small>30</small>", `value="jam" selected`, "Traffic jam",
+			"raffic jam: ", `/vehicles?driving=jam&amp;format=csv" download>CSV`)
+		if n := strings.Count(a.body, `<a class="vid" href="`+f.roots[f.browser]+`/vehicles/car`); n !=
+			[2]int{25, 5}[seen] {
 			t.Errorf("page %d has %d cars", seen+1, n)
 		}
 		_, rest, more := strings.Cut(a.body, `<a rel="next" href="`)
@@ -275,8 +305,11 @@ func TestJamList(t *testing.T) {
 		t.Error("a forgotten car is named")
 	}
 	f.clock.Advance(6 * time.Minute)
-	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.") // their readings are now stale
-	f.want(f.get("/vehicles?is=stale&throttle=&prefix=car1&sort=oldest"), http.StatusOK, `value="stale" selected`, `value="oldest" selected`, `value="car1"`, "car19", `/vehicles?format=ndjson&amp;prefix=car1&amp;reason=stale" download`)
+	// their readings are now stale
+	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.")
+	f.want(f.get("/vehicles?is=stale&throttle=&prefix=car1&sort=oldest"), http.StatusOK, `value="stale" selected`,
+		`value="oldest" selected`, `value="car1"`, "car19",
+		`/vehicles?format=ndjson&amp;prefix=car1&amp;reason=stale" download`)
 }
 
 // TestVehiclesPageRefuses: an invalid query is explained, and all vehicles are shown below.
@@ -296,10 +329,12 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	f.want(f.get("/vehicles?format=xml"), http.StatusBadRequest, "format is ndjson or csv")
 	f.want(f.get("/vehicles?format=csv&sort=newest"), http.StatusBadRequest, "leave out sort")
 	a := f.get("/vehicles?format=csv&throttle=&driving=jam")
-	if f.want(a, http.StatusOK, "\ncarA,answered,traffic jam,3,2026-11-20T12:00:00Z,unknown,,,\n"); a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
+	f.want(a, http.StatusOK, "\ncarA,answered,traffic jam,3,2026-11-20T12:00:00Z,unknown,,,\n")
+	if a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
 		t.Errorf("%v", a.header)
 	}
-	if a := f.read(f.anotherBrowser().Get(f.at("/vehicles?format=csv"))); a.status != http.StatusUnauthorized || strings.Contains(a.body, "carA") {
+	if a := f.read(f.anotherBrowser().Get(f.at("/vehicles?format=csv"))); a.status != http.StatusUnauthorized ||
+		strings.Contains(a.body, "carA") {
 		t.Errorf("without a session: %d", a.status)
 	}
 }
@@ -312,8 +347,10 @@ func TestListsAfterAStart(t *testing.T) {
 	jam, now := jammed(7*time.Minute), vehicle.At(noon)
 	f.states["carA"], f.states["carB"] = jam, vehicle.State{Time: now}
 	f.monitor.PutVerdicts("carA", jam.Driving(), vehicle.ThrottleVerdict{})
-	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now}, vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
-	f.want(f.get("/"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB", "since 2026-11-20 12:00:00 UTC")
+	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now},
+		vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
+	f.want(f.get("/"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB",
+		"since 2026-11-20 12:00:00 UTC")
 	f.mu.Lock()
 	delete(f.states, "carB") // forgotten, but still in the lists
 	f.mu.Unlock()
@@ -332,13 +369,15 @@ func TestVehicle(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	f.report("carA", jammed(time.Minute))
-	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "raffic jam: ", "driving/traffic", "No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
+	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "raffic jam: ", "driving/traffic",
+		"No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
 	for i, r := range []access.TokenRequest{
 		{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("carA")},
 		{Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles()},
 		{Developer: "Cy", Operations: access.AllOperations, Vehicles: access.VehicleSet("carB")},
 		{Developer: "Di", Operations: access.AllOperations, Sandbox: true},
-		{Developer: "Ed", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: noon.Add(time.Second)},
+		{Developer: "Ed", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+			Expires: noon.Add(time.Second)},
 	} {
 		if _, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, r); err != nil {
 			t.Fatal(i, err)
@@ -375,7 +414,9 @@ func TestVehicle(t *testing.T) {
 func TestEngineInTrouble(t *testing.T) {
 	inside := errors.New("dial tcp 10.0.0.7: refused")
 	f := newFixtureOn(t, func(c *ops.Config) {
-		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { return vehicle.State{}, false, inside }
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
+			return vehicle.State{}, false, inside
+		}
 	}, func(c *Config) {
 		c.Ready = func() error { return errors.New("the engine stores nothing in STATES") }
 	})
@@ -395,16 +436,19 @@ func TestEngineInTrouble(t *testing.T) {
 func TestAudit(t *testing.T) {
 	f := newFixture(t)
 	for i := range 120 {
-		e := access.Event{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1", Detail: fmt.Sprintf("number %d.", i+1), Outcome: "failed"}
+		e := access.Event{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1",
+			Detail: fmt.Sprintf("number %d.", i+1), Outcome: "failed"}
 		if err := f.store.Audit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f.logIn(f.key)
-	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b> <code>", "number 120.", "number 71.", "/audit?before=71", "failed")
+	f.want(f.get("/audit"), http.StatusOK, "<b>ada</b> <code>", "number 120.", "number 71.", "/audit?before=71",
+		"failed")
 	f.want(f.get("/audit?before=71"), http.StatusOK, "number 70.", "number 21.", "/audit?before=21", `/audit">Newest`)
 	f.want(f.get("/audit?before=-1"), http.StatusOK, "number 120.")
-	if a := f.get("/audit?before=21"); strings.Contains(a.body, "number 21.") || strings.Contains(a.body, "/audit?before=") {
+	if a := f.get("/audit?before=21"); strings.Contains(a.body, "number 21.") ||
+		strings.Contains(a.body, "/audit?before=") {
 		t.Error("the last page has an older one, or what is newer")
 	}
 }
@@ -418,7 +462,9 @@ func TestAuditIsSearched(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.clock.Advance(48 * time.Hour)
-	if _, _, err := f.IssueToken(t.Context(), bo, access.TokenRequest{Developer: "Dev One", Operations: access.AllOperations, Vehicles: access.VehicleSet("carB")}); err != nil {
+	if _, _, err := f.IssueToken(t.Context(), bo,
+		access.TokenRequest{Developer: "Dev One", Operations: access.AllOperations,
+			Vehicles: access.VehicleSet("carB")}); err != nil {
 		t.Fatal(err)
 	}
 	f.logIn(f.key)
@@ -430,9 +476,11 @@ func TestAuditIsSearched(t *testing.T) {
 		return did
 	}
 	for path, want := range map[string]string{
-		"/audit": "[bo ada]", "/audit?actor=ada": "[ada]", "/audit?action=token": "[bo]", "/audit?action=token.issue&actor=ada": "[]",
-		"/audit?since=2026-11-21": "[bo]", "/audit?until=2026-11-20": "[ada]", "/audit?since=2026-11-20&until=2026-11-22": "[bo ada]",
-		"/audit?until=2026-11-20T12:00:00Z": "[]",
+		"/audit": "[bo ada]", "/audit?actor=ada": "[ada]", "/audit?action=token": "[bo]",
+		"/audit?action=token.issue&actor=ada": "[]",
+		"/audit?since=2026-11-21":             "[bo]", "/audit?until=2026-11-20": "[ada]",
+		"/audit?since=2026-11-20&until=2026-11-22": "[bo ada]",
+		"/audit?until=2026-11-20T12:00:00Z":        "[]",
 	} {
 		if did := fmt.Sprint(events(f.get(path))); did != want {
 			t.Errorf("%s: %s", path, did)
@@ -451,15 +499,18 @@ func TestAuditIsSearched(t *testing.T) {
 	}
 	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
 	// All matching events, as a file.
-	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events", `/audit?actor=ada&amp;format=csv" download>CSV`)
+	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events",
+		`/audit?actor=ada&amp;format=csv" download>CSV`)
 	a := f.get("/audit?actor=ada&format=csv")
-	if f.want(a, http.StatusOK, "time,actor,", ",ada,"); strings.Contains(a.body, ",bo,") || a.header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
+	if f.want(a, http.StatusOK, "time,actor,", ",ada,"); strings.Contains(a.body, ",bo,") ||
+		a.header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
 		t.Errorf("%v\n%s", a.header, a.body)
 	}
 	f.want(f.get("/audit?format=ndjson"), http.StatusOK, `"actor":"ada"`, `"actor":"bo"`)
 	f.want(f.get("/audit?format=xml"), http.StatusBadRequest, "format is ndjson or csv")
 	f.want(f.get("/audit?format=csv&before=9"), http.StatusBadRequest, "leave out limit and before")
-	if a := f.read(f.anotherBrowser().Get(f.at("/audit?format=csv"))); a.status != http.StatusUnauthorized || strings.Contains(a.body, "ada") {
+	if a := f.read(f.anotherBrowser().Get(f.at("/audit?format=csv"))); a.status != http.StatusUnauthorized ||
+		strings.Contains(a.body, "ada") {
 		t.Errorf("without a session: %d", a.status)
 	}
 	f.want(f.get("/audit?since=yesterday"), http.StatusBadRequest, "a day such as 2026-11-20")
@@ -470,10 +521,12 @@ func TestAuditIsSearched(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/roads.js", "/assets/icon.svg", "/nothing"} {
+	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/roads.js",
+		"/assets/icon.svg", "/nothing"} {
 		h := f.get(path).header
 		p := h.Get("Content-Security-Policy")
-		if !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") || !strings.Contains(p, "frame-ancestors 'none'") {
+		if !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") ||
+			!strings.Contains(p, "frame-ancestors 'none'") {
 			t.Errorf("%s: %s", path, p)
 		}
 		if h.Get("Referrer-Policy") != "same-origin" {
@@ -481,7 +534,8 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/tokens", "/sources", "/operators", "/vehicles", "/roads", "/audit"} {
-		for _, inline := range []string{"<style", " style=", "javascript:", " onclick", "<script>", "http://", "https://"} {
+		for _, inline := range []string{"<style", " style=", "javascript:", " onclick", "<script>", "http://",
+			"https://"} {
 			if body := f.get(path).body; strings.Contains(body, inline) {
 				t.Errorf("%s holds %s", path, inline)
 			}
@@ -533,7 +587,8 @@ func TestTokenChoice(t *testing.T) {
 		if strings.Join(got, " ") != strings.Join(want, " ") {
 			t.Errorf("%s lists %q; want %q", address, got, want)
 		}
-		if none := strings.Contains(a.body, "No such token"); none != (len(want) == 0) || strings.Contains(a.body, "<script>x") {
+		if none := strings.Contains(a.body, "No such token"); none != (len(want) == 0) ||
+			strings.Contains(a.body, "<script>x") {
 			t.Errorf("%s: %s", address, a.body)
 		}
 	}

@@ -45,11 +45,13 @@ type page struct {
 // pages holds the templates of the pages, by name.
 type pages map[string]*template.Template
 
-var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "token", "sources", "source", "operators", "audit", "secret", "confirm", "failed"}
+var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "token", "sources",
+	"source", "operators", "audit", "secret", "confirm", "failed"}
 
 func (c *Console) parsePages() pages {
 	p := make(pages)
-	base := template.Must(template.New("layout.html.tmpl").Funcs(c.functions()).ParseFS(files, "files/layout.html.tmpl", "files/parts.html.tmpl"))
+	base := template.Must(template.New("layout.html.tmpl").Funcs(c.functions()).ParseFS(files,
+		"files/layout.html.tmpl", "files/parts.html.tmpl"))
 	for _, name := range pageNames {
 		p[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "files/"+name+".html.tmpl"))
 	}
@@ -77,8 +79,11 @@ func (c *Console) functions() template.FuncMap {
 		"number":  inwords.Number,
 		"measure": inwords.Measure,
 		"mark":    rand.Text,
-		"receipt": func(r access.ForgetReceipt) (string, error) { text, err := json.Marshal(r); return string(text), err },
-		"chosen":  chosen,
+		"receipt": func(r access.ForgetReceipt) (string, error) {
+			text, err := json.Marshal(r)
+			return string(text), err
+		},
+		"chosen": chosen,
 
 		"actions":  func() []string { return ops.Actions },
 		"now":      c.Now,
@@ -192,7 +197,8 @@ type paging struct {
 func newPaging(path string, number, size, of int) paging {
 	last := max(1, (of+size-1)/size)
 	number = min(number, last)
-	p := paging{From: (number-1)*size + 1, To: min(number*size, of), Of: of, Number: number, PagesInAll: last, Path: path}
+	p := paging{From: (number-1)*size + 1, To: min(number*size, of), Of: of, Number: number, PagesInAll: last,
+		Path: path}
 	if number > 1 {
 		p.Previous = number - 1
 	}
@@ -211,7 +217,9 @@ func seconds(d time.Duration) string {
 // breaks.
 func parseVehicles(text string) (access.Vehicles, error) {
 	var ids []vehicle.ID
-	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t' }) {
+	for i, word := range strings.FieldsFunc(text, func(r rune) bool {
+		return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t'
+	}) {
 		id, err := vehicle.ParseReportingID(word)
 		if err != nil {
 			return access.Vehicles{}, fmt.Errorf("vehicle %d of the list: %w", i+1, err)

@@ -56,7 +56,8 @@ func newMapView(label, from string) mapView {
 	return mapView{label, from, 100 * vehicle.JamShare, 100 * vehicle.SlowShare}
 }
 
-var headings = [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West", "North-west"}
+var headings = [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West",
+	"North-west"}
 
 func (c *Console) roadsView() roadsView {
 	v := roadsView{Kept: c.roads != nil, Map: newMapView("Map of the roads", "/roads/stretches")}
@@ -65,14 +66,16 @@ func (c *Console) roadsView() roadsView {
 	}
 	s := c.roads.All(c.Now())
 	v.Known = s.Known
-	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[vehicle.NormalDriving], s.ByState[vehicle.SlowDriving], s.ByState[vehicle.TrafficJam]
+	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[vehicle.NormalDriving],
+		s.ByState[vehicle.SlowDriving], s.ByState[vehicle.TrafficJam]
 	for _, w := range s.Worst[:min(len(s.Worst), worstListed)] {
 		share, ok := roadmap.Share(w)
 		if !ok {
 			break
 		}
 		row := stretchView{
-			Name: roadmap.Name(w.Stretch), Class: roadmap.State(w.State), Heading: headings[int(road.HeadingDegrees(w.Stretch)*road.Octants/360)],
+			Name: roadmap.Name(w.Stretch), Class: roadmap.State(w.State),
+			Heading: headings[int(road.HeadingDegrees(w.Stretch)*road.Octants/360)],
 			Percent: 100 * share, SpeedKmh: w.SpeedKmh, FreeKmh: w.FreeKmh, Cars: w.Cars,
 		}
 		if w.Since != 0 {
@@ -139,7 +142,8 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	s, _, err := c.Ops.State(r.Context(), id)
 	if err != nil {
 		c.Log.Error("a vehicle's state cannot be read", "error", err)
-		http.Error(w, "the vehicle's state cannot be read at present; the service's log says why", http.StatusServiceUnavailable)
+		http.Error(w, "the vehicle's state cannot be read at present; the service's log says why",
+			http.StatusServiceUnavailable)
 		return
 	}
 	selection := roadmap.Selection{At: c.Now()}

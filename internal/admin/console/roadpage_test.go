@@ -42,7 +42,8 @@ func TestRoadsPage(t *testing.T) {
 		f.want(f.get(path), http.StatusUnauthorized, "")
 	}
 	f.logIn(f.key)
-	f.want(f.get("/roads"), http.StatusOK, "No road is known yet", "Vehicle.CurrentLocation.Latitude", "once three cars have driven on it", `data-live-from="/live/roads?unknown"`)
+	f.want(f.get("/roads"), http.StatusOK, "No road is known yet", "Vehicle.CurrentLocation.Latitude",
+		"once three cars have driven on it", `data-live-from="/live/roads?unknown"`)
 
 	events := scanner(f.stream("/live/roads?unknown"))
 	jam(m)
@@ -50,7 +51,8 @@ func TestRoadsPage(t *testing.T) {
 	for events.Scan() && events.Text() != "event: end" {
 	}
 	a := f.get("/roads")
-	f.want(a, http.StatusOK, "Worst stretches", `data-stretches="/roads/stretches"`, "jam at 40 % or less, slow at 67 % or less", `src="/assets/roads.js`)
+	f.want(a, http.StatusOK, "Worst stretches", `data-stretches="/roads/stretches"`,
+		"jam at 40 % or less, slow at 67 % or less", `src="/assets/roads.js`)
 	c := f.stretchesAt("/roads/stretches")
 	worst := c.Features[0].Properties
 	f.want(a, http.StatusOK, `data-stretch="`+worst.Stretch+`"`, "Jam, ", "</span>East</span>")
@@ -112,7 +114,8 @@ func TestVehicleWay(t *testing.T) {
 	states := jam(m)
 	f.report("car1", states["car1"])
 	a := f.get("/vehicles/car1")
-	f.want(a, http.StatusOK, "Where it drives", "The grey band", `data-stretches="/vehicles/car1/stretches"`, `data-live-from="/live/vehicles/car1?way"`, "not shown")
+	f.want(a, http.StatusOK, "Where it drives", "The grey band", `data-stretches="/vehicles/car1/stretches"`,
+		`data-live-from="/live/vehicles/car1?way"`, "not shown")
 	noPlace(t, "the page", a.body)
 	noPlace(t, "what is live", next(t, scanner(f.stream("/live/vehicles/car1?way")), "way"))
 	c := f.stretchesAt("/vehicles/car1/stretches")
@@ -130,7 +133,8 @@ func TestVehicleWay(t *testing.T) {
 	}
 
 	// On a road that only this car has driven, the page says just that.
-	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0, Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
+	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0,
+		Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
 	f.report("car2", alone["car0"])
 	f.want(f.get("/vehicles/car2"), http.StatusOK, "No stretch of its last 300 m is known yet")
 	if c := f.stretchesAt("/vehicles/car2/stretches"); len(c.Way) != 0 || len(c.Features) != 0 {

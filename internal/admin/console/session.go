@@ -87,7 +87,8 @@ func (n *session) at(page string) string { return n.root + strings.TrimSuffix(pa
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
-	n := &session{who: who, key: key, secure: secure, root: root, id: access.HashOf(root + value), begun: now, seen: now}
+	n := &session{who: who, key: key, secure: secure, root: root, id: access.HashOf(root + value), begun: now,
+		seen: now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, old := range s.all {

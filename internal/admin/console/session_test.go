@@ -14,14 +14,16 @@ import (
 // to no other server.
 func TestLogin(t *testing.T) {
 	f := newFixture(t)
-	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit", "/nothing"} {
+	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit",
+		"/nothing"} {
 		a := f.get(path)
 		f.want(a, http.StatusUnauthorized, "<h1>Log in</h1>", `name="next" value="`+path+`"`)
 		if !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer ") || strings.Contains(a.body, "<nav") {
 			t.Errorf("%s shows more than the login", path)
 		}
 	}
-	for _, path := range []string{"/vehicles", "/tokens", "/tokens/x/revoke", "/sources", "/operators", "/adminkey", "/vehicles/A/forget", "/logout"} {
+	for _, path := range []string{"/vehicles", "/tokens", "/tokens/x/revoke", "/sources", "/operators", "/adminkey",
+		"/vehicles/A/forget", "/logout"} {
 		f.want(f.post(path, "name", "x"), http.StatusUnauthorized)
 	}
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
@@ -41,10 +43,12 @@ func TestLogin(t *testing.T) {
 		}
 	}
 	for next, want := range map[string]string{
-		"/tokens": "/tokens", "/vehicles/NHeN4": "/vehicles/NHeN4", "": "/", "//evil.example": "/", "https://evil.example": "/",
-		`/\evil.example`: "/", "/%2fevil": "/", "tokens": "/", "/a?b": "/",
+		"/tokens": "/tokens", "/vehicles/NHeN4": "/vehicles/NHeN4", "": "/", "//evil.example": "/",
+		"https://evil.example": "/",
+		`/\evil.example`:       "/", "/%2fevil": "/", "tokens": "/", "/a?b": "/",
 	} {
-		if a := f.post("/login", "key", " "+f.key+"\n", "next", next); a.status != http.StatusSeeOther || a.leadsTo() != want {
+		if a := f.post("/login", "key", " "+f.key+"\n", "next", next); a.status != http.StatusSeeOther ||
+			a.leadsTo() != want {
 			t.Errorf("next %q: %d to %q", next, a.status, a.header.Get("Location"))
 		}
 	}
@@ -56,7 +60,8 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%s with a session counts as known %d times", path, n)
 		}
 	}
-	c := f.read(f.anotherBrowser().PostForm(f.server.URL+"/login", map[string][]string{"key": {f.key}})).header.Get("Set-Cookie")
+	c := f.read(f.anotherBrowser().PostForm(f.server.URL+"/login",
+		map[string][]string{"key": {f.key}})).header.Get("Set-Cookie")
 	for _, attribute := range []string{"carstate-session=", "Path=/s/", "HttpOnly", "SameSite=Strict", "Max-Age="} {
 		if !strings.Contains(c, attribute) {
 			t.Errorf("the cookie %.20s… lacks %s", c, attribute)
@@ -71,7 +76,8 @@ func TestLogin(t *testing.T) {
 func TestSecureCookie(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Secure = true })
 	c := f.post("/login", "key", f.key).header.Get("Set-Cookie")
-	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") || strings.Contains(c, "Domain") {
+	if !strings.HasPrefix(c, "__Host-carstate-session=") || !strings.Contains(c, "; Secure") ||
+		strings.Contains(c, "Domain") {
 		t.Errorf("the cookie is %.30s…", c)
 	}
 }
@@ -82,7 +88,8 @@ func TestCookieBehindAProxy(t *testing.T) {
 	f := newFixture(t)
 	send := func(method, path, cookie string) *http.Response {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, f.server.URL+path, strings.NewReader(url.Values{"key": {f.key}}.Encode()))
+		req, err := http.NewRequestWithContext(t.Context(), method, f.server.URL+path,
+			strings.NewReader(url.Values{"key": {f.key}}.Encode()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +115,8 @@ func TestCookieBehindAProxy(t *testing.T) {
 	if resp := send("GET", root+"/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
 		t.Errorf("the session is not found: %d", resp.StatusCode)
 	}
-	if c := send("POST", root+"/logout", mine).Header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-carstate-session=;") {
+	if c := send("POST", root+"/logout", mine).Header.Get("Set-Cookie"); !strings.HasPrefix(c,
+		"__Host-carstate-session=;") {
 		t.Errorf("the logout takes back %.30s…", c)
 	}
 	if resp := send("GET", root+"/tokens", mine); resp.StatusCode != http.StatusUnauthorized {
@@ -312,7 +320,8 @@ func TestFormOnce(t *testing.T) {
 	// The form of a page from an ended session, submitted in the next session.
 	f.post("/logout")
 	f.logIn(f.key)
-	f.want(f.post("/tokens", "developer", "Ada", "operation", "throttle_system", "scope", "all", "days", "90", "mark", "/tokens"), http.StatusConflict, "sent before")
+	f.want(f.post("/tokens", "developer", "Ada", "operation", "throttle_system", "scope", "all", "days", "90", "mark",
+		"/tokens"), http.StatusConflict, "sent before")
 	for i := range 3 * maxFormsSent {
 		f.console.sessions.first(strings.Repeat("long", i))
 	}

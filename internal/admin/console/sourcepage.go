@@ -49,15 +49,18 @@ type sourceView struct {
 // sourceChoices is the form that sorts and filters sources.
 var sourceChoices = chooser{
 	Path: "/sources", What: "sources", Names: "Name",
-	States: []option{{"", "any"}, {"refused", "was refused"}, {"ignored", "sends unknown signals"}, {"silent", "not seen yet"}},
-	Sorts:  []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"}},
+	States: []option{{"", "any"}, {"refused", "was refused"}, {"ignored", "sends unknown signals"},
+		{"silent", "not seen yet"}},
+	Sorts: []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"}},
 }
 
 func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session) {
 	c.showSources(w, r, s, http.StatusOK, "", nil)
 }
 
-func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+func (c *Console) showSources(
+	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
+) {
 	all := c.Ops.Sources()
 	v := sourcesView{Form: refill(form), Chooser: sourceChoices.of(r, s), Began: c.Monitor.began, All: len(all)}
 	all = v.Chooser.sources(all)
@@ -75,14 +78,17 @@ func (c *Console) sourcePage(w http.ResponseWriter, r *http.Request, s *session)
 }
 
 // showSource shows the source in the path.
-func (c *Console) showSource(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+func (c *Console) showSource(
+	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
+) {
 	source, err := c.Ops.Source(r.PathValue("name"))
 	if err != nil {
 		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
 		return
 	}
 	v := sourceView{sourceRow{s.root, source}, refill(form), c.Monitor.began}
-	c.showTo(w, s, status, "source", page{Title: "Source " + source.Name, Section: "sources", Problem: problem, Data: v})
+	c.showTo(w, s, status, "source", page{Title: "Source " + source.Name, Section: "sources", Problem: problem,
+		Data: v})
 }
 
 // sources returns the chosen sources. all must be sorted by name.

@@ -22,21 +22,27 @@ func TestSources(t *testing.T) {
 	} {
 		f.want(f.post("/sources", append(c, "mark", what)...), http.StatusBadRequest, what)
 	}
-	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "strict", "yes", "mark", "1")
+	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "strict", "yes",
+		"mark", "1")
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
 	key := a.body[strings.Index(a.body, "css_"):][:40]
-	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "<dt>Unknown signals</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>", "<dt>Samples refused</dt><dd>0</dd>")
+	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s",
+		"<dt>Unknown signals</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>",
+		"<dt>Samples refused</dt><dd>0</dd>")
 	g, _ := f.store.Sources.Get("gateway")
 	g.CountSamples(12345, 3)
 	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2, noon.Add(-2*time.Minute))
-	f.want(f.get("/sources"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago", ": <code>impossible</code>", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
+	f.want(f.get("/sources"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago",
+		": <code>impossible</code>", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
 	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	f.want(f.get("/sources"), http.StatusOK, "3 min ago")
-	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0"), http.StatusOK, "End the old secret of gateway at once?")
-	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated, "css_", "The old one has ended.")
+	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0"), http.StatusOK,
+		"End the old secret of gateway at once?")
+	f.want(f.post("/sources/gateway/rotate", "mark", "2", "overlap", "0", "sure", "yes"), http.StatusCreated, "css_",
+		"The old one has ended.")
 	if _, err := f.store.Sources.Verify([]byte(key), noon); err == nil {
 		t.Fatal("the old key still counts")
 	}
@@ -53,39 +59,51 @@ func TestSources(t *testing.T) {
 func TestSourceIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	if err := second(f.AddSource(t.Context(), access.Actor{Name: "x"}, access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})); err != nil {
+	if err := second(f.AddSource(t.Context(), access.Actor{Name: "x"},
+		access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})); err != nil {
 		t.Fatal(err)
 	}
 	f.want(f.get("/sources"), http.StatusOK, f.roots[f.browser]+`/sources/gateway">gateway</a>`)
-	f.want(f.get("/sources/gateway"), http.StatusOK, "<h1>gateway</h1>", `name="strict" value="yes" checked`, "/sources/gateway/remove")
+	f.want(f.get("/sources/gateway"), http.StatusOK, "<h1>gateway</h1>", `name="strict" value="yes" checked`,
+		"/sources/gateway/remove")
 	f.want(f.get("/sources/nobody"), http.StatusNotFound, "there is no such record")
-	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "", "strict", "yes", "strict-was", "yes"), http.StatusSeeOther)
-	f.want(f.get("/sources/gateway"), http.StatusOK, "The source is changed.", "<dd>7/s</dd>", "<dt>Unknown signals</dt><dd>refused</dd>")
-	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "strict-was", "yes"), http.StatusSeeOther)
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "", "strict", "yes", "strict-was", "yes"),
+		http.StatusSeeOther)
+	f.want(f.get("/sources/gateway"), http.StatusOK, "The source is changed.", "<dd>7/s</dd>",
+		"<dt>Unknown signals</dt><dd>refused</dd>")
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "strict-was", "yes"),
+		http.StatusSeeOther)
 	g, _ := f.store.Sources.Get("gateway")
 	if g.Strict || g.Rate.String() != "7/s" {
 		t.Errorf("%+v", g.Credential)
 	}
-	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest, "nothing to change")
-	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest, "a rate is a whole number", `value="fast"`, `value="yes" checked`)
+	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest,
+		"nothing to change")
+	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest,
+		"a rate is a whole number", `value="fast"`, `value="yes" checked`)
 	// A refused form keeps its original values, although another operator has set strict since.
-	f.want(f.post("/sources/gateway/change", "rate", "fast", "rate-was", "1/s", "strict-was", "yes", "strict", "yes"), http.StatusBadRequest,
+	f.want(f.post("/sources/gateway/change", "rate", "fast", "rate-was", "1/s", "strict-was", "yes", "strict", "yes"),
+		http.StatusBadRequest,
 		`name="rate-was" value="1/s"`, `name="strict-was" value="yes"`)
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "days", "7"), http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "as it is: in 7 d")
 
 	// The vehicles.
 	f.want(f.post("/sources/gateway/grant", "only", "B A"), http.StatusSeeOther)
-	f.want(f.get("/sources/gateway"), http.StatusOK, "The vehicles of the source are changed.", "<dd>A, B</dd>", ">A\nB\n</textarea>")
-	f.want(f.post("/sources/gateway/grant", "only", "A a-b"), http.StatusBadRequest, "vehicle 2 of the list", "A a-b</textarea>")
+	f.want(f.get("/sources/gateway"), http.StatusOK, "The vehicles of the source are changed.", "<dd>A, B</dd>",
+		">A\nB\n</textarea>")
+	f.want(f.post("/sources/gateway/grant", "only", "A a-b"), http.StatusBadRequest, "vehicle 2 of the list",
+		"A a-b</textarea>")
 	f.want(f.post("/sources/gateway/grant", "only", ""), http.StatusBadRequest, "name the vehicles, or choose all")
 	f.want(f.post("/sources/gateway/grant"), http.StatusBadRequest, "name the vehicles, or choose all")
-	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes"), http.StatusOK, "Let gateway send telemetry for all vehicles?")
+	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes"), http.StatusOK,
+		"Let gateway send telemetry for all vehicles?")
 	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes", "sure", "yes"), http.StatusSeeOther)
 	if g, _ := f.store.Sources.Get("gateway"); !g.Vehicles.All() || !g.Expires.Equal(noon.Add(7*24*time.Hour)) {
 		t.Errorf("%+v", g.Credential)
 	}
-	if did := f.did(); did != "x source.add, admin source.change, admin source.change, admin source.change, admin source.change, admin source.change" {
+	if did := f.did(); did != "x source.add, admin source.change, admin source.change, admin source.change, admin "+
+		"source.change, admin source.change" {
 		t.Error(did)
 	}
 }

@@ -48,7 +48,8 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	}
 	samples = drove(t, steady...)
 	a := f.get("/vehicles/carA/hour")
-	f.want(a, http.StatusOK, `aria-label="normal driving 11:50 to 12:00 UTC"`, `<rect class="band normal" x="100.`, `width="19.`)
+	f.want(a, http.StatusOK, `aria-label="normal driving 11:50 to 12:00 UTC"`, `<rect class="band normal" x="100.`,
+		`width="19.`)
 	if strings.Contains(a.body, "on</span>") || reads != 1 {
 		t.Errorf("it covers the hour, read %d times:\n%s", reads, a.body)
 	}
@@ -66,7 +67,8 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "<svg", "from <time", "11:55 UTC</time> on")
 	f.clock.Advance(stripFresh)
 	fails = errors.New("disk at 10.0.0.7")
-	if a := f.get("/vehicles/carA/hour"); strings.Contains(a.body, "10.0.0.7") || !strings.Contains(a.body, "the retained telemetry could not be read") {
+	if a := f.get("/vehicles/carA/hour"); strings.Contains(a.body, "10.0.0.7") ||
+		!strings.Contains(a.body, "the retained telemetry could not be read") {
 		t.Errorf("%s", a.body)
 	}
 
@@ -75,7 +77,8 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	f.monitor.curves.strips <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if text, err := f.console.strip(ctx, "carA"); err != nil || !strings.Contains(text, "not read, because others are being read") {
+	if text, err := f.console.strip(ctx, "carA"); err != nil ||
+		!strings.Contains(text, "not read, because others are being read") {
 		t.Errorf("%s, %v", text, err)
 	}
 	<-f.monitor.curves.strips

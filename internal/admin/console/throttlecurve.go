@@ -94,7 +94,8 @@ func (k *throttleCurve) view() (v throttleView) {
 	}
 	v.Read = newReadouts(len(points), func(i int) (float64, string) {
 		p := points[i]
-		text := fmt.Sprintf("%s UTC: %s %s", p.at.Time().UTC().Format("15:04:05"), v.NameX, inwords.Measure(float64(p.x), "percent"))
+		text := fmt.Sprintf("%s UTC: %s %s", p.at.Time().UTC().Format("15:04:05"), v.NameX,
+			inwords.Measure(float64(p.x), "percent"))
 		if !v.Single {
 			text += fmt.Sprintf(", %s %s", v.NameY, inwords.Measure(float64(p.y), "percent"))
 		}

@@ -23,7 +23,8 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 		if i >= 400 {
 			command, plate = 4, 60
 		}
-		for g, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.ThrottleActuator: command, vehicle.ThrottlePosition: plate} {
+		for g, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.ThrottleActuator: command,
+			vehicle.ThrottlePosition: plate} {
 			if err := x.Set(g, v); err != nil {
 				t.Fatal(err)
 			}
@@ -45,13 +46,15 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	}
 	f.report("carA", s)
 	f.want(f.get("/vehicles/carA"), http.StatusOK, "The sensors that disagree", "the command", "plate sensor A",
-		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it stands at 60 % in place of", "anomaly from")
+		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it stands at 60 % in place of",
+		"anomaly from")
 	v := f.console.curve(t.Context(), "carA", &s).view().Throttle
 	raised := v.Since.Sub(begin)
 	if !v.Drawn || !v.Banded || !v.SinceShown || raised < 200*time.Second || raised > 215*time.Second {
 		t.Errorf("%+v", v)
 	}
-	if texts := strings.Split(v.Read.Texts, "|"); len(texts) != mostReadouts || !strings.Contains(texts[len(texts)-1], "the command 4 %, plate sensor A 60 %, expected 1") {
+	if texts := strings.Split(v.Read.Texts, "|"); len(texts) != mostReadouts ||
+		!strings.Contains(texts[len(texts)-1], "the command 4 %, plate sensor A 60 %, expected 1") {
 		t.Errorf("%d read-outs, the last %q", len(texts), texts[len(texts)-1])
 	}
 	if strings.Count(v.Band, "Z") != 1 || strings.Count(v.LineX, "M") != 1 {

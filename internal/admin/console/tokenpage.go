@@ -42,7 +42,8 @@ type tokenView struct {
 var tokenChoices = chooser{
 	Path: "/tokens", What: "tokens", Names: "Developer or id",
 	States: []option{
-		{"", "any"}, {"usable", "usable"}, {"expiring", "expires within 14 days"}, {"expired", "expired"}, {"revoked", "revoked"},
+		{"", "any"}, {"usable", "usable"}, {"expiring", "expires within 14 days"}, {"expired", "expired"},
+		{"revoked", "revoked"},
 		{"unused", "never used"}, {"sandbox", "sandbox"},
 	},
 	Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
@@ -75,7 +76,9 @@ func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session)
 	c.showTokens(w, r, s, http.StatusOK, "", nil)
 }
 
-func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+func (c *Console) showTokens(
+	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
+) {
 	all, now := c.Ops.Tokens(), c.Now()
 	v := tokensView{Form: refill(form), Chooser: tokenChoices.of(r, s), All: len(all)}
 	for _, t := range all {
@@ -98,14 +101,17 @@ func (c *Console) tokenPage(w http.ResponseWriter, r *http.Request, s *session) 
 }
 
 // showToken shows the token in the path.
-func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values) {
+func (c *Console) showToken(
+	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
+) {
 	token, err := c.Ops.Token(r.PathValue("name"))
 	if err != nil {
 		c.showTokens(w, r, s, statusOf(err), err.Error(), nil)
 		return
 	}
 	v := tokenView{tokenRow{s.root, token}, refill(form)}
-	c.showTo(w, s, status, "token", page{Title: "Token of " + token.Developer, Section: "tokens", Problem: problem, Data: v})
+	c.showTo(w, s, status, "token", page{Title: "Token of " + token.Developer, Section: "tokens", Problem: problem,
+		Data: v})
 }
 
 // stateOf returns "active", "expiring", "expired" or "revoked".
@@ -160,7 +166,8 @@ func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session)
 	}
 	query := ""
 	if c.QueryURL != "" {
-		query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s", c.QueryURL, secret, sampleVehicle(t))
+		query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s",
+			c.QueryURL, secret, sampleVehicle(t))
 	}
 	c.showSecret(w, s, "Token issued", t, secretView{Secret: secret, Query: query})
 }

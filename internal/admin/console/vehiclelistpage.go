@@ -85,7 +85,9 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 	c.showVehicles(w, r, s, http.StatusOK, "", q)
 }
 
-func (c *Console) showVehicles(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, q ops.VehicleQuery) {
+func (c *Console) showVehicles(
+	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, q ops.VehicleQuery,
+) {
 	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
 	q.Limit = rowsListed
 	list, err := c.Ops.Vehicles(r.Context(), q)

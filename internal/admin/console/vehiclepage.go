@@ -62,7 +62,8 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 		return
 	}
 	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, maxTokensThatSee)
-	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" + string(id)}
+	p := page{Title: "Vehicle " + string(id), Section: "vehicles", Data: v, Map: v.HasWay, Live: "/live/vehicles/" +
+		string(id)}
 	status := http.StatusOK
 	switch {
 	case !v.Known:
@@ -149,7 +150,8 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
 		return
 	case !parseForm(w, r, smallForm) || r.PostForm.Get("vid") != string(id):
-		c.fail(w, s, http.StatusBadRequest, "Not forgotten", "type the vehicle's vid into the form to confirm: go back and try again")
+		c.fail(w, s, http.StatusBadRequest, "Not forgotten",
+			"type the vehicle's vid into the form to confirm: go back and try again")
 		return
 	}
 	receipt, err := c.Ops.Forget(r.Context(), s.who, id)

@@ -11,7 +11,8 @@ import (
 )
 
 var (
-	errBox   = errors.New("bbox is west,south,east,north in degrees: longitudes from -180 to 180, latitudes from -90 to 90, south at most north; west is greater than east across the date line")
+	errBox = errors.New("bbox is west,south,east,north in degrees: longitudes from -180 to 180, latitudes from " +
+		"-90 to 90, south at most north; west is greater than east across the date line")
 	errLimit = fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
 )
 

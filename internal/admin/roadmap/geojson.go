@@ -66,7 +66,8 @@ const (
 // "11dff52c57-ne".
 func Name(s vehicle.Stretch) string {
 	const below = 64 - 3 - 2*road.Level - 1 // number of low bits of a cell's number that are always zero
-	return fmt.Sprintf("%010x-%s", uint64(s)>>below, [...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
+	return fmt.Sprintf("%010x-%s", uint64(s)>>below,
+		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
 // State returns the name of a driving state: "normal", "slow" or "jam". It returns "unknown" if too
@@ -117,7 +118,8 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")
 	var to io.Writer = w
-	if accepted := r.Header.Get("Accept-Encoding"); strings.Contains(accepted, "gzip") && !strings.Contains(accepted, "gzip;q=0") {
+	if accepted := r.Header.Get("Accept-Encoding"); strings.Contains(accepted, "gzip") &&
+		!strings.Contains(accepted, "gzip;q=0") {
 		w.Header().Set("Content-Encoding", "gzip")
 		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid, so there is no error
 		defer func() { _ = packed.Close() }()               // an error means that the client has disconnected
@@ -133,7 +135,8 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 func write(out *bufio.Writer, s Selection, limit int, way []string) error {
 	some := s.Worst[:min(len(s.Worst), limit)]
 	head, err := json.Marshal(Collection{
-		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way, Features: []Feature{},
+		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
+		Features: []Feature{},
 	})
 	if err != nil {
 		return err

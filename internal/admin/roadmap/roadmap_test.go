@@ -63,7 +63,8 @@ func TestJammedStreet(t *testing.T) {
 	m := jammedStreet()
 	r := NewReader(m)
 	c := served(t, r, "", nil)
-	if c.Type != "FeatureCollection" || !c.At.Equal(noon) || c.Truncated || c.Known != len(c.Features) || len(c.Features) < 18 {
+	if c.Type != "FeatureCollection" || !c.At.Equal(noon) || c.Truncated || c.Known != len(c.Features) ||
+		len(c.Features) < 18 {
 		t.Fatalf("%d of %d stretches, truncated %t, at %v", len(c.Features), c.Known, c.Truncated, c.At)
 	}
 	last, states := 0., map[string]int{}
@@ -94,7 +95,8 @@ func TestJammedStreet(t *testing.T) {
 		}
 	}
 	worst := c.Features[0].Properties
-	if worst.State != "jam" || *worst.Share > vehicle.JamShare || worst.Heading != 90 || !strings.HasSuffix(worst.Stretch, "-e") || worst.Since == nil || worst.Since.After(noon) || worst.Young {
+	if worst.State != "jam" || *worst.Share > vehicle.JamShare || worst.Heading != 90 ||
+		!strings.HasSuffix(worst.Stretch, "-e") || worst.Since == nil || worst.Since.After(noon) || worst.Young {
 		t.Errorf("the worst is %+v", worst)
 	}
 	if line := c.Features[0].Geometry.Coordinates; line[1][0] <= line[0][0] || line[0][1] != line[1][1] {
@@ -118,7 +120,8 @@ func TestJammedStreet(t *testing.T) {
 		}
 	}
 	few := served(t, r, "limit=2", nil)
-	if len(few.Features) != 2 || !few.Truncated || few.Known != c.Known || few.Features[0].Properties.Stretch != worst.Stretch {
+	if len(few.Features) != 2 || !few.Truncated || few.Known != c.Known ||
+		few.Features[0].Properties.Stretch != worst.Stretch {
 		t.Errorf("the 2 worst: %+v", few)
 	}
 	if none := served(t, r, "bbox=0,0,1,1", nil); none.Features == nil || len(none.Features) != 0 || none.Known != 0 {
@@ -173,7 +176,8 @@ func TestManyStretches(t *testing.T) {
 // TestLines: lines end at the edges of the map.
 func TestLines(t *testing.T) {
 	m := new(road.Map)
-	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon)) // to 180°
+	// to 180°
+	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon))
 	roadtest.Feed(m, roadtest.Street{Latitude: 89.98, Longitude: 0, Heading: 0, Metres: 2000}.Learn(60, noon))
 	c := served(t, NewReader(m), "", nil)
 	if len(c.Features) < 5 {
@@ -185,7 +189,8 @@ func TestLines(t *testing.T) {
 				t.Errorf("%s: %v", f.Properties.Stretch, p)
 			}
 		}
-		if from, to := f.Geometry.Coordinates[0][0], f.Geometry.Coordinates[1][0]; f.Properties.Heading == 90 && from > to {
+		if from, to := f.Geometry.Coordinates[0][0], f.Geometry.Coordinates[1][0]; f.Properties.Heading == 90 &&
+			from > to {
 			t.Errorf("%s crosses the date line: %g to %g", f.Properties.Stretch, from, to)
 		}
 	}
@@ -203,7 +208,8 @@ func TestPacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := io.ReadAll(z); err != nil || !bytes.Equal(text, plain.Body.Bytes()) || packed.Header().Get("Content-Encoding") != "gzip" {
+	if text, err := io.ReadAll(z); err != nil || !bytes.Equal(text, plain.Body.Bytes()) ||
+		packed.Header().Get("Content-Encoding") != "gzip" {
 		t.Errorf("unpacked: %v, %s", err, text)
 	}
 }
@@ -211,8 +217,10 @@ func TestPacked(t *testing.T) {
 // FuzzAsked: every query is either accepted, or refused in one line that repeats nothing of it.
 func FuzzAsked(f *testing.F) {
 	for _, q := range []string{
-		"", "bbox=11,44,12,45&limit=100", "bbox=179,-18,-179,-16", "bbox=-180,-90,180,90", "bbox=11,45,12,44", "bbox=11,44,12", "bbox=11,44,12,45,6",
-		"bbox=NaN,44,12,45", "bbox=11,44,12,91", "bbox=181,44,12,45", "bbox=", "bbox=1,2,3,4&bbox=1,2,3,4", "limit=0", "limit=20001", "limit=x", "limit=1&limit=2", "bbox=1e2,-0,+1e-2,0x1p3",
+		"", "bbox=11,44,12,45&limit=100", "bbox=179,-18,-179,-16", "bbox=-180,-90,180,90", "bbox=11,45,12,44",
+		"bbox=11,44,12", "bbox=11,44,12,45,6",
+		"bbox=NaN,44,12,45", "bbox=11,44,12,91", "bbox=181,44,12,45", "bbox=", "bbox=1,2,3,4&bbox=1,2,3,4", "limit=0",
+		"limit=20001", "limit=x", "limit=1&limit=2", "bbox=1e2,-0,+1e-2,0x1p3",
 	} {
 		f.Add(q)
 	}
@@ -228,7 +236,8 @@ func FuzzAsked(f *testing.F) {
 			}
 			return
 		}
-		if !(math.Abs(b.West) <= 180 && math.Abs(b.East) <= 180 && b.South >= -90 && b.South <= b.North && b.North <= 90) || limit < 1 || limit > MaxStretches {
+		if !(math.Abs(b.West) <= 180 && math.Abs(b.East) <= 180 && b.South >= -90 && b.South <= b.North &&
+			b.North <= 90) || limit < 1 || limit > MaxStretches {
 			t.Errorf("%q is %+v, %d", text, b, limit)
 		}
 	})

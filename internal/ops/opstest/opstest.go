@@ -94,7 +94,9 @@ func (m *Store) Create(ctx context.Context, c access.Credential) error {
 
 // Update changes a credential. It calls change twice and discards the first result, as a lost
 // compare-and-set would.
-func (m *Store) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
+func (m *Store) Update(
+	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
+) (access.Credential, error) {
 	if err := m.begin(ctx, "Update "+kind.Policy().Noun); err != nil {
 		return access.Credential{}, err
 	}
@@ -122,7 +124,9 @@ func (m *Store) Audit(ctx context.Context, e access.Event) error {
 }
 
 // AuditPage numbers events from 1.
-func (m *Store) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
+func (m *Store) AuditPage(
+	ctx context.Context, before uint64, limit int,
+) (events []access.Event, older uint64, err error) {
 	if err := m.begin(ctx, "AuditPage"); err != nil {
 		return nil, 0, err
 	}
@@ -149,7 +153,8 @@ func (m *Store) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt
 
 func (m *Store) bury(hash access.VehicleHash) access.ForgetReceipt {
 	m.Forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: forgottenAt})
-	return access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: hash.String(), ForgottenAt: forgottenAt, Removed: access.RemovedCount{States: 1}}
+	return access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: hash.String(), ForgottenAt: forgottenAt,
+		Removed: access.RemovedCount{States: 1}}
 }
 
 var forgottenAt = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -160,7 +165,8 @@ func (m *Store) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt,
 		return access.ForgetReceipt{}, err
 	}
 	r := m.bury(m.Forgotten.Hash(id))
-	m.Forgotten.Put(access.Tombstone{Vehicle: m.Forgotten.Hash(id), Forgotten: forgottenAt, Lifted: forgottenAt, Opened: true})
+	m.Forgotten.Put(access.Tombstone{Vehicle: m.Forgotten.Hash(id), Forgotten: forgottenAt, Lifted: forgottenAt,
+		Opened: true})
 	return r, nil
 }
 
@@ -197,7 +203,8 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 
 // Restore reads a backup and reports RestoreSteps steps; an error that was set with Fail follows.
 func (m *Store) Restore(
-	ctx context.Context, from io.Reader, trust access.BackupTrust, audited func(access.BackupInfo, func() error) error, progress func(done, total int),
+	ctx context.Context, from io.Reader, trust access.BackupTrust,
+	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
 	if m.BadBackups != nil {
 		return report, m.BadBackups
