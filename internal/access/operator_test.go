@@ -29,10 +29,10 @@ func TestOperators(t *testing.T) {
 	table.Put(bob)
 	table.Put(ada)
 	if o, err := table.Verify([]byte(key), noon); err != nil || o.Name != "ada" {
-		t.Errorf("%+v, %v", o, err)
+		t.Errorf("the key of ada: got %+v, %v", o, err)
 	}
 	if list := table.List(); len(list) != 2 || list[0].Name != "ada" {
-		t.Errorf("%+v", list)
+		t.Errorf("got the list %+v, want ada and bob", list)
 	}
 	key2, hash := access.NewSecret(access.OperatorKind)
 	if err := ada.Rotate(hash, time.Hour, noon); err != nil { // the requested overlap is ignored for an operator
@@ -43,7 +43,7 @@ func TestOperators(t *testing.T) {
 		t.Errorf("the replaced key: %v", err)
 	}
 	if o, err := table.Verify([]byte(key2), noon); err != nil || !o.Rotated.Equal(noon) {
-		t.Errorf("%+v, %v", o, err)
+		t.Errorf("the new key: got %+v, %v; want it rotated at %v", o, err, noon)
 	}
 	bob.Ended = noon
 	table.Put(bob)

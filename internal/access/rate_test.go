@@ -187,8 +187,8 @@ func BenchmarkBudgetTake(b *testing.B) {
 	}
 }
 
-// TestPeek: Peek returns what Take would leave, and uses no call.
-func TestPeek(t *testing.T) {
+// TestBudget_PeekUsesNothing: Peek returns what Take would leave, and uses no call.
+func TestBudget_PeekUsesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{Calls: rapid.Int64Range(1, 5).Draw(t, "calls"), Window: time.Minute}
 		var b access.Budget

@@ -43,7 +43,7 @@ func TestParseOperations(t *testing.T) {
 	}
 }
 
-func TestIssue(t *testing.T) {
+func TestIssue_MakesTheRequestedToken(t *testing.T) {
 	at := noon.Add(123456789 * time.Nanosecond).In(time.FixedZone("", 3600))
 	req := access.TokenRequest{
 		Developer:  "Müller & Söhne 車",
@@ -127,7 +127,7 @@ func TestAddSource(t *testing.T) {
 	}
 	if src.Name != "gateway-7_b" || !src.Vehicles.Include("A") || src.Created != noon ||
 		src.Expires != noon.Add(time.Hour) || !src.Strict {
-		t.Errorf("%+v", src)
+		t.Errorf("got %+v, want the source that was asked for", src)
 	}
 	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {
 		if _, key, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: access.AllVehicles()},

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/access"
 )
 
-func TestRotate(t *testing.T) {
+func TestRotate_OverlapsAndEnds(t *testing.T) {
 	var table access.Tokens
 	tok, first := issue(t, "d", noon)
 	table.Put(tok)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOneLine: joined errors give one line without control characters.
-func TestOneLine(t *testing.T) {
+// TestOneLine_JoinsAndCleans: joined errors give one line without control characters.
+func TestOneLine_JoinsAndCleans(t *testing.T) {
 	err := errors.Join(errors.New("the stream was  replaced\r\n"),
 		errors.New("the tables cannot be rebuilt: no right\x1b[1m"))
 	if got, want := OneLine(err),

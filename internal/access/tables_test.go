@@ -258,7 +258,7 @@ func addSource(t testing.TB, name string) (access.Credential, string) {
 	return src, key
 }
 
-func TestSources(t *testing.T) {
+func TestSources_VerifyAndList(t *testing.T) {
 	var table access.Sources
 	if _, ok := table.Get("a"); ok || len(table.List()) != 0 {
 		t.Fatal("an empty table holds something")

@@ -87,7 +87,7 @@ func TestUsageOfNodes(t *testing.T) {
 	}
 	if all.LastUsed != noon.Add(time.Minute) || all.Reason != access.RateLimited ||
 		all.LastRefused != noon.Add(time.Minute) {
-		t.Errorf("%+v", all)
+		t.Errorf("got usage %+v, want the last use and refusal of the other node", all)
 	}
 	table.ForgetUsage(g.Name, "other")
 	if all = table.Usage(g.Name, noon); all.Since(0)[0][access.Answered] != 11 ||
@@ -118,7 +118,7 @@ func TestCountedYieldsWhatWasCounted(t *testing.T) {
 	}
 	got := maps.Collect(table.Counted())
 	if !reflect.DeepEqual(got, map[string]int64{g.Name: 3}) {
-		t.Errorf("%v", got)
+		t.Errorf("got %v, want 3 calls of %s", got, g.Name)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestCountConcurrent(t *testing.T) {
 	sum := access.Calls{}
 	u := table.Usage(g.Name, noon.Add(day))
 	if sum = u.Since(0); sum[0][access.Answered] != workers*each || sum[1][access.RateLimited] != workers*each {
-		t.Errorf("%v", sum)
+		t.Errorf("got calls %v, want %d for each operation", sum, workers*each)
 	}
 	for d := range days {
 		g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Duration(d)*day))
@@ -162,7 +162,7 @@ func TestUsageOfDaysToCome(t *testing.T) {
 		access.Usage{Days: []access.DayCalls{{Day: access.DayOf(ahead), Calls: access.Calls{{7}}}}})
 	if u := table.Usage(g.Name, noon); u.Since(access.DayOf(noon))[0][access.Answered] != 1 ||
 		u.Since(0)[0][access.Answered] != 1 {
-		t.Errorf("%v", u.Since(0))
+		t.Errorf("got calls %v, want 1 today and none later", u.Since(0))
 	}
 	if u := table.Usage(g.Name, ahead); u.Since(access.DayOf(ahead))[0][access.Answered] != 8 {
 		t.Errorf("when the day has come: %v", u.Since(access.DayOf(ahead)))
@@ -267,7 +267,7 @@ func TestUsageOfAClockBehind(t *testing.T) {
 	}
 	if u := table.Usage(g.Name, today); u.Since(0)[0][access.Answered] != access.UsageDays+2 ||
 		u.Since(access.DayOf(today))[0][access.Answered] != 1 {
-		t.Errorf("%v", u.Since(0))
+		t.Errorf("got calls %v, want %d in total and 1 today", u.Since(0), access.UsageDays+2)
 	}
 }
 

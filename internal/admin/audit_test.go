@@ -275,7 +275,7 @@ func TestAuditQuotesNames(t *testing.T) {
 	s.keepFromLogs(src.Key)
 	events, err := s.Audit(t.Context(), 2)
 	if err != nil || len(events) != 2 {
-		t.Fatal(events, err)
+		t.Fatalf("got %d events, %v; want 2", len(events), err)
 	}
 	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires "+
 		"2027-02-18T12:00:00Z; rate unlimited"; got != want {

@@ -109,7 +109,7 @@ func TestBackupKeyOverTheWire(t *testing.T) {
 		t.Errorf("an operator gets the key: %v", err)
 	}
 	if k, err := s.BackupKey(t.Context()); err != nil || k.Key != opstest.OwnBackupKey {
-		t.Errorf("%+v, %v", k, err)
+		t.Errorf("got key %+v, %v; want %s", k, err, opstest.OwnBackupKey)
 	}
 	s.store.Fail("Audit intended", errDisk)
 	if k, err := s.BackupKey(t.Context()); err == nil || k.Key != "" {
@@ -144,7 +144,7 @@ func TestReceiptsOverTheWire(t *testing.T) {
 	s := start(t)
 	good := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: strings.Repeat("ab", 32), ForgottenAt: noon}
 	if r, err := s.Bury(t.Context(), []access.ForgetReceipt{good}); err != nil || r.Buried != 1 {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got %+v, %v; want 1 buried", r, err)
 	}
 	short, foreign, timeless := good, good, good
 	short.Vehicle, foreign.Format = "ab", "other"

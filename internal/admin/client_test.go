@@ -148,7 +148,7 @@ func TestClientPatience(t *testing.T) {
 	expect(t, fails(t, c, ctx), "was interrupted")
 }
 
-func TestTLS(t *testing.T) {
+func TestClient_OverTLS(t *testing.T) {
 	// The certificate and its client come from net/http's test server.
 	lender := httptest.NewTLSServer(http.NotFoundHandler())
 	defer lender.Close()

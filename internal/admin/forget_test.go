@@ -21,7 +21,7 @@ func TestForgetAndAllow(t *testing.T) {
 	}
 	r, err := s.Forget(t.Context(), "V1")
 	if err != nil || r.Vehicle != hash || r.Removed.States != 1 || !r.ForgottenAt.Equal(noon) {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got receipt %+v, %v; want vehicle %s at %v", r, err, hash, noon)
 	}
 	if _, err := s.Allow(t.Context(), "V1"); err != nil {
 		t.Error(err)

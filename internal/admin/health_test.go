@@ -18,7 +18,7 @@ import (
 
 func withoutKey(r *http.Request) { r.Header.Del("Authorization") }
 
-func TestHealth(t *testing.T) {
+func TestHealth_NeedsNoKey(t *testing.T) {
 	s := start(t)
 	for path, want := range map[string]string{"/healthz": "alive\n", "/readyz": "ready\n"} {
 		if got := s.do(t, "GET", path, "", withoutKey); got.status != 200 || got.body != want {
@@ -27,7 +27,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestUnwell(t *testing.T) {
+func TestHealth_ShowsTheError(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	s := start(t, func(c *admin.Config) {
 		c.Alive = func() error { return errors.New("the engine has stopped") }
@@ -47,10 +47,10 @@ func TestUnwell(t *testing.T) {
 	}
 }
 
-// TestReadyFor: /readyz reports the age of the tables, whether the node is ready or not. One job of
+// TestReady_PerJob: /readyz reports the age of the tables, whether the node is ready or not. One job of
 // the node may be ready while another is not. An unknown path under /readyz/ is not served by the
 // console.
-func TestReadyFor(t *testing.T) {
+func TestReady_PerJob(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		no := func() error { return errors.New("nothing is stored") }
 		c.Ready, c.ReadyFor = no, map[string]func() error{"query": func() error { return nil }, "ingest": no}
@@ -81,9 +81,9 @@ type page struct{}
 func (page) ServeHTTP(http.ResponseWriter, *http.Request) {}
 func (page) Close()                                       {}
 
-// TestStarting: an early call waits for the tables to be filled. If that takes too long, the caller
+// TestGuard_WaitsForTheTables: an early call waits for the tables to be filled. If that takes too long, the caller
 // is asked to retry, and does not get "not found". Probes are answered at once.
-func TestStarting(t *testing.T) {
+func TestGuard_WaitsForTheTables(t *testing.T) {
 	t.Parallel()
 	filled := make(chan struct{})
 	s := start(t, func(c *admin.Config) { c.Started = filled })
@@ -103,7 +103,7 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetrics_NeedNoKey(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	s.do(t, "GET", "/v1/tokens/"+tok.ID, "")

@@ -35,7 +35,7 @@ func TestOperators(t *testing.T) {
 	s.keepFromLogs(tok.AccessToken)
 	events, err := hers.Audit(t.Context(), 1)
 	if err != nil || len(events) != 1 || events[0].Actor != "ada" || events[0].Action != "token.issue" {
-		t.Errorf("%+v, %v", events, err)
+		t.Errorf("got events %+v, %v; want token.issue by ada", events, err)
 	}
 	s.store.Did()
 	for what, change := range map[string]func() error{
@@ -62,7 +62,7 @@ func TestOperators(t *testing.T) {
 	}
 	hers.Key = again.Key
 	if list, err := hers.Operators(t.Context()); err != nil || len(list) != 1 || list[0].RotatedAt == nil {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("got operators %+v, %v; want one with a rotated key", list, err)
 	}
 	for range 2 {
 		if gone, err := s.RemoveOperator(t.Context(), "ada"); err != nil || gone.RemovedAt == nil {
@@ -137,7 +137,7 @@ func TestOperatorNeedsAudit(t *testing.T) {
 		t.Error("added without an audit")
 	}
 	if did := s.store.Did(); slices.Contains(did, "Create operator") {
-		t.Errorf("%v", did)
+		t.Errorf("got the calls %v, want no Create operator", did)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestRotateAdminKey(t *testing.T) {
 	s.Key = key
 	rotated, err := s.RotateAdminKey(t.Context())
 	if err != nil || rotated.File != filepath.Join(dir, "admin.key") {
-		t.Fatalf("%+v, %v", rotated, err)
+		t.Fatalf("got %+v, %v; want the file admin.key", rotated, err)
 	}
 	if _, err := s.Tokens(t.Context()); err == nil {
 		t.Error("the old key still opens the API")
@@ -184,6 +184,6 @@ func TestRotateAdminKey(t *testing.T) {
 	}
 	events, err := s.Audit(t.Context(), 2)
 	if err != nil || events[0].Outcome != "failed" || events[0].Action != "admin-key.rotate" {
-		t.Errorf("%+v, %v", events, err)
+		t.Errorf("got events %+v, %v; want a failed admin-key.rotate", events, err)
 	}
 }

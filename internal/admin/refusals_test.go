@@ -88,7 +88,7 @@ func TestBodyTooLarge(t *testing.T) {
 	}
 }
 
-func TestBodyType(t *testing.T) {
+func TestBody_MustBeJSON(t *testing.T) {
 	s := start(t)
 	for value, status := range map[string]int{
 		"": 415, "application/x-www-form-urlencoded": 415, "text/plain": 415, "application/jsonx": 415,
@@ -216,7 +216,7 @@ func TestPathsAndMethods(t *testing.T) {
 	}
 }
 
-func TestHosts(t *testing.T) {
+func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Hosts = []string{"Cars.example"} })
 	for host, status := range map[string]int{
 		"localhost": 200, "LOCALHOST:8082": 200, "localhost.": 200, "127.0.0.1": 200, "127.0.0.1:80": 200,
@@ -237,8 +237,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestNoHost: load balancers probe with HTTP/1.0 and send no Host.
-func TestNoHost(t *testing.T) {
+// TestGuard_AcceptsNoHost: load balancers probe with HTTP/1.0 and send no Host.
+func TestGuard_AcceptsNoHost(t *testing.T) {
 	s := start(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"carstate/internal/road/roadtest"
 )
 
-// TestRoads: the roads in a box are shown to callers with a key. An invalid box is refused in one
+// TestRoads_NeedsAKeyAndAValidBox: the roads in a box are shown to callers with a key. An invalid box is refused in one
 // line that repeats nothing of it.
-func TestRoads(t *testing.T) {
+func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	roads := new(road.Map)
 	s := start(t, func(c *admin.Config) { c.Roads = roads })
 	box := road.Box{West: 11.3, South: 44.4, East: 11.4, North: 44.6}

@@ -160,7 +160,7 @@ func TestUsageIsShown(t *testing.T) {
 	today := access.Calls{{access.Replaced: 1}, {access.Stale: 11}}
 	month := access.Calls{{access.Replaced: 1, access.Answered: 100}, {access.Stale: 14}}
 	if show.Usage.Today.Calls != today || show.Usage.Last30Days.Calls != month {
-		t.Errorf("%+v", show.Usage)
+		t.Errorf("got usage %+v, want %v today and %v in 30 days", show.Usage, today, month)
 	}
 	if show.LastRefusedReason != "replaced" || show.LastRefusedAt == nil ||
 		*show.LastRefusedAt != noon.Add(-time.Minute) {

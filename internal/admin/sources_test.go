@@ -155,7 +155,7 @@ func TestChangeSource(t *testing.T) {
 	}
 	g, err := s.store.Sources.Verify([]byte(src.Key), noon)
 	if err != nil || g.Strict || g.Rate.String() != "5/s" || !g.Vehicles.Include("B") {
-		t.Errorf("%+v, %v", g, err)
+		t.Errorf("got source %+v, %v; want rate 5/s, vehicle B, not strict", g, err)
 	}
 	var audited []string
 	for _, e := range s.store.Events() {

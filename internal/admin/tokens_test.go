@@ -100,7 +100,7 @@ func TestTokenListAndShow(t *testing.T) {
 	}
 }
 
-func TestRevoke(t *testing.T) {
+func TestRevoke_IsFinal(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	for range 2 {
@@ -122,12 +122,12 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-func TestGrant(t *testing.T) {
+func TestGrant_AddsAndRemoves(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	got, err := s.GrantToken(t.Context(), tok.ID, []vehicle.ID{"C", "D"}, []vehicle.ID{"A", "X"})
 	if err != nil || got.VehicleCount.N != 3 {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("got %+v, %v; want 3 vehicles", got, err)
 	}
 	show, err := s.Token(t.Context(), tok.ID)
 	if got := slices.Collect(show.Vehicles.Sorted()); err != nil || !slices.Equal(got, []vehicle.ID{"B", "C", "D"}) {
@@ -192,7 +192,7 @@ func TestChangeToken(t *testing.T) {
 		Expires: &end})
 	if err != nil || got.Rate != "10/min" || got.ExpiresAt == nil || !got.ExpiresAt.Equal(end) ||
 		got.VehicleCount.N != 2 {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("got %+v, %v; want rate 10/min, expiry %v, 2 vehicles", got, err, end)
 	}
 	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID ||
 		e[0].Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
@@ -213,7 +213,7 @@ func TestChangeToken(t *testing.T) {
 	}
 	g, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now())
 	if err != nil || !g.Vehicles.Include("C") || g.Vehicles.Include("A") {
-		t.Errorf("%+v, %v", g, err)
+		t.Errorf("got %+v, %v; want a grant with C and without A", g, err)
 	}
 }
 

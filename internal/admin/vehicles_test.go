@@ -12,9 +12,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestVehicle asks for a car that drives, one that has become stale, one that never sent telemetry,
+// TestVehicle_KnownStaleAndUnknown asks for a car that drives, one that has become stale, one that never sent telemetry,
 // and one whose state cannot be read.
-func TestVehicle(t *testing.T) {
+func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
 	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20),
 		x.Set(vehicle.CurrentLatitude, 44.5)} {
@@ -41,7 +41,7 @@ func TestVehicle(t *testing.T) {
 	}
 	if v.VID != "carA" || v.MaxAgeSeconds != 300 || len(v.Readings) != 3 || v.Readings[0].Signal != "Vehicle.Speed" ||
 		*v.Readings[0].Value != 50 {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want carA with 3 readings", v)
 	}
 	if r := v.Readings[2]; r.Signal != "Vehicle.CurrentLocation.Latitude" || r.Value != nil ||
 		!r.Time.Equal(noon.Add(-time.Minute)) {

@@ -40,8 +40,8 @@ func TestKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestKeyRace: processes that start concurrently get the same key.
-func TestKeyRace(t *testing.T) {
+// TestLoadOrCreateKey_Concurrently: processes that start concurrently get the same key.
+func TestLoadOrCreateKey_Concurrently(t *testing.T) {
 	dir := t.TempDir()
 	keys := make([]string, 16)
 	var wg sync.WaitGroup
@@ -164,7 +164,7 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 		t.Error("a key in a directory that does not exist")
 	}
 	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "--data-dir") {
-		t.Errorf("%v", err)
+		t.Errorf("without the directory: got %v, want an error that names --data-dir", err)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Error("the directory was made")
@@ -174,7 +174,7 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ops.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
-		t.Errorf("%v", err)
+		t.Errorf("a directory in place of the file: got %v", err)
 	}
 }
 

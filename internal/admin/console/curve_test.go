@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCurve draws the retained samples of a vehicle, with the verdicts of a second fold.
-func TestCurve(t *testing.T) {
+// TestCurve_ShowsFoldedSamples draws the retained samples of a vehicle, with the verdicts of a second fold.
+func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	var samples []vehicle.Sample
 	for i := range 600 {
 		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(time.Duration(i-600) * time.Second))}
@@ -40,7 +40,7 @@ func TestCurve(t *testing.T) {
 	v := k.view()
 	if v.Points != 600 || !v.All || v.Most != 50 || v.Levels[0].Value != 60 || len(v.Bands) < 2 ||
 		v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
-		t.Fatalf("%+v", v)
+		t.Fatalf("got %+v, want 600 points that begin normal and end in a jam", v)
 	}
 	end := 0.
 	for _, b := range v.Bands {
@@ -53,7 +53,7 @@ func TestCurve(t *testing.T) {
 		t.Errorf("the bands end early: %+v", v.Bands)
 	}
 	if v.Spells[0].Class != "jam" || !v.Spells[0].Till.Equal(noon.Add(-time.Second)) {
-		t.Errorf("%+v", v.Spells)
+		t.Errorf("got spells %+v, want the jam first", v.Spells)
 	}
 	if !strings.HasPrefix(v.Line, "M0.0 40.0L") || strings.Count(v.Line, "M") != 1 {
 		t.Errorf("the line is %.40s…", v.Line)
@@ -66,7 +66,7 @@ func TestCurve(t *testing.T) {
 		t.Error("an old curve was not read again")
 	}
 	if v := f.console.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want a failed curve without points", v)
 	}
 	for i := range 3 * maxCurves {
 		f.console.curve(t.Context(), vehicle.ID(fmt.Sprintf("car%d", i)), &vehicle.State{})
@@ -120,7 +120,7 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if v := f.console.curve(ctx, "carA", &vehicle.State{}).view(); !v.Busy {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want a busy curve", v)
 	}
 	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")
 }
@@ -134,7 +134,7 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	k := &curve{points: []speedPoint{point(0, 10), point(1, 10), point(600, 10), point(601, 10)}}
 	if v := k.view(); strings.Count(v.Line, "M") != 2 || len(v.Bands) != 2 ||
 		v.Bands[0].Till.After(noon.Add(time.Second)) {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want two lines and two bands", v)
 	}
 	k = &curve{points: []speedPoint{point(0, 10), point(7200, 10), point(7201, 11)}}
 	if v := k.view(); v.Points != 2 {
@@ -142,7 +142,7 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 	for _, points := range [][]speedPoint{nil, {point(0, 1)}, {point(0, 1), point(7200, 2)}} {
 		if v := (&curve{points: points}).view(); v.Points != 0 || v.Line != "" {
-			t.Errorf("%+v", v)
+			t.Errorf("got %+v, want nothing to draw", v)
 		}
 	}
 	var many []speedPoint

@@ -107,8 +107,8 @@ func TestLiveVehicle(t *testing.T) {
 	f.want(f.get("/live/vehicles/a-b"), http.StatusBadRequest)
 }
 
-// TestLiveEnds: the stream ends with the session, and with the console.
-func TestLiveEnds(t *testing.T) {
+// TestLive_EndsWithSessionAndConsole: the stream ends with the session, and with the console.
+func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	lines := scanner(f.stream("/live/fleet"))
@@ -168,8 +168,8 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	ended(lines)
 }
 
-// TestLiveHead: a HEAD request gets the header only, and holds no stream.
-func TestLiveHead(t *testing.T) {
+// TestLive_HeadHoldsNoStream: a HEAD request gets the header only, and holds no stream.
+func TestLive_HeadHoldsNoStream(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	for range maxOwnStreams + 1 {

@@ -114,12 +114,12 @@ func TestAnomalySince(t *testing.T) {
 	}
 	page := w.listed(w.anomalies, noon.Add(2*time.Minute), 5*time.Minute)
 	if len(page) != 1 || !page[0].Since.Equal(noon) || !page[0].Read.Equal(noon.Add(2*time.Minute)) {
-		t.Errorf("%+v", page)
+		t.Errorf("got %+v, want one anomaly since %v", page, noon)
 	}
 }
 
-// TestHistory: one day is kept, oldest first.
-func TestHistory(t *testing.T) {
+// TestHistory_KeepsADay: one day is kept, oldest first.
+func TestHistory_KeepsADay(t *testing.T) {
 	var h history
 	if points := h.since(noon); len(points) != 0 {
 		t.Error(points)
@@ -133,12 +133,12 @@ func TestHistory(t *testing.T) {
 	}
 	if points := h.since(noon.Add((historyPoints + 7) * time.Minute)); len(points) != 3 ||
 		!points[0].at.Before(points[2].at) {
-		t.Errorf("%+v", points)
+		t.Errorf("got %+v, want the last 3 points in order", points)
 	}
 }
 
-// TestFigures reads the metrics of a node twice.
-func TestFigures(t *testing.T) {
+// TestFigures_RatesBetweenTwo reads the metrics of a node twice.
+func TestFigures_RatesBetweenTwo(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"},
 		[]string{"protocol"})
@@ -208,10 +208,10 @@ func TestMonitorRuns(t *testing.T) {
 	cancel()
 	m.Run(ctx)
 	if points := m.history.since(noon); len(points) != 1 || points[0].normal != 1 {
-		t.Errorf("%+v", points)
+		t.Errorf("got points %+v, want one with one normal car", points)
 	}
 	if now, _ := m.flow(); !now.at.Equal(noon) {
-		t.Errorf("%+v", now)
+		t.Errorf("got figures %+v, want those at %v", now, noon)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestFleetChart(t *testing.T) {
 	c := newFleetChart(points, FleetCounts{At: noon, Normal: 10}, 1)
 	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 ||
 		c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
-		t.Errorf("%+v", c)
+		t.Errorf("got chart %+v, want levels to 10, 3 areas, ticks of 15 min", c)
 	}
 	if jam := c.Areas[0].Path; !strings.HasPrefix(jam,
 		"M0.0 240.0L16.7 192.0L16.7 240.0L0.0 240.0ZM500.0 216.0L516.7 144.0") || strings.Count(jam, "Z") != 3 {
@@ -235,7 +235,7 @@ func TestFleetChart(t *testing.T) {
 		t.Errorf("normal: %s", normal)
 	}
 	if len(c.Rows) != 5 || c.Rows[0].Normal != 10 || c.Rows[1].Jam != 4 {
-		t.Errorf("%+v", c.Rows)
+		t.Errorf("got rows %+v, want 5 with the newest first", c.Rows)
 	}
 	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
 		t.Error("a chart of nothing is drawn")

@@ -29,7 +29,7 @@ func TestTokenForm(t *testing.T) {
 	list := f.store.Tokens.All()
 	if len(list) != 1 || list[0].Vehicles.Len() != 3 || list[0].Rate.String() != "10/s" ||
 		!list[0].Expires.Equal(noon.Add(30*24*time.Hour)) || list[0].Operations != access.AllOperations {
-		t.Fatalf("%+v", list[0].Credential)
+		t.Fatalf("got token %+v, want what the form says", list[0].Credential)
 	}
 	secret := a.body[strings.Index(a.body, "cst_"):][:40]
 	a = f.get("/tokens")
@@ -198,7 +198,7 @@ func TestTokenIsEdited(t *testing.T) {
 	f.want(f.get(page), http.StatusOK, "The token is changed.", "in 30 d")
 	f.want(f.post(page+"/change", "rate", "", "rate-was", "5/s", "days", ""), http.StatusSeeOther)
 	if c := now(); c.Rate.Limited() || !c.Expires.Equal(noon.Add(30*24*time.Hour)) {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want no rate and the same expiry", c)
 	}
 	for says, fields := range map[string][]string{
 		"nothing to change":        {"rate", "", "rate-was", "", "days", ""},
@@ -260,9 +260,9 @@ func TestLongLists(t *testing.T) {
 
 func second[A, B any](_ A, _ B, err error) error { return err }
 
-// TestJamList: the vehicles in a jam with the reason, the latest first; and all of them, page by
+// TestJamList_LatestFirst: the vehicles in a jam with the reason, the latest first; and all of them, page by
 // page, on the page of vehicles.
-func TestJamList(t *testing.T) {
+func TestJamList_LatestFirst(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	for i := range 30 {
@@ -331,7 +331,7 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	a := f.get("/vehicles?format=csv&throttle=&driving=jam")
 	f.want(a, http.StatusOK, "\ncarA,answered,traffic jam,3,2026-11-20T12:00:00Z,unknown,,,\n")
 	if a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
-		t.Errorf("%v", a.header)
+		t.Errorf("got headers %v, want the file vehicles.csv", a.header)
 	}
 	if a := f.read(f.anotherBrowser().Get(f.at("/vehicles?format=csv"))); a.status != http.StatusUnauthorized ||
 		strings.Contains(a.body, "carA") {
@@ -364,8 +364,8 @@ func TestListsAfterAStart(t *testing.T) {
 	}
 }
 
-// TestVehicle: the pages of a known vehicle, of an unknown one, and of an invalid vid.
-func TestVehicle(t *testing.T) {
+// TestVehicle_Pages: the pages of a known vehicle, of an unknown one, and of an invalid vid.
+func TestVehicle_Pages(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	f.report("carA", jammed(time.Minute))
@@ -380,7 +380,7 @@ func TestVehicle(t *testing.T) {
 			Expires: noon.Add(time.Second)},
 	} {
 		if _, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, r); err != nil {
-			t.Fatal(i, err)
+			t.Fatalf("token %d: %v", i, err)
 		}
 	}
 	f.clock.Advance(time.Minute)
@@ -432,8 +432,8 @@ func TestEngineInTrouble(t *testing.T) {
 	f.want(f.get("/"), http.StatusOK, "Not ready", "the engine stores nothing in STATES")
 }
 
-// TestAudit: a page links to the next older one.
-func TestAudit(t *testing.T) {
+// TestAudit_Pages: a page links to the next older one.
+func TestAudit_Pages(t *testing.T) {
 	f := newFixture(t)
 	for i := range 120 {
 		e := access.Event{Time: noon, Actor: "ada", Action: "token.issue", Object: "cstid1",
@@ -517,8 +517,8 @@ func TestAuditIsSearched(t *testing.T) {
 	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")
 }
 
-// TestHeaders: the headers restrict what a page may do, and what other sites may do with it.
-func TestHeaders(t *testing.T) {
+// TestHeaders_RestrictThePage: the headers restrict what a page may do, and what other sites may do with it.
+func TestHeaders_RestrictThePage(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/roads.js",

@@ -78,7 +78,7 @@ func TestRoadsPage(t *testing.T) {
 	f.clock.Advance(10 * time.Minute)
 	f.want(f.get("/roads"), http.StatusOK, "No stretch has three cars now.")
 	if c := f.stretchesAt("/roads/stretches"); len(c.Features) < 8 || c.Features[0].Properties.State != "unknown" {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want at least 8 stretches, all unknown", c)
 	}
 }
 
@@ -92,8 +92,8 @@ func noPlace(t *testing.T, where, text string) {
 	}
 }
 
-// TestNoRoads: a node that does not fold says that it has no roads.
-func TestNoRoads(t *testing.T) {
+// TestRoads_NotKept: a node that does not fold says that it has no roads.
+func TestRoads_NotKept(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	f.want(f.get("/roads"), http.StatusOK, "This node keeps no roads")
@@ -138,14 +138,14 @@ func TestVehicleWay(t *testing.T) {
 	f.report("car2", alone["car0"])
 	f.want(f.get("/vehicles/car2"), http.StatusOK, "No stretch of its last 300 m is known yet")
 	if c := f.stretchesAt("/vehicles/car2/stretches"); len(c.Way) != 0 || len(c.Features) != 0 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want no stretch", c)
 	}
 
 	// Without positions there is no map, until the first position arrives.
 	f.report("car3", jammed(time.Minute))
 	f.want(f.get("/vehicles/car3"), http.StatusOK, "It has sent no position", `data-live-from="/live/vehicles/car3"`)
 	if c := f.stretchesAt("/vehicles/car3/stretches"); c.Way == nil || len(c.Features) != 0 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want an empty way", c)
 	}
 	events := scanner(f.stream("/live/vehicles/car3"))
 	f.report("car3", states["car1"])

@@ -10,9 +10,9 @@ import (
 	"carstate/internal/access"
 )
 
-// TestLogin: without a session, only the login is shown. It leads back to the requested page, and
+// TestLogin_IsAllWithoutASession: without a session, only the login is shown. It leads back to the requested page, and
 // to no other server.
-func TestLogin(t *testing.T) {
+func TestLogin_IsAllWithoutASession(t *testing.T) {
 	f := newFixture(t)
 	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit",
 		"/nothing"} {
@@ -301,8 +301,8 @@ func twoDigits(i int) string {
 	return string("0123456789abcdef"[i/16%16]) + string("0123456789abcdef"[i%16])
 }
 
-// TestFormOnce: a form that creates a secret creates one, however often it is submitted.
-func TestFormOnce(t *testing.T) {
+// TestForm_IsTakenOnce: a form that creates a secret creates one, however often it is submitted.
+func TestForm_IsTakenOnce(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	for _, form := range [][]string{

@@ -9,9 +9,9 @@ import (
 	"carstate/internal/access"
 )
 
-// TestSources: add a source, see when it was last seen and why it was refused, rotate it, remove
+// TestSources_AddRotateRemove: add a source, see when it was last seen and why it was refused, rotate it, remove
 // it.
-func TestSources(t *testing.T) {
+func TestSources_AddRotateRemove(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	f.want(f.get("/sources"), http.StatusOK, "There is no source yet")
@@ -75,7 +75,7 @@ func TestSourceIsEdited(t *testing.T) {
 		http.StatusSeeOther)
 	g, _ := f.store.Sources.Get("gateway")
 	if g.Strict || g.Rate.String() != "7/s" {
-		t.Errorf("%+v", g.Credential)
+		t.Errorf("got %+v, want rate 7/s, not strict", g.Credential)
 	}
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s"), http.StatusBadRequest,
 		"nothing to change")
@@ -100,7 +100,7 @@ func TestSourceIsEdited(t *testing.T) {
 		"Let gateway send telemetry for all vehicles?")
 	f.want(f.post("/sources/gateway/grant", "only", "A B", "all", "yes", "sure", "yes"), http.StatusSeeOther)
 	if g, _ := f.store.Sources.Get("gateway"); !g.Vehicles.All() || !g.Expires.Equal(noon.Add(7*24*time.Hour)) {
-		t.Errorf("%+v", g.Credential)
+		t.Errorf("got %+v, want all vehicles, expiry in 7 days", g.Credential)
 	}
 	if did := f.did(); did != "x source.add, admin source.change, admin source.change, admin source.change, admin "+
 		"source.change, admin source.change" {

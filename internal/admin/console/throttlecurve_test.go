@@ -51,7 +51,7 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	v := f.console.curve(t.Context(), "carA", &s).view().Throttle
 	raised := v.Since.Sub(begin)
 	if !v.Drawn || !v.Banded || !v.SinceShown || raised < 200*time.Second || raised > 215*time.Second {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want a band and an alarm after 200 to 215 s", v)
 	}
 	if texts := strings.Split(v.Read.Texts, "|"); len(texts) != mostReadouts ||
 		!strings.Contains(texts[len(texts)-1], "the command 4 %, plate sensor A 60 %, expected 1") {

@@ -83,7 +83,7 @@ func TestJammedStreet(t *testing.T) {
 		}
 		if p.Share == nil {
 			if last = 2; p.SpeedKmh != nil || p.Cars != 0 || p.State != "unknown" {
-				t.Errorf("%+v", p)
+				t.Errorf("got %+v, want an unknown stretch without figures", p)
 			}
 			continue
 		}
@@ -91,7 +91,7 @@ func TestJammedStreet(t *testing.T) {
 			t.Errorf("a share of %g after one of %g", *p.Share, last)
 		}
 		if last = *p.Share; math.Abs(*p.Share-*p.SpeedKmh/p.FreeFlowKmh) > 0.01 || p.Cars < 3 || p.State == "unknown" {
-			t.Errorf("%+v", p)
+			t.Errorf("got %+v, want consistent figures of at least three cars", p)
 		}
 	}
 	worst := c.Features[0].Properties
@@ -103,7 +103,7 @@ func TestJammedStreet(t *testing.T) {
 		t.Errorf("eastbound, it runs %v", line)
 	}
 	if states["jam"] < 5 || states["normal"] < 5 {
-		t.Errorf("%v", states)
+		t.Errorf("got states %v, want at least 5 jam and 5 normal", states)
 	}
 	if s := r.All(noon); s.ByState[vehicle.TrafficJam] != states["jam"] || s.ByState[0] != states["unknown"] {
 		t.Errorf("%v of %v", s.ByState, states)
@@ -129,8 +129,8 @@ func TestJammedStreet(t *testing.T) {
 	}
 }
 
-// TestFewCars: a stretch with fewer than three cars is not shown.
-func TestFewCars(t *testing.T) {
+// TestReader_HidesStretchesWithFewCars: a stretch with fewer than three cars is not shown.
+func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 	m := new(road.Map)
 	s := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
 	for i := range 8 {
@@ -173,8 +173,8 @@ func TestManyStretches(t *testing.T) {
 	}
 }
 
-// TestLines: lines end at the edges of the map.
-func TestLines(t *testing.T) {
+// TestLines_EndAtTheEdgesOfTheMap: lines end at the edges of the map.
+func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 	m := new(road.Map)
 	// to 180°
 	roadtest.Feed(m, roadtest.Street{Latitude: -17, Longitude: 179.99, Heading: 90, Metres: 1500}.Learn(60, noon))
@@ -196,8 +196,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestPacked: a client that accepts gzip gets fewer bytes.
-func TestPacked(t *testing.T) {
+// TestServe_Compresses: a client that accepts gzip gets fewer bytes.
+func TestServe_Compresses(t *testing.T) {
 	r := NewReader(jammedStreet())
 	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
 	req := httptest.NewRequest("GET", "/", nil)
@@ -232,7 +232,7 @@ func FuzzAsked(f *testing.F) {
 		b, limit, err := Asked(q)
 		if err != nil {
 			if err != errBox && err != errLimit {
-				t.Errorf("%v", err)
+				t.Errorf("got the error %v, want errBox or errLimit", err)
 			}
 			return
 		}
