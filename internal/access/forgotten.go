@@ -68,10 +68,10 @@ type Tombstone struct {
 // InForce reports whether telemetry of the vehicle is refused.
 func (t Tombstone) InForce() bool { return !t.Opened }
 
-// Covers reports whether the vehicle's sample with the given sequence must be ignored. made is the
+// Covers reports whether the vehicle's sample with sequence seq must be ignored. made is the
 // creation time of its telemetry stream.
-func (t Tombstone) Covers(place uint64, made int64) bool {
-	return t.Lifted.IsZero() || made == t.Made && place <= t.Stale
+func (t Tombstone) Covers(seq uint64, made int64) bool {
+	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
 }
 
 // Forgotten is a node's copy of all tombstones. A feed keeps it up to date, and it is consulted for
@@ -158,11 +158,11 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 	return ok && t.InForce()
 }
 
-// Covers reports whether the vehicle's stored sample with the given sequence must be ignored. made
+// Covers reports whether the vehicle's stored sample with sequence seq must be ignored. made
 // is the creation time of its telemetry stream.
-func (f *Forgotten) Covers(id vehicle.ID, place uint64, made int64) bool {
+func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
 	t, ok := f.Find(id)
-	return ok && t.Covers(place, made)
+	return ok && t.Covers(seq, made)
 }
 
 // Len returns the number of vehicles that are currently forgotten.

@@ -211,8 +211,8 @@ func (u *usage) counterOf(day int64) *dayCounter {
 // once the clock is right.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
-// withDay returns the counters after a change to the given day. If there are too many days, it
-// drops first the most distant future days, then the oldest.
+// withDay returns the counters with the given day as the current one. It adds the day if there is
+// none. If there are too many days, it drops first the most distant future days, then the oldest.
 func (d *heldDays) withDay(day int64) *heldDays {
 	var all []*dayCounter
 	if d != nil {

@@ -47,9 +47,9 @@ func TestHealth_ShowsTheError(t *testing.T) {
 	}
 }
 
-// TestReady_PerJob: /readyz reports the age of the tables, whether the node is ready or not. One job of
-// the node may be ready while another is not. An unknown path under /readyz/ is not served by the
-// console.
+// TestReady_PerJob: /readyz reports the age of the tables, whether the node is ready or not. One
+// job of the node may be ready while another is not. An unknown path under /readyz/ is not served
+// by the console.
 func TestReady_PerJob(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		no := func() error { return errors.New("nothing is stored") }
@@ -81,8 +81,8 @@ type page struct{}
 func (page) ServeHTTP(http.ResponseWriter, *http.Request) {}
 func (page) Close()                                       {}
 
-// TestGuard_WaitsForTheTables: an early call waits for the tables to be filled. If that takes too long, the caller
-// is asked to retry, and does not get "not found". Probes are answered at once.
+// TestGuard_WaitsForTheTables: an early call waits for the tables to be filled. If that takes too
+// long, the caller is asked to retry, and does not get "not found". Probes are answered at once.
 func TestGuard_WaitsForTheTables(t *testing.T) {
 	t.Parallel()
 	filled := make(chan struct{})

@@ -94,9 +94,10 @@ var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 
 var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: list them to see the names")
 
-// Explain turns the error of an operation into one that may be shown to the caller. An error that
-// is not known to be safe to show, or that wraps a [Refusal], is logged here, once, and its text is
-// not shown.
+// Explain returns the [Refusal] that the caller of an operation gets for err. If err is not a
+// Refusal itself but wraps one, Explain logs err, once, and returns the Refusal. Known errors of
+// the [Store] have texts of their own. Any other error is logged, once, and replaced by a general
+// text.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {

@@ -56,8 +56,8 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 	return p.tokenRecord(g.Credential), nil
 }
 
-// TokensThatSee returns up to most valid tokens whose grant covers a vehicle, and the number of the
-// others.
+// TokensThatSee returns the valid tokens whose grant covers a vehicle. If there are more than most,
+// the list has most of them, and more is the number of the others.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCurve_ShowsFoldedSamples draws the retained samples of a vehicle, with the verdicts of a second fold.
+// TestCurve_ShowsFoldedSamples draws the retained samples of a vehicle, with the verdicts of a
+// second fold.
 func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	var samples []vehicle.Sample
 	for i := range 600 {

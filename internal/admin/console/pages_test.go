@@ -260,8 +260,8 @@ func TestLongLists(t *testing.T) {
 
 func second[A, B any](_ A, _ B, err error) error { return err }
 
-// TestJamList_LatestFirst: the vehicles in a jam with the reason, the latest first; and all of them, page by
-// page, on the page of vehicles.
+// TestJamList_LatestFirst: the vehicles in a jam with the reason, the latest first; and all of
+// them, page by page, on the page of vehicles.
 func TestJamList_LatestFirst(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -517,7 +517,8 @@ func TestAuditIsSearched(t *testing.T) {
 	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")
 }
 
-// TestHeaders_RestrictThePage: the headers restrict what a page may do, and what other sites may do with it.
+// TestHeaders_RestrictThePage: the headers restrict what a page may do, and what other sites may do
+// with it.
 func TestHeaders_RestrictThePage(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestLogin_IsAllWithoutASession: without a session, only the login is shown. It leads back to the requested page, and
-// to no other server.
+// TestLogin_IsAllWithoutASession: without a session, only the login is shown. It leads back to the
+// requested page, and to no other server.
 func TestLogin_IsAllWithoutASession(t *testing.T) {
 	f := newFixture(t)
 	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit",

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestSources_AddRotateRemove: add a source, see when it was last seen and why it was refused, rotate it, remove
-// it.
+// TestSources_AddRotateRemove: add a source, see when it was last seen and why it was refused,
+// rotate it, remove it.
 func TestSources_AddRotateRemove(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
