@@ -21,7 +21,7 @@ const (
 // fleetView is the page of the fleet.
 type fleetView struct {
 	FleetCounts
-	Root      string // of the session's paths
+	Root      string // prefix of the session's paths
 	Driving   int    // vehicles with a driving state
 	Chart     fleetChart
 	Jams      listView
@@ -33,7 +33,7 @@ type fleetView struct {
 
 // listView shows the latest vehicles in a jam or with an anomaly.
 type listView struct {
-	Root  string // of the session's paths
+	Root  string // prefix of the session's paths
 	Name  string // "jam" or "anomaly"
 	Rows  []listRow
 	Total int // number of all such vehicles

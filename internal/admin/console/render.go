@@ -36,7 +36,7 @@ type page struct {
 	Map     bool   // the page contains a map
 	Data    any
 
-	Root    string // of the session's paths; empty: no session
+	Root    string // prefix of the session's paths; empty: no session
 	Who     string // the operator's name; empty: no session
 	Admin   bool   // logged in with the admin key
 	Version string // version of the assets

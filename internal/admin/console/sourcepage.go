@@ -22,7 +22,7 @@ type sourcesView struct {
 
 // sourceRow is one source with the root that its links need.
 type sourceRow struct {
-	Root string // of the session's paths
+	Root string // prefix of the session's paths
 	ops.SourceRecord
 }
 

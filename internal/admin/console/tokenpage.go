@@ -28,7 +28,7 @@ type tokensView struct {
 
 // tokenRow is one token with the root that its links need.
 type tokenRow struct {
-	Root string // of the session's paths
+	Root string // prefix of the session's paths
 	ops.TokenRecord
 }
 
