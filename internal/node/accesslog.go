@@ -20,7 +20,7 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	return query.OpenAccessLog(c)
 }
 
-// closeAccessLog writes what is left of it, after the last answer.
+// closeAccessLog writes what the log still buffers and closes it. It runs after the last answer.
 func (n *Node) closeAccessLog() {
 	if n.accessLog != nil {
 		if err := n.accessLog.Close(); err != nil {

@@ -10,17 +10,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// answers are what this node answers from: the fleet table, and the console's lists of
-// vehicles beside it. It implements [local.Answers].
+// answers holds what this node answers queries from: the fleet table and, on a node with a console,
+// the console's lists of vehicles. It implements [local.Answers].
 type answers struct {
 	table   *fleet.Table
-	monitor *console.Monitor // nil: the node has no console
+	monitor *console.Monitor // nil if the node has no console
 }
 
-// update is where a stored state becomes an answer; nothing else writes to the fleet
-// table. It has two callers: the engine of one machine while it opens (Put), and whatever
-// follows states, which brings every later change (PutState). The first knows no more than
-// the verdicts, and state is nil.
+// update makes an answer of a stored state. Nothing else writes to the fleet table. It has two
+// callers. Put runs while the engine of one machine opens, and knows only the verdicts: its state
+// is nil. PutState runs for every later change that the feed of STATES brings.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	switch {
@@ -32,19 +31,19 @@ func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	}
 }
 
-// Put replaces what is known of a vehicle by its verdicts.
+// Put replaces what is known of a vehicle with its verdicts.
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.update(id, d, t, nil)
 }
 
-// Get returns the verdicts of a vehicle. Of an unknown vehicle they are zero.
+// Get returns the verdicts of a vehicle, which are zero if the vehicle is unknown.
 func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
 	known := a.table.Get([]byte(id))
 	return known.Driving, known.Throttle
 }
 
-// PutState replaces what is known of a vehicle by its newest state. The zero state says
-// that the vehicle was forgotten.
+// PutState replaces what is known of a vehicle with its newest state. The zero state means that the
+// vehicle was forgotten.
 func (a answers) PutState(id vehicle.ID, s vehicle.State) {
 	if s == (vehicle.State{}) {
 		a.Delete(id)
@@ -53,7 +52,7 @@ func (a answers) PutState(id vehicle.ID, s vehicle.State) {
 	a.update(id, s.Driving(), s.Throttle(), &s)
 }
 
-// Delete forgets a vehicle.
+// Delete removes what is known of a vehicle.
 func (a answers) Delete(id vehicle.ID) {
 	a.table.Delete(id)
 	if a.monitor != nil {
@@ -61,13 +60,14 @@ func (a answers) Delete(id vehicle.ID) {
 	}
 }
 
-// expireAfter is how long the fleet table remembers a vehicle that has gone silent, so
-// that it can say "stale" rather than "unknown".
+// expireAfter is how long the fleet table keeps a vehicle that has gone silent. Until then queries
+// for it are answered "stale" and not "unknown".
 const expireAfter = 30 * 24 * time.Hour
 
-// expiryCutoff returns the time before which a vehicle's last report must lie for it to
-// expire. A wall clock that has jumped ahead of the process's own run time does not
-// count: a vehicle that is dropped is unknown until it reports again.
+// expiryCutoff returns the time before which a vehicle's last report must lie for it to expire. If
+// the wall clock is ahead of began plus the process's own run time, that sum is used instead: a
+// clock that jumped ahead must not drop vehicles, because a dropped vehicle is unknown until it
+// reports again.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady
@@ -75,7 +75,7 @@ func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter
 	return now.Add(-expireAfter)
 }
 
-// expire drops vehicles that have been silent for long, until ctx ends.
+// expire drops, every hour, the vehicles that have been silent for expireAfter, until ctx ends.
 func (n *Node) expire(ctx context.Context) {
 	began := time.Now()
 	for range periodic.Every(ctx, time.Hour) {

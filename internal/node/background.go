@@ -12,10 +12,10 @@ import (
 	"carstate/internal/store"
 )
 
-// startBackground starts everything that runs for as long as the node does, besides its
-// servers. All steps begin at once; only the last two wait for others. None of them
-// acknowledges anything to a client: the stored streams are the truth and the tables are
-// copies, so that a crash between any two steps costs at most what a step says.
+// startBackground starts all work, besides the servers, that runs for as long as the node does. All
+// steps start at once; only the last two wait for others. None of them acknowledges anything to a
+// client. The stored streams are the truth and the tables are copies, so a crash between any two
+// steps loses at most what the comment of the step says.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -23,55 +23,56 @@ func (n *Node) startBackground() {
 		n.background(func() error { f(ctx); return nil })
 	}
 
-	// The tables that requests are answered from. The node is ready once all three have
-	// caught up; until then its servers answer 503. A crash loses the tables, and the
-	// next start reads them again.
+	// The tables that requests are answered from. The node is ready once all three feeds have
+	// caught up; until then its servers answer 503. A crash loses the tables, and the next start
+	// reads them from the store again.
 	//
-	// Tokens and sources come first because nobody can be let in without them, and
-	// operators can work as soon as both are there. A token revoked on another node is
-	// refused here once this feed has brought that.
+	// Tokens and sources come first because nobody can be authenticated without them, and operators
+	// can work as soon as both are loaded. A token that was revoked on another node is refused here
+	// once this feed has delivered the revocation.
 	n.background(func() error { return n.records.RunTokens(ctx, n.health.recordsCaughtUp) })
 	n.background(func() error { return n.records.RunSources(ctx, n.health.recordsCaughtUp) })
-	// Every state that is stored becomes an answer (answers.go). A node that neither
-	// answers nor shows vehicles follows only the cursors and heartbeats in STATES:
-	// they tell it what was forgotten, and how far it is behind.
+	// Every stored state becomes an answer (answers.go). A node that neither answers queries nor
+	// shows vehicles follows only the cursors and heartbeats in STATES. From them it learns which
+	// vehicles were forgotten and how far behind its copies are.
 	n.background(func() error {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
 		}
 		return n.engine.FollowStates(ctx, n.answers.PutState, n.health.caughtUp)
 	})
-	// Vehicles that are silent for 30 days leave the fleet table; their states stay
-	// stored. After a crash they are back until the next hour.
+	// Vehicles that are silent for 30 days leave the fleet table; their states stay in the store.
+	// After a crash they are in the table again until this first runs, an hour after the start.
 	run(n.expire)
 
-	// The watches of the node itself. None of them stores anything, so a crash costs nothing.
+	// The monitors of the node itself. None of them stores anything, so a crash loses nothing.
 	//
-	// The queueing delay, by which overloaded listeners limit their connections.
+	// The queueing delay, from which overloaded listeners set their limit of connections.
 	n.background(func() error { return n.probe.Run(ctx) })
-	// The garbage collector, so that a large heap has little garbage.
+	// The garbage collector's percentage, so that a large heap holds little garbage.
 	run(tuneCollector)
-	// systemd: ready, alive, and what is missing. If the process hangs, these messages
-	// stop and systemd starts it again.
+	// The messages to systemd: ready, alive, and what is missing. If the process hangs, these
+	// messages stop and systemd restarts it.
 	run(n.tellSupervisor)
-	// The figures and curves of the console, collected whether somebody looks or not.
+	// The figures and curves of the console. They are collected all the time, so that the curves
+	// have no gap when somebody opens the page.
 	if n.config.has(Admin) {
 		run(n.monitor.Run)
 	}
-	// A renewed certificate is used without a restart.
+	// The certificate's files, so that a renewed certificate is used without a restart.
 	if n.cert != nil {
 		run(n.cert.watch)
 	}
 
-	// The counts of each token's calls are stored once a minute and at the end. A crash
-	// loses the last minute; only displays depend on it.
+	// The counts of each token's calls are stored once a minute and at the end. A crash loses those
+	// of the last minute; only displays depend on them.
 	if n.config.has(Query) {
 		run(n.records.KeepUsage)
 	}
 
-	// The map of roads is read first, then kept up to date and stored every 5 minutes
-	// and at the end. A crash loses what was learned since, a quarter hour of a
-	// stretch's profile at most; cars teach it again.
+	// The map of roads is read first, then kept up to date and stored every 5 minutes and at the
+	// end. A crash loses what was learned since the last store, at most a quarter hour of a
+	// stretch's profile. Later telemetry teaches it again.
 	roadsLoaded := make(chan struct{})
 	if n.config.knowsRoads() {
 		run(func(ctx context.Context) {
@@ -82,12 +83,13 @@ func (n *Node) startBackground() {
 	if !n.config.has(Derive) {
 		return
 	}
-	// Telemetry becomes states. States and the cursor behind the telemetry that they
-	// rest on are stored in one batch: a crash before it leaves both as they were, and
-	// the same telemetry is read once more; a crash after it leaves nothing to repeat.
-	// It waits for the map of roads, in whose light cars are judged, but not for long.
+	// Telemetry becomes states. The new states and the cursor behind the telemetry that they are
+	// folded from are stored in one batch. A crash before that batch leaves both unchanged, and the
+	// same telemetry is folded again after the restart; a crash after it leaves nothing to repeat.
+	// Folding waits up to roadsWithin for the map of roads, because the rules of driving use it.
 	//
-	// The node does this and what follows until a newer version has stored what it cannot judge.
+	// This step and the two below stop for good once a newer version has stored something that this
+	// version cannot fold.
 	judging, giveUp := context.WithCancel(ctx)
 	judge := func(f func(context.Context)) {
 		n.background(func() error { f(judging); return nil })
@@ -97,15 +99,15 @@ func (n *Node) startBackground() {
 		n.awaitRoads(ctx, roadsLoaded)
 		deriver.Run(ctx)
 	})
-	// Telemetry that the cursors have passed is removed after the retention. After a
-	// crash it stays a little longer.
+	// Telemetry behind the cursors is removed after the retention. After a crash it stays a little
+	// longer.
 	judge(n.engine.Trim)
-	// The bytes that name forgotten vehicles are erased from the disk. The tombstone
-	// notes how far that came, so that the next start goes on after a crash.
+	// The bytes that name forgotten vehicles are erased from the disk. The tombstone records how
+	// far that has got, so the next start continues there after a crash.
 	judge(n.records.Erase)
 }
 
-// background runs f until it returns. An error ends the node.
+// background runs f in a goroutine until it returns. If f returns an error, the node ends.
 func (n *Node) background(f func() error) {
 	n.running.Go(func() {
 		if err := f(); err != nil {
@@ -114,11 +116,11 @@ func (n *Node) background(f func() error) {
 	})
 }
 
-// roadsWithin is how long a node waits for its map of roads before it judges cars
-// without it. A million stretches take about a second.
+// roadsWithin is how long a node waits for its map of roads before it folds without it. Loading a
+// million stretches takes about a second.
 const roadsWithin = 30 * time.Second
 
-// awaitRoads waits until the map of roads is loaded.
+// awaitRoads waits until the map of roads is loaded, for at most roadsWithin.
 func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	select {
 	case <-loaded:
@@ -128,26 +130,28 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// A node caches the states of this many vehicles, spread over its partitions, about
-// 1.6 KB each; other states are read when their vehicles report.
+// cachedStates is how many vehicles' states a node caches, shared out among its partitions, and
+// minCachedStates the least for one partition. A state takes about 1.6 KB. A state that is not
+// cached is read when its vehicle reports.
 const (
 	cachedStates    = 100_000
 	minCachedStates = 1_000
 )
 
-// foldedStates is how many states the partitions of one machine fold until they must be
-// stored, whether a checkpoint is due or not. If more vehicles report within a second, a
-// sample costs several times the processor time, because nearly each of them stores a state.
+// foldedStates bounds the folded states that are not stored yet, over all partitions of one
+// machine. At the bound they are stored even if no checkpoint is due. If more vehicles than this
+// report within a second, a sample costs several times the processor time, because nearly every
+// sample then stores a state.
 const foldedStates = 25_000
 
-// checkpoint is how often the engine of one machine stores states. Answers and folding do not
-// wait for that. A start after a crash folds what came since. The longer it is, the less a
-// sample costs, because a vehicle that reports often is stored once: of a flood of 10,000
-// cars with one sample each, 18 µs of processor time with 20 ms, 6.6 µs with 250 ms and
-// 5.3 µs with this.
+// checkpoint is how often the engine of one machine stores states. Neither answers nor folding wait
+// for it. A start after a crash folds the telemetry since the last checkpoint again. A longer
+// interval makes a sample cheaper, because a vehicle that reports often is stored only once per
+// checkpoint: with a burst of one sample each from 10,000 cars, a sample takes 18 µs of processor
+// time at 20 ms, 6.6 µs at 250 ms and 5.3 µs at this interval.
 const checkpoint = time.Second
 
-// newDeriver makes what derives states from telemetry.
+// newDeriver returns the deriver, which folds telemetry into states.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.MaxStates
 	if n.cluster == nil {
@@ -163,7 +167,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Checkpoint: checkpointed,
 		Members:    n.joinMembers(ctx),
 	}
-	// No other process ever has this name, so that no other process writes under it.
+	// The name is random, so no other process ever uses it or writes as this owner.
 	owner, free := n.member, store.Anyone
 	if c.Members != nil {
 		free = c.Members.Free
@@ -193,8 +197,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	return d
 }
 
-// joinMembers makes this node one of those that share the partitions. It returns nil
-// where the node has all of them.
+// joinMembers makes this node a member of the group that shares the partitions. It returns nil if
+// the node has all partitions to itself.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	if n.cluster == nil {
 		return nil

@@ -11,69 +11,69 @@ import (
 	"carstate/internal/store/local"
 )
 
-// Config says what a node does and where. Its values are valid: the caller has refused
-// what cannot work, in the words of its flags. Only what the machine decides (ports,
-// files, the store) is found out by [Start].
+// Config says what a node does and where. Its values are valid: the caller has rejected impossible
+// values in the terms of its flags. Only what depends on the machine (ports, files, the store) is
+// checked by [Start].
 type Config struct {
-	Roles     []string   // of the roles below; without a cluster all of them
-	Listeners []Listener // those that these roles need
+	Roles     []string   // roles from the constants below; without a cluster, all of them
+	Listeners []Listener // the listeners that these roles need
 
-	// Store says where everything is kept. Its data directory also holds the admin key.
-	// Start sets Log, Registry and Tracer.
+	// Store configures the storage. Its data directory also holds the admin key. Start sets Log,
+	// Registry, Tracer and Newer.
 	Store store.Config
-	// Cluster is the part of the engine that several nodes share. Without URLs, Local is
-	// the engine. Start sets their Config, and Answers.
+	// Cluster configures the engine that several nodes share. If it has no URLs, Local configures
+	// the engine of one machine. Start sets the Config of both, and Local.Answers.
 	Cluster cluster.Config
 	Local   local.Config
 
-	MaxAge     time.Duration // how old readings may be and still answer a query
-	MaxFeedAge time.Duration // how long queries are answered out of touch with the engine
+	MaxAge     time.Duration // maximum age of a reading in an answer
+	MaxFeedAge time.Duration // how long queries are answered without contact to the engine
 
-	Drain time.Duration // how long Drain goes on serving
+	Drain time.Duration // how long Drain keeps serving
 
-	MaxStretches int // how many stretches of road the map learns
-	// MaxVehicles is how many vehicles may become known by what the node takes in; 0: as many as the
-	// memory allows, or without a bound on a node that needs no states otherwise.
+	MaxStretches int // the most stretches of road that the map learns
+	// MaxVehicles is how many vehicles the node's ingest may make known. 0 means as many as the
+	// memory allows, or no limit on a node that otherwise needs no states.
 	MaxVehicles int
 
-	// Greatest numbers of connections of each listener; both listeners of MQTT together. Start
-	// scales them down if the process may not have so many descriptors.
+	// The maximum number of connections of each listener; both MQTT listeners share one. Start
+	// scales them down if the process may not open so much.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
-	NoDocs         bool           // no documentation beside the queries
-	TrustedProxies []netip.Prefix // whose X-Forwarded-For is believed
+	NoDocs         bool           // serve no documentation beside the queries
+	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 
-	TLSCert, TLSKey string // files, PEM; empty: no listener speaks TLS
+	TLSCert, TLSKey string // PEM files; if empty, no listener speaks TLS
 
-	AccessLog string // file; "-" is standard output, "" no access log
-	LogJSON   bool   // the access log is JSON
+	AccessLog string // file; "-" is standard output, "" disables the log
+	LogJSON   bool   // write the access log as JSON
 
-	OTLPEndpoint string  // URL to which traces are sent, with its path; "" traces nothing
-	TraceSample  float64 // the part of requests that is traced, 0 to 1
+	OTLPEndpoint string  // URL that traces are sent to, with its path; "" disables traces
+	TraceSample  float64 // fraction of requests that is traced, 0 to 1
 
-	Version string // of the program
+	Version string // version of the program
 	Log     *slog.Logger
-	// LogLevel is the level of Log, which operators may change; nil: they may not.
+	// LogLevel is the level of Log. Operators can change it. If nil, they cannot.
 	LogLevel *slog.LevelVar
 }
 
 // The roles of a node.
 const (
-	Query  = "query"  // answers developers
-	Ingest = "ingest" // takes telemetry
-	Derive = "derive" // derives states from telemetry
+	Query  = "query"  // answers queries
+	Ingest = "ingest" // receives telemetry
+	Derive = "derive" // folds telemetry into states
 	Admin  = "admin"  // serves operators
 )
 
-// Listener is one port as it was asked for.
+// Listener is a configured port.
 type Listener struct {
-	Name    string // of the names below
+	Name    string // one of the names below
 	Addr    string // host and port
-	TLS     bool   // the listener itself speaks TLS
-	AnyPort bool   // if the port is in use, a free one takes its place
+	TLS     bool   // whether the listener itself speaks TLS
+	AnyPort bool   // if the port is in use, use a free one instead
 }
 
-// The names of the listeners, which are those of their flags.
+// The names of the listeners, which equal the names of their flags.
 const (
 	QueryAddr   = "query-addr"
 	IngestAddr  = "ingest-addr"
@@ -84,16 +84,16 @@ const (
 
 func (c *Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// speaksTLS reports whether the listener of a name speaks TLS itself.
+// speaksTLS reports whether the named listener itself speaks TLS.
 func (c *Config) speaksTLS(name string) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Name == name && l.TLS })
 }
 
-// needsStates reports whether the node has a use for the state of every vehicle: to answer
-// from, for the console, which counts and lists them, or to tell which vehicles are new.
+// needsStates reports whether the node needs the state of every vehicle: to answer queries, to
+// count and list vehicles in the console, or to know which vehicles are new.
 func (c *Config) needsStates() bool {
 	return c.has(Query) || c.has(Admin) || c.has(Ingest) && c.MaxVehicles != 0
 }
 
-// knowsRoads reports whether the node has a map of roads: to judge, or to show it.
+// knowsRoads reports whether the node has a map of roads, which it needs to fold or to show.
 func (c *Config) knowsRoads() bool { return c.has(Derive) || c.has(Admin) }

@@ -27,8 +27,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// countedServer is a server behind a listener that sheds load, and that counts the
-// connections it has handed out.
+// countedServer is a server behind a listener that sheds load. It counts the open connections that
+// it has accepted.
 type countedServer struct {
 	*overload.Listener
 	open     atomic.Int64
@@ -36,7 +36,7 @@ type countedServer struct {
 	ended    chan error
 }
 
-// Accept counts the connection until it is closed.
+// Accept counts the connection as open until it is closed.
 func (s *countedServer) Accept() (net.Conn, error) {
 	c, err := s.Listener.Accept()
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *countedServer) Accept() (net.Conn, error) {
 	return &countedConn{tcpConn: c.(tcpConn), of: s}, nil
 }
 
-// tcpConn is what a guard asks of a connection.
+// tcpConn is what the servers' connection guards require of a connection.
 type tcpConn interface {
 	net.Conn
 	CloseWrite() error
@@ -66,8 +66,8 @@ func (c *countedConn) Close() error {
 	return c.tcpConn.Close()
 }
 
-// startCounted serves queries or telemetry on a port of its own. The bounds say whether
-// it is overloaded.
+// startCounted serves queries or telemetry on a port of its own. The bounds decide whether it is
+// overloaded.
 func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *countedServer {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -88,7 +88,7 @@ func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *
 	return s
 }
 
-// opens waits until no more connections than that count as open, and no less than none.
+// opens waits until at most most connections are open, and at least none.
 func (s *countedServer) opens(t *testing.T, most int64) {
 	t.Helper()
 	if err := until(time.Minute, func() error {
@@ -101,8 +101,8 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 	}
 }
 
-// However a connection ends, its server closes it, and no overload keeps the server
-// from ending.
+// TestEveryConnectionIsClosed checks that a server closes a connection however its client ends it,
+// and that no overload keeps the server from shutting down.
 func TestEveryConnectionIsClosed(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -110,7 +110,7 @@ func TestEveryConnectionIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"query", "ingest"} {
-		// No delay is below the bounds of the second.
+		// Every delay exceeds the second bounds, so that listener is always overloaded.
 		for what, bounds := range map[string]overload.Bounds{"at rest": overload.Queries, "overloaded": {MaxMean: -1, Target: -1}} {
 			for _, c := range []*tls.Config{nil, {Certificates: []tls.Certificate{pair}}} {
 				t.Run(fmt.Sprintf("%s %s %t", name, what, c != nil), func(t *testing.T) {
@@ -132,7 +132,8 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 		}
 	}()
 	if err := until(time.Minute, func() error {
-		// On a machine that stands still some are closed meanwhile, for their silence.
+		// On a slow machine the server may have closed some of them, because they were silent for
+		// too long.
 		mute = slices.DeleteFunc(mute, ended)
 		for len(mute) < silent {
 			c, err := net.Dial("tcp", address)
@@ -176,7 +177,7 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 			_, _ = io.WriteString(c, get)
 			err := plain.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, c)
-			if errors.Is(err, syscall.ENOTCONN) { // it had been waited for too long
+			if errors.Is(err, syscall.ENOTCONN) { // the server timed out and closed it first
 				err = nil
 			}
 			return err
@@ -214,8 +215,8 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 	s.opens(t, 0)
 }
 
-// ended reports whether the other side has closed a connection on which nothing comes,
-// and then closes it.
+// ended reports whether the server has closed the connection, on which it sends nothing, and if so
+// closes this side.
 func ended(c net.Conn) bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := c.Read(make([]byte, 1))
@@ -226,8 +227,8 @@ func ended(c net.Conn) bool {
 	return true
 }
 
-// TestAnswersThatAreNotReadAreBounded: the bound on what the kernel keeps of answers
-// reaches each connection through all layers that a node puts over it.
+// TestAnswersThatAreNotReadAreBounded checks that the limit on the kernel's send buffer reaches
+// each connection through all layers that a node wraps around it.
 func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
@@ -260,7 +261,7 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, err := sendBufferTo(c.LocalAddr())
-				if err != nil || got != 2*want { // Linux doubles it, for what it needs itself
+				if err != nil || got != 2*want { // Linux doubles it for its own bookkeeping
 					t.Errorf("%s keeps %d bytes, %v, want %d", flag, got, err, 2*want)
 				}
 			}
@@ -268,8 +269,7 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	}
 }
 
-// sendBufferTo is how much the kernel keeps for the connection of this process to an
-// address.
+// sendBufferTo returns the size of the kernel's send buffer of this process's connection to peer.
 func sendBufferTo(peer net.Addr) (int, error) {
 	want, err := netip.ParseAddrPort(peer.String())
 	if err != nil {
@@ -286,7 +286,7 @@ func sendBufferTo(peer net.Addr) (int, error) {
 		}
 		name, err := syscall.Getpeername(fd)
 		if err != nil {
-			continue // no connection
+			continue // not a connection
 		}
 		if p, ok := name.(*syscall.SockaddrInet4); ok && netip.AddrPortFrom(netip.AddrFrom4(p.Addr), uint16(p.Port)) == want {
 			return syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF)

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// console makes the operator's pages.
+// console returns the operator's pages.
 func (n *Node) console(operations *ops.Operations) admin.Console {
 	c := console.Config{
 		Ops: operations, Monitor: n.monitor, Known: netguard.HoldUntilAnswered, Recent: n.recent,
@@ -24,7 +24,8 @@ func (n *Node) console(operations *ops.Operations) admin.Console {
 	return console.New(c)
 }
 
-// recent reads what is retained of a vehicle's samples.
+// recent returns retained samples of a vehicle, the time since which these are complete, and
+// whether they are all that is retained. It stops reading once it has at least most.
 func (n *Node) recent(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
 	r, err := n.engine.Recent(ctx, id, most)
 	return r.Samples, r.Since, r.All, err

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A vehicle is dropped when it has been silent for long, and not because a clock is
-// ahead for a while.
+// TestSilentVehiclesExpire checks that a vehicle is dropped after a long silence, and not because a
+// clock is ahead for a while.
 func TestSilentVehiclesExpire(t *testing.T) {
 	const day = 24 * time.Hour
 	heard := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)

@@ -10,22 +10,24 @@ import (
 	"carstate/internal/store"
 )
 
-// health says what a node can do at present.
+// health tells what a node can do now. Its methods may be called concurrently.
 type health struct {
-	fed        func() (time.Time, bool) // as [stream.Engine.Fed]
-	writable   func() error             // as [stream.Engine.Writable]
-	newer      *store.Newer             // what a newer version stored
+	fed        func() (time.Time, bool) // as [store.Engine.Fed]
+	writable   func() error             // as [store.Engine.Writable]
+	newer      *store.Newer             // records met that a newer version stored
 	maxFeedAge atomic.Int64             // ns
-	takesIn    bool                     // the node takes telemetry
-	feeds      atomic.Int32             // feeds that have yet to catch up
-	records    atomic.Int32             // of them, those of tokens and sources
+	takesIn    bool                     // whether the node has the ingest role
+	feeds      atomic.Int32             // how many feeds have not caught up yet
+	records    atomic.Int32             // how many of them are feeds of tokens and sources
 	started    chan struct{}            // closed once records is 0
-	draining   atomic.Bool              // nothing more is to be sent here
+	draining   atomic.Bool              // load balancers are to send nothing more here
 	ending     atomic.Bool              // telemetry is refused
-	readOnly   atomic.Bool              // by an operator
+	readOnly   atomic.Bool              // set by an operator
 
-	origin time.Time    // monotonic origin of until
-	until  atomic.Int64 // ns after origin: at least so long the copies are new enough to answer from; looked at for every query
+	origin time.Time // monotonic origin of until
+	// until is the time, in ns after origin, until which the copies are surely new enough to answer
+	// from. Every query reads it.
+	until atomic.Int64
 }
 
 var (
@@ -38,7 +40,7 @@ var (
 const (
 	feedCount   = 3 // tokens, sources, states
 	recordFeeds = 2
-	healthEvery = 100 * time.Millisecond // for who waits for a change
+	healthEvery = 100 * time.Millisecond // how often a change of health is looked for
 )
 
 func newHealth(
@@ -55,22 +57,22 @@ func newHealth(
 
 func (h *health) caughtUp() { h.feeds.Add(-1) }
 
-// drain has the probes fail; queries are still answered and telemetry is still taken.
+// drain makes the probes fail. Queries are still answered and telemetry is still taken.
 func (h *health) drain() { h.draining.Store(true) }
 
-// end is drain, and telemetry is refused.
+// end does what drain does, and refuses telemetry.
 func (h *health) end() {
 	h.drain()
 	h.ending.Store(true)
 }
 
-// bound changes how long queries are answered out of touch with the engine.
+// bound sets how long queries are answered without contact to the engine.
 func (h *health) bound(maxFeedAge time.Duration) {
 	h.maxFeedAge.Store(int64(maxFeedAge))
 	h.until.Store(math.MinInt64)
 }
 
-// recordsCaughtUp is caughtUp of the feeds of tokens and of sources.
+// recordsCaughtUp is caughtUp for the feeds of tokens and of sources.
 func (h *health) recordsCaughtUp() {
 	if h.records.Add(-1) == 0 {
 		close(h.started)
@@ -78,8 +80,8 @@ func (h *health) recordsCaughtUp() {
 	h.caughtUp()
 }
 
-// canAnswer says why what is asked at a moment cannot be answered. Nearly always
-// it costs two loads.
+// canAnswer returns why a query that arrived at now cannot be answered, or nil. In nearly all calls
+// it costs two atomic loads.
 func (h *health) canAnswer(now time.Time) error {
 	if err := h.inTouch(now); err != nil {
 		return err
@@ -87,10 +89,10 @@ func (h *health) canAnswer(now time.Time) error {
 	return h.newer.Answers()
 }
 
-// inTouch says why this node's copies are too old at a moment. Nearly always
-// it costs one load, because what was fed once is good for maxFeedAge. It goes by
-// the time of the question and not by what was last found out: a process that was
-// paused wakes up with that.
+// inTouch returns why this node's copies are too old for a query that arrived at now, or nil. In
+// nearly all calls it costs one atomic load, because a heartbeat from the engine is good for
+// maxFeedAge. The result depends on the time of the query and not on an earlier result: a process
+// that was paused would still hold that result when it resumes.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -110,7 +112,7 @@ func (h *health) inTouch(now time.Time) error {
 	return nil
 }
 
-// answersNow says why queries cannot be answered now.
+// answersNow returns why queries cannot be answered now, or nil.
 func (h *health) answersNow() error {
 	if err := h.inTouchNow(); err != nil {
 		return err
@@ -118,7 +120,7 @@ func (h *health) answersNow() error {
 	return h.newer.Answers()
 }
 
-// inTouchNow is inTouch, and tells the age of copies that are too old.
+// inTouchNow is inTouch for the present time. Its error tells how old the copies are.
 func (h *health) inTouchNow() error {
 	err := h.inTouch(time.Now())
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
@@ -127,14 +129,15 @@ func (h *health) inTouchNow() error {
 	return err
 }
 
-// feedAge is how old the copies may be that are answered from; ok is false while
-// there are none.
+// feedAge returns the maximum age of the copies that queries are answered from. ok is false before
+// the copies are loaded.
 func (h *health) feedAge() (age time.Duration, ok bool) {
 	fed, ok := h.fed()
 	return time.Since(fed), ok
 }
 
-// answers says why the node is to be asked nothing: also because it is ending.
+// answers returns why no query is to be sent to this node, or nil. Unlike answersNow, it also fails
+// while the node drains.
 func (h *health) answers() error {
 	if h.draining.Load() {
 		return errDraining
@@ -142,7 +145,7 @@ func (h *health) answers() error {
 	return h.answersNow()
 }
 
-// canStore says why telemetry cannot be taken.
+// canStore returns why telemetry cannot be taken, or nil.
 func (h *health) canStore() error {
 	switch {
 	case h.ending.Load():
@@ -159,7 +162,8 @@ func (h *health) canStore() error {
 	return h.writable()
 }
 
-// takes says why no telemetry is to be sent to the node: also because it is ending.
+// takes returns why no telemetry is to be sent to this node, or nil. Unlike canStore, it also fails
+// while the node drains.
 func (h *health) takes() error {
 	if h.draining.Load() {
 		return errDraining
@@ -167,10 +171,10 @@ func (h *health) takes() error {
 	return h.canStore()
 }
 
-// ready is for /readyz: why the node does not do all of its work. Only one that takes
-// telemetry has to be able to store it. From the others nothing could be sent
-// elsewhere while the engine chooses a leader: all nodes store nothing then, and
-// queries are answered all the same.
+// ready returns what /readyz reports: why the node does not do all of its work, or nil. Only a node
+// that ingests has to be able to store. While the engine elects a leader no node can store, so load
+// balancers could not send the other nodes' traffic elsewhere, and queries are answered all the
+// same.
 func (h *health) ready() error {
 	if h.takesIn {
 		if err := h.takes(); err != nil {

@@ -13,12 +13,12 @@ import (
 	"carstate/internal/testkit"
 )
 
-// What counts is how old the copies are when a question comes, not when somebody
-// last looked at them.
+// TestCanAnswer checks that the age of the copies is measured when a query arrives, not when health
+// was last evaluated.
 func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
-	var fed time.Time // zero: not yet
+	var fed time.Time // zero: no heartbeat yet
 	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil }, store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
 	want := func(after time.Duration, want error) {
 		t.Helper()
@@ -30,13 +30,13 @@ func TestCanAnswer(t *testing.T) {
 	h.recordsCaughtUp()
 	h.recordsCaughtUp()
 	h.caughtUp()
-	want(time.Second, errStarting) // no heartbeat has come back
+	want(time.Second, errStarting) // no heartbeat has arrived
 	fed = start.Add(time.Second)
 	want(2*time.Second, nil)
 	want(6*time.Second, nil)
 	want(6*time.Second+1, errTooOld)
 	want(time.Hour, errTooOld)
-	want(3*time.Second, nil) // this one was asked before those, and is answered late
+	want(3*time.Second, nil) // this query arrived before those, and is answered late
 	fed = start.Add(time.Hour)
 	want(time.Hour+maxFeedAge, nil)
 	want(time.Hour+maxFeedAge+1, errTooOld)
@@ -45,8 +45,8 @@ func TestCanAnswer(t *testing.T) {
 	}
 }
 
-// While the engine chooses a leader no node can store. That is a reason to send no
-// telemetry, and none to send no queries.
+// TestReady checks that a node that cannot store, because the engine elects a leader, refuses
+// telemetry and still answers queries.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -96,7 +96,7 @@ func TestReady(t *testing.T) {
 	look(pageOfBoth+"/readyz/query", http.StatusServiceUnavailable, "the node is ending")
 }
 
-// BenchmarkCanAnswer is what each query pays for it.
+// BenchmarkCanAnswer measures what the check costs each query.
 func BenchmarkCanAnswer(b *testing.B) {
 	now := time.Now()
 	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil }, store.NewNewer(slog.New(slog.DiscardHandler)), time.Hour, true)

@@ -15,25 +15,25 @@ import (
 	"carstate/internal/periodic"
 )
 
-// keyPair is what --tls-cert and --tls-key hold, read again when the files
-// change, so that a renewal needs no restart. Connections that are open keep the
-// certificate that they began with.
+// keyPair holds the certificate and key of --tls-cert and --tls-key. The files are read again when
+// they change, so that a renewal needs no restart. Open connections keep the certificate that they
+// began with.
 type keyPair struct {
 	certFile, keyFile string
 	log               *slog.Logger
 	current           atomic.Pointer[tls.Certificate]
 
-	mu      sync.Mutex        // guards the hashes of the files' contents that follow
-	used    [sha256.Size]byte // in current
-	seen    [sha256.Size]byte // at the last look
-	refused [sha256.Size]byte // what could not be used and was warned of
+	mu      sync.Mutex        // guards used, seen and refused, which are hashes of the files' contents
+	used    [sha256.Size]byte // of the pair in current
+	seen    [sha256.Size]byte // at the last check
+	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// lookEvery is how often the files are looked at. Two small files cost less than
-// to be told of changes, which links and mounted secrets make hard.
+// lookEvery is how often the files are read. Reading two small files costs less than subscribing to
+// changes of files, which symbolic links and mounted secrets make hard.
 const lookEvery = 2 * time.Second
 
-// openKeyPair reads the pair; it returns nil if there is to be none.
+// openKeyPair reads the pair. It returns nil if certFile is "".
 func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	if certFile == "" {
 		return nil, nil
@@ -49,8 +49,8 @@ func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	return c, nil
 }
 
-// suites are those of TLS 1.2 that keep past traffic secret and encrypt with
-// authentication. TLS 1.3 has no others, and chooses itself.
+// suites are the cipher suites of TLS 1.2 that have forward secrecy and authenticated encryption.
+// All suites of TLS 1.3 have both, and Go does not let a server choose among them.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
@@ -60,7 +60,7 @@ var suites = []uint16{
 	tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// config is the TLS of every listener; nil if there is no certificate.
+// config returns the TLS configuration of every listener, or nil if there is no certificate.
 func (c *keyPair) config() *tls.Config {
 	if c == nil {
 		return nil
@@ -72,30 +72,29 @@ func (c *keyPair) config() *tls.Config {
 	}
 }
 
-// expires is when the certificate that is shown ends.
+// expires returns when the current certificate expires.
 func (c *keyPair) expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// watch looks at the files until the context ends.
+// watch checks the files every lookEvery until the context ends.
 func (c *keyPair) watch(ctx context.Context) {
 	for range periodic.Every(ctx, lookEvery) {
 		c.look()
 	}
 }
 
-// look uses the pair if it has changed, and is the same as at the last look:
-// whoever renews it writes one file after the other. A pair that cannot be used
-// leaves the old one in place, and is warned of once.
+// look uses a changed pair once it is the same in two checks in a row, because a renewal writes one
+// file after the other. A pair that cannot be used leaves the old one in place and is logged once.
 func (c *keyPair) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lookOnce()
 }
 
-// lookNow uses the pair as it is: the operator who asks for that has written both files.
+// lookNow uses the pair as it is now: an operator who calls for a reload has written both files.
 func (c *keyPair) lookNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refused = [sha256.Size]byte{} // it is worth a word once more
+	c.refused = [sha256.Size]byte{} // log it once more
 	c.lookOnce()
 	c.lookOnce()
 }
@@ -118,8 +117,8 @@ func (c *keyPair) lookOnce() {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// read returns what the files hold, and a hash of it or of why they cannot be
-// read.
+// read returns the contents of the files, and a hash of them. If a file cannot be read, the hash is
+// of the error's text.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -135,8 +134,8 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 
 var errExpired = errors.New("the certificate has expired")
 
-// use puts a pair in place. The first one may have expired: a service that
-// speaks is easier to mend than one that does not start.
+// use makes the pair the current one. The first pair may have expired: an operator can repair a
+// running service more easily than one that does not start.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// copyFile replaces what a file holds by what another holds.
+// copyFile replaces the content of one file with that of another.
 func copyFile(t *testing.T, to, from string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
@@ -27,8 +27,8 @@ func copyFile(t *testing.T, to, from string) {
 	}
 }
 
-// TestKeyPair renews a pair, well and badly: what cannot be used leaves the old
-// one in place and is warned of once.
+// TestKeyPair renews a pair with good and bad files. A pair that cannot be used leaves the old one
+// in place and is logged once.
 func TestKeyPair(t *testing.T) {
 	certFile, keyFile, _ := testkit.Certificate(t)
 	newCert, newKey, _ := testkit.Certificate(t)
@@ -50,7 +50,7 @@ func TestKeyPair(t *testing.T) {
 	}
 	logged(0, 0)
 
-	// A look between the two files of a renewal sees nothing wrong.
+	// A check between the two writes of a renewal reports nothing.
 	copyFile(t, certFile, newCert)
 	k.look()
 	copyFile(t, keyFile, newKey)
@@ -61,12 +61,12 @@ func TestKeyPair(t *testing.T) {
 	}
 
 	for i, breakIt := range []func(){
-		func() { copyFile(t, certFile, newKey) },                                      // no certificate
-		func() { copyFile(t, certFile, oldCert) },                                     // not of this key
+		func() { copyFile(t, certFile, newKey) },                                      // not a certificate
+		func() { copyFile(t, certFile, oldCert) },                                     // a certificate for another key
 		func() { copyFile(t, certFile, oldCert); copyFile(t, keyFile, oldKey) },       // expired
 		func() { os.Remove(certFile) },                                                // gone
 		func() { copyFile(t, certFile, newCert); os.Truncate(keyFile, 10) },           // cut off
-		func() { os.Remove(keyFile); os.Mkdir(keyFile, 0o700); os.Chmod(keyFile, 0) }, // no file
+		func() { os.Remove(keyFile); os.Mkdir(keyFile, 0o700); os.Chmod(keyFile, 0) }, // a directory
 	} {
 		breakIt()
 		logged(i+1, 1)
@@ -75,7 +75,7 @@ func TestKeyPair(t *testing.T) {
 		}
 	}
 
-	// Mended, and the same as before: nothing to tell. Then a new one again.
+	// The good pair is restored, which is nothing to log. Then a new pair is used again.
 	os.Remove(keyFile)
 	copyFile(t, keyFile, newKey)
 	logged(6, 1)
@@ -88,8 +88,8 @@ func TestKeyPair(t *testing.T) {
 	}
 }
 
-// TestExpiredKeyPairStarts: a service that speaks is easier to mend than one
-// that does not start.
+// TestExpiredKeyPairStarts checks that a node starts with an expired certificate: an operator can
+// repair a running service more easily than one that does not start.
 func TestExpiredKeyPairStarts(t *testing.T) {
 	certFile, keyFile, _ := testkit.CertificateUntil(t, time.Now().Add(-time.Minute))
 	log := new(testkit.Buffer)
@@ -99,8 +99,8 @@ func TestExpiredKeyPairStarts(t *testing.T) {
 	}
 }
 
-// TestEveryListenerSpeaksModernTLS asks each listener with old versions and old
-// suites, and renews the certificate under all of them.
+// TestEveryListenerSpeaksModernTLS connects to each listener with old versions and weak cipher
+// suites, and then renews the certificate of all listeners.
 func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	config := configOf(t)
@@ -126,7 +126,7 @@ func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 		defer conn.Close()
 		return conn.ConnectionState().PeerCertificates[0], nil
 	}
-	var weak []uint16 // every suite of TLS 1.2 and before that we do not choose
+	var weak []uint16 // every suite of TLS 1.2 and older that the node does not offer
 	for _, suite := range append(tls.CipherSuites(), tls.InsecureCipherSuites()...) {
 		if !slices.Contains(suites, suite.ID) && slices.Contains(suite.SupportedVersions, tls.VersionTLS12) {
 			weak = append(weak, suite.ID)

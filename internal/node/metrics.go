@@ -13,11 +13,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// expiringWithin is when a token's end counts as near.
+// expiringWithin is how long before its expiry a token is reported as expiring.
 const expiringWithin = 7 * 24 * time.Hour
 
-// registerMetrics registers what no single package knows. Everything is asked
-// for at the time of a scrape.
+// registerMetrics registers the metrics that belong to no single package. Each value is read at the
+// time of a scrape.
 func (n *Node) registerMetrics() {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
@@ -79,13 +79,14 @@ func (n *Node) registerMetrics() {
 	}
 }
 
-// countOf is the child of a counter for one value of its label.
+// countOf returns the child of a counter for one value of its label.
 func countOf(name, help, label, value string, n func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}},
 		func() float64 { return float64(n()) })
 }
 
-// freeBytes is what may still be written to the disk of a directory.
+// freeBytes returns how many bytes can still be written to the disk of a directory, or NaN if the
+// disk cannot be examined.
 func freeBytes(dir string) float64 {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

@@ -1,6 +1,6 @@
-// Package node is one node of the service: it puts the parts together, starts them and
-// ends them in order. It reads no flags and writes nothing to the terminal but through
-// its logger; it never ends the process.
+// Package node is one node of the service. It assembles the parts, starts them, and ends them in
+// order. It reads no flags, writes to the terminal only through its logger, and never exits the
+// process.
 package node
 
 import (
@@ -30,46 +30,46 @@ import (
 	"carstate/internal/store/local"
 )
 
-// Node is a running node. Make one with [Start]; end it with [Node.Close].
+// Node is a running node. [Start] returns one; [Node.Close] ends it.
 type Node struct {
 	config   Config
 	registry *prometheus.Registry
 	traces   traces
-	cert     *keyPair // nil: no listener speaks TLS
+	cert     *keyPair // nil if no listener speaks TLS
 	ports    ports
 
-	accessLog *query.AccessLog // nil: none is kept
+	accessLog *query.AccessLog // nil if there is no access log
 	tables    access.Tables
 	fleet     *fleet.Table
 	monitor   *console.Monitor
-	answers   answers   // the writer of fleet and monitor
-	roads     *road.Map // empty on a node that neither judges nor has the console
+	answers   answers   // writes fleet and monitor
+	roads     *road.Map // empty on a node that neither folds nor has the console
 	engine    store.Engine
-	cluster   *cluster.Engine // the same, if other nodes share it; else nil
+	cluster   *cluster.Engine // the same engine if it is shared with other nodes, else nil
 	records   *store.RecordStore
 	health    *health
 	probe     overload.Probe
-	member    string // this process among those that derive
+	member    string // names this process among those that fold
 
-	maxVehicles atomic.Int64 // that may become known; 0: no bound
+	maxVehicles atomic.Int64 // how many vehicles may become known; 0: no limit
 
 	servers []server
-	stop    context.CancelFunc // ends what runs in the background
+	stop    context.CancelFunc // ends the work in the background
 	running sync.WaitGroup
-	failed  chan error // what ended by itself
+	failed  chan error // receives the error of a server or background work that failed
 }
 
-// Time limits of the parts of an end. Whatever they are busy with, a node
-// ends within stopWithin, so that a supervisor need not kill it.
+// Time limits of the steps of Close. However busy its parts are, a node ends within stopWithin, so
+// that a supervisor need not kill it.
 const (
 	stopWithin       = 4500 * time.Millisecond
-	answersWithin    = 2 * time.Second // requests in progress are answered
-	backgroundWithin = time.Second     // the work in the background ends by itself
+	answersWithin    = 2 * time.Second // for requests in progress
+	backgroundWithin = time.Second     // for work in the background to end by itself
 	cutWithin        = 500 * time.Millisecond
 )
 
-// Start brings a node up. When it returns, the listeners serve; the tables may still be
-// filling, see [Node.Ready].
+// Start starts a node. When it returns, the listeners serve; the tables may still be loading, see
+// [Node.Ready].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
@@ -77,9 +77,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 	n.roads.Bound(c.MaxStretches)
 	n.boundVehicles(c.vehicleBound())
-	// Whatever may fail without a trace comes before the data directory is touched: the
-	// certificate, the ports (a busy one is the likeliest obstacle), the access log, an
-	// admin key that cannot be used.
+	// These steps change nothing in the data directory: they load the certificate, open the ports
+	// (a port in use is the most likely failure) and the access log, and reject an admin key that
+	// cannot be used. If one fails, or the process crashes here, the data directory is as it was.
 	if n.cert, err = openKeyPair(c.TLSCert, c.TLSKey, c.Log); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		return nil, err
 	}
 
-	// The engine of one machine fills the fleet table while it opens; later changes follow.
+	// The engine opens the data directory. The engine of one machine also fills the fleet table
+	// while it opens; the feed of STATES brings later changes. After a crash the next start opens
+	// the engine again; nothing has been acknowledged to anybody yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
@@ -114,19 +116,28 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}
-	// A missing admin key is made only now that the directory turned out to be ours.
+	// A missing admin key is created only now, because the engine has opened: the data directory is
+	// ours to write to. After a crash before this the next start creates the key; after a crash
+	// behind it the next start loads the same key.
 	key, err := adminKey(&c)
 	if err != nil {
 		return nil, errors.Join(err, n.engine.Close())
 	}
 
-	// The servers come last: until the tables are filled, they answer 503.
+	// These parts use the engine and start nothing. The metrics are registered before the first
+	// server can be scraped.
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
+	// Now the tables begin to load from the engine. The comments of startBackground say what a crash
+	// loses from here on.
 	n.startBackground()
-	n.config.fitToFiles() // not before: if a start fails, its reason is the only line
+	// These two log, so they follow the last step that can fail: a failed start logs only its reason.
+	n.config.fitToFiles()
 	n.sayVehicleBound()
+	// The servers come last, because they need all of the above. They acknowledge telemetry only
+	// once the engine has stored it. Until the tables are loaded they answer 503. Clients that have
+	// connected since the ports were opened waited in the kernel's queue.
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {
@@ -139,8 +150,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check refuses files with which a node could not start. It opens no port and changes
-// nothing. It returns when the certificate ends; zero: there is none.
+// Check returns an error if a node with this configuration could not start because of its files. It
+// opens no port and changes nothing. certificateEnds is when the certificate expires, or zero if
+// there is none.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
 	if err != nil {
@@ -152,10 +164,10 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 	return certificateEnds, checkAdminKey(&c)
 }
 
-// Ready says why the node does not do all of its work yet, as /readyz does; nil: it does.
+// Ready returns what /readyz reports: why the node does not do all of its work yet, or nil.
 func (n *Node) Ready() error { return n.health.ready() }
 
-// openEngine opens the engine that the configuration names.
+// openEngine opens the engine that the configuration selects.
 func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 	if c.Cluster.URLs == "" {
 		c.Local.Config, c.Local.Answers = c.Store, n.answers
@@ -172,9 +184,9 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 	return err
 }
 
-// openWithin waits for an engine to open. If that takes long and the context ends, it waits
-// for no more than stopWithin: the process then ends as in a crash, for which the engines
-// are made.
+// openWithin waits until open returns an engine. If ctx ends first, it waits for at most stopWithin
+// more and then gives up. The process then exits while the engine is being opened, which for the
+// engine is the same as a crash.
 func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
 	type result struct {
 		engine Engine
@@ -199,9 +211,8 @@ func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (E
 	}
 }
 
-// checkAdminKey refuses an admin key that cannot be used, before anything in
-// the data directory is changed. One that is missing is made later, once the
-// directory turned out to be ours.
+// checkAdminKey returns an error if the admin key cannot be used, before anything in the data
+// directory is changed. A missing key is no error: adminKey creates it later.
 func checkAdminKey(c *Config) error {
 	if !c.has(Admin) {
 		return nil
@@ -209,8 +220,8 @@ func checkAdminKey(c *Config) error {
 	return ops.CheckKey(c.Store.DataDir)
 }
 
-// adminKey returns the key of the node's admin listener, made at its first
-// start. Nodes without that role have none.
+// adminKey returns the key of the admin listener, and creates it at the first start. Without the
+// admin role it returns "".
 func adminKey(c *Config) (string, error) {
 	if !c.has(Admin) {
 		return "", nil
@@ -221,7 +232,8 @@ func adminKey(c *Config) (string, error) {
 	return ops.LoadOrCreateKey(c.Store.DataDir)
 }
 
-// Wait returns when the node is to end: nil after ctx did, else what failed.
+// Wait waits until the node is to end. It returns nil once ctx has ended, or the error of the part
+// that failed.
 func (n *Node) Wait(ctx context.Context) error {
 	var err error
 	select {
@@ -236,11 +248,11 @@ func (n *Node) Wait(ctx context.Context) error {
 	return err
 }
 
-// Drain has the probes say that the node is ending, while it goes on serving, so that load
-// balancers stop sending before the listeners close. It returns after Config.Drain, or when ctx
-// ends or the node fails.
+// Drain makes the probes report that the node is ending, while the node keeps serving, so that load
+// balancers stop sending before the listeners close. It returns after Config.Drain, or earlier if
+// ctx ends or the node fails.
 func (n *Node) Drain(ctx context.Context) error {
-	// Its supervisor may give a service less time to end than this takes.
+	// The supervisor may give a service less time to end than this takes.
 	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, (n.config.Drain + 2*stopWithin).Microseconds()))
 	n.health.drain()
 	ctx, cancel := context.WithTimeout(ctx, n.config.Drain)
@@ -248,31 +260,45 @@ func (n *Node) Drain(ctx context.Context) error {
 	return n.Wait(ctx)
 }
 
-// Close ends the node: first what takes in and answers, so that nothing is
-// acknowledged that cannot be stored, then the work in the background, then the engine. What
-// does not end in time is cut off.
+// Close ends the node: first the servers, so that nothing is acknowledged that can no longer be
+// stored, then the work in the background, then the engine. A step that exceeds its time limit is
+// abandoned. A crash at any step loses nothing that was acknowledged, unless Local.SyncInterval
+// allows that.
 func (n *Node) Close() error {
+	// The supervisor learns that the end is intended. From now on the probes fail and telemetry is
+	// refused.
 	notify(daemon.SdNotifyStopping)
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	n.health.end()
+	// The servers finish the requests in progress and close their connections. A crash before or
+	// during this step is the same as one in operation.
 	if !within(deadline, answersWithin+cutWithin, func() { n.closeServers(deadline) }) {
 		n.config.Log.Warn("a listener does not end")
 	}
-	within(deadline, cutWithin, n.closeAccessLog) // its disk may not answer
+	// The access log follows the last answer, which it records. Its disk may not respond. A crash
+	// before this step loses the lines that are still buffered.
+	within(deadline, cutWithin, n.closeAccessLog)
+	// The work in the background stores at its end what it holds in memory: the folded states, the
+	// counts of calls, the map of roads. It needs the engine, so it ends before that. After a crash
+	// before this step, the next start folds the telemetry since the last checkpoint again, and the
+	// counts of the last minute are lost.
 	n.stop()
 	if !within(deadline, backgroundWithin, n.running.Wait) {
-		// Something waits for an engine that does not answer.
+		// Some work waits for an engine that does not respond. Cut makes its calls fail.
 		n.engine.Cut()
 		if !within(deadline, cutWithin, n.running.Wait) {
 			n.config.Log.Warn("work in the background does not end")
 		}
 	}
+	// The last spans are sent once no work is left that makes any. A crash loses them.
 	within(deadline, cutWithin, func() {
 		if err := n.traces.close(deadline); err != nil {
 			n.config.Log.Warn("the last traces cannot be sent", "error", access.OneLine(err))
 		}
 	})
+	// The engine closes last, because all of the above may still use it. After a crash here the
+	// next start recovers the data directory, which takes longer than opening one that was closed.
 	var err error
 	if !within(deadline, stopWithin, func() { err = n.engine.Close() }) {
 		return errors.New("the engine did not close in time: the next start treats the data directory as after a crash")
@@ -280,7 +306,7 @@ func (n *Node) Close() error {
 	return err
 }
 
-// closeServers ends all servers.
+// closeServers shuts all servers down at once, within answersWithin.
 func (n *Node) closeServers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
@@ -295,8 +321,7 @@ func (n *Node) closeServers(ctx context.Context) {
 	closing.Wait()
 }
 
-// within reports whether f ended before the limit and before the context did. If
-// not, f goes on.
+// within reports whether f returned before the limit and before ctx ended. If not, f keeps running.
 func within(ctx context.Context, limit time.Duration, f func()) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -18,9 +18,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// The front door opens again after an outage of the cluster that outlasted the
-// patience of a commit. Nobody needs to be let in for that: while the node calls
-// itself not ready, no load balancer sends anybody.
+// TestIngestAfterOutage checks that telemetry is taken again after an outage of the cluster that
+// lasted longer than a commit waits. No request may be needed for the recovery: while the node
+// reports that it is not ready, load balancers send none.
 func TestIngestAfterOutage(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -51,7 +51,8 @@ func TestIngestAfterOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := &client.Client{URL: n.URL(AdminAddr), Key: key}
-	// With so little patience a disk that is slow once refuses what it has stored.
+	// With this short time limit, one slow write to the disk is enough for an error although the
+	// source was stored.
 	source, tries := "", 0
 	if err := until(30*time.Second, func() error {
 		tries++
@@ -96,10 +97,10 @@ func TestIngestAfterOutage(t *testing.T) {
 	}
 }
 
-// An engine that is slow to open does not keep a node from ending.
+// TestEndsWhileOpening checks that an engine that is slow to open does not keep a node from ending.
 func TestEndsWhileOpening(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never says a word
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never sends a byte
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestEndsWhileOpening(t *testing.T) {
 	if took := time.Since(began); took-stalled() > 5*time.Second {
 		t.Errorf("that took %s", took)
 	}
-	// NATS would try each of the three for longer.
+	// NATS alone would try each of the three servers for longer.
 	if !strings.HasPrefix(err.Error(), "ended while the engine was being opened") {
 		t.Error(err)
 	}

@@ -12,13 +12,13 @@ import (
 	"carstate/internal/query"
 )
 
-// filesBesideConnections is how many descriptors are kept for the store, its engine, logs
-// and all else that is no connection of a client.
+// filesBesideConnections is how many file descriptors are reserved for everything except clients'
+// connections: the store, its engine, logs and the rest.
 const filesBesideConnections = 512
 
-// fitToFiles scales the limits of connections down if the process may not have so many
-// descriptors. Otherwise the clients of one listener could take those of the others and of
-// the store, which ends the process.
+// fitToFiles scales the limits of connections down if the process may not open that many file
+// descriptors. Otherwise the clients of one listener could use up the descriptors of the other
+// listeners and of the store, which would end the process.
 func (c *Config) fitToFiles() {
 	reserve := filesBesideConnections
 	var flags []string
@@ -27,7 +27,7 @@ func (c *Config) fitToFiles() {
 	for _, l := range []struct {
 		flag  string
 		limit *int
-		of    []string // listeners
+		of    []string // the listeners that share the limit
 		spare int
 	}{
 		{"query-connections", &c.QueryConnections, []string{QueryAddr}, query.SpareConnections},
@@ -55,10 +55,10 @@ func (c *Config) fitToFiles() {
 		"descriptors", files, "needed", needed, "scaled", strings.Join(changes, ", "))
 }
 
-// ports are the open ports of a node, by the names of their listeners.
+// ports holds the open ports of a node by the names of their listeners.
 type ports map[string]net.Listener
 
-// listen opens all ports or none.
+// listen opens all ports, or none if one fails.
 func listen(all []Listener) (_ ports, err error) {
 	open := make(ports)
 	defer func() {
@@ -98,7 +98,7 @@ func (p ports) close() {
 	}
 }
 
-// Addr is where a listener listens; nil if the node has none of that name.
+// Addr returns the address of the named listener, or nil if the node does not have it.
 func (n *Node) Addr(name string) net.Addr {
 	if l := n.ports[name]; l != nil {
 		return l.Addr()
@@ -106,7 +106,8 @@ func (n *Node) Addr(name string) net.Addr {
 	return nil
 }
 
-// URL is how a client on this machine reaches an HTTP listener that the node has.
+// URL returns the base URL at which a client on this machine reaches the named HTTP listener, which
+// the node must have.
 func (n *Node) URL(name string) string {
 	scheme := "http"
 	if n.config.speaksTLS(name) {

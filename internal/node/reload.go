@@ -6,12 +6,11 @@ import (
 	"carstate/internal/admin/wire"
 )
 
-// Reloadable are the settings that Reload changes, by the names of their flags.
+// Reloadable lists the settings that Reload changes, by the names of their flags.
 var Reloadable = []string{"log-level", "max-feed-age", "max-stretches", "max-vehicles"}
 
-// Reload changes the node while it runs. It opens the access log again under its name, as is
-// needed after a rotation, reads the certificate again, and puts into use the settings of c
-// that [Reloadable] names.
+// Reload changes the running node. It reopens the access log by its name, as a rotation of logs
+// requires, reads the certificate again, and applies those settings of c that [Reloadable] names.
 func (n *Node) Reload(c Config) {
 	if n.accessLog != nil && n.config.AccessLog != "-" {
 		n.accessLog.Reopen()
@@ -24,19 +23,19 @@ func (n *Node) Reload(c Config) {
 	}
 	n.health.bound(c.MaxFeedAge)
 	n.roads.Bound(c.MaxStretches)
-	if own := n.config; own.needsStates() { // a node that follows no states knows no vehicle
+	if own := n.config; own.needsStates() { // a node that does not follow the states knows no vehicle
 		own.MaxVehicles = c.MaxVehicles
 		n.boundVehicles(own.vehicleBound())
 	}
 }
 
-// boundVehicles sets how many vehicles may become known; 0: no bound.
+// boundVehicles sets how many vehicles may become known; 0 means no limit.
 func (n *Node) boundVehicles(most int) {
 	n.maxVehicles.Store(int64(most))
 	n.fleet.Bound(most)
 }
 
-// Settings are what operators see of a node while it runs, and can change.
+// Settings returns the settings that operators can see, and change, while the node runs.
 func (n *Node) Settings() wire.NodeSettings {
 	readOnly := n.health.readOnly.Load()
 	s := wire.NodeSettings{Version: n.config.Version, ReadOnly: &readOnly}
@@ -46,11 +45,11 @@ func (n *Node) Settings() wire.NodeSettings {
 	return s
 }
 
-// Change puts into use what is set of s, until the node ends or is changed again.
+// Change applies the fields of s that are set. They hold until the node ends or the next change.
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" && n.config.LogLevel != nil {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {
-			n.config.Log.Error("a level of the log is not known", "error", err) // the caller has refused it
+			n.config.Log.Error("a level of the log is not known", "error", err) // the caller has validated it
 		}
 	}
 	if s.ReadOnly == nil || n.health.readOnly.Swap(*s.ReadOnly) == *s.ReadOnly {

@@ -21,8 +21,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// nodeOf starts a node with a role on a cluster of three servers, and waits until it is
-// ready.
+// nodeOf starts a node with one role on a cluster of three servers, and waits until it is ready.
 func nodeOf(t *testing.T, urls, role string, maxFeedAge time.Duration) *Node {
 	t.Helper()
 	c := configOf(t, role)
@@ -40,9 +39,9 @@ func (n *Node) awaitReady(t *testing.T) {
 	}
 }
 
-// Who only takes in or judges is not sent the states, which only who answers and
-// who shows them has a use for. It knows all the same how far it is behind, and
-// what was forgotten.
+// TestWhoFollowsStates checks that a node that only ingests or folds is not sent the states, which
+// only nodes that answer or show them need. It still knows how far behind its copies are, and which
+// vehicles were forgotten.
 func TestWhoFollowsStates(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -71,7 +70,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		}
 		return err
 	}
-	if err := until(time.Minute, posted); err != nil { // once the source is known there
+	if err := until(time.Minute, posted); err != nil { // once that node knows the source
 		t.Fatal(err)
 	}
 	answered := func(vid string) func() error {
@@ -103,7 +102,7 @@ func TestWhoFollowsStates(t *testing.T) {
 			t.Errorf("%v: %d vehicles in a table that nobody asks", s.config.Roles, n)
 		}
 	}
-	// One that was begun anew may still be there for a while.
+	// A feed that has been replaced may still be listed for a while.
 	if err := until(time.Minute, func() error {
 		if whole := feedsOfStates(t, c.URLs()); whole != 2 {
 			return fmt.Errorf("%d feeds bring states, to 2 nodes that need them", whole)
@@ -113,7 +112,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What is forgotten is forgotten by all, and comes back without a past.
+	// A vehicle that is forgotten is forgotten on all nodes, and returns without its old state.
 	if _, err := operator.Forget(t.Context(), "car0"); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +143,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Errorf("a vehicle that was allowed again has a past: %+v; want %+v, %v", is, want, err)
 	}
 
-	// Out of touch, they say so; and come back.
+	// Nodes that are out of touch with the engine say so, and recover.
 	for _, n := range c.Nodes[:2] {
 		n.Kill()
 	}
@@ -177,7 +176,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 }
 
-// feedsOfStates is how many consumers of STATES are sent all of it, or the states.
+// feedsOfStates returns how many consumers of STATES receive the whole stream or the states.
 func feedsOfStates(t *testing.T, urls string) (n int) {
 	t.Helper()
 	nc, err := nats.Connect(urls)

@@ -17,14 +17,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// server is one listener's server.
+// server is the server of one listener.
 type server struct {
 	name     string
 	serve    func() error
 	shutdown func(context.Context) error
 }
 
-// addServers makes the servers of the ports that are open.
+// addServers creates a server for each open port. t is the TLS configuration of listeners that
+// speak TLS.
 func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	tlsFor := func(name string) *tls.Config {
 		if n.config.speaksTLS(name) {
@@ -69,7 +70,8 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 }
 
-// adminConfig has the probes alone where the node has not the operator's role.
+// adminConfig returns the configuration of the admin listener. A node without the admin role serves
+// only the probes and the metrics there.
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge, Newer: n.health.newer.Streams,
@@ -95,7 +97,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	return c
 }
 
-// shedding wraps a listener that may be overloaded.
+// shedding wraps a listener so that it sheds load when the node is overloaded.
 func (n *Node) shedding(name string, port net.Listener, b overload.Bounds) *overload.Listener {
 	l := overload.NewListener(port, &n.probe, b)
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -10,18 +10,18 @@ import (
 	"carstate/internal/periodic"
 )
 
-// tellSupervisor tells systemd, if that started us, that the node is ready, what
-// it lacks, and that it is alive, until the context ends.
+// tellSupervisor reports to systemd that the node is ready, what it lacks, and that it is alive,
+// until the context ends. If systemd did not start the process, it returns at once.
 func (n *Node) tellSupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return
 	}
-	// Zero means that nobody watches.
+	// Zero means that systemd's watchdog is off.
 	silence, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		n.config.Log.Warn("the supervisor's watchdog cannot be served", "error", err)
 	}
-	var last time.Time // when it was told that we are alive
+	var last time.Time // when the watchdog last received a message
 	told := ""
 	for range periodic.NowAndEvery(ctx, healthEvery) {
 		status := "ready"
@@ -43,8 +43,8 @@ func (n *Node) tellSupervisor(ctx context.Context) {
 	}
 }
 
-// notify sends a message to systemd, if that started us. There is nobody to
-// whom an error would matter: without a message systemd does what it must.
+// notify sends a message to systemd if it started the process. An error is ignored, because nobody
+// could act on it: if messages are missing, systemd's own time limits apply.
 func notify(message string) {
 	_, _ = daemon.SdNotify(false, message)
 }

@@ -23,23 +23,23 @@ import (
 
 // traces sends the spans of sampled requests to a collector.
 type traces struct {
-	provider *sdktrace.TracerProvider // nil: nothing is traced
+	provider *sdktrace.TracerProvider // nil if nothing is traced
 }
 
-// newTraces makes what the configuration asks for. It connects to nothing yet.
+// newTraces returns the traces that the configuration asks for. It makes no connection yet.
 func newTraces(ctx context.Context, c *Config) (traces, error) {
 	if c.OTLPEndpoint == "" {
 		return traces{}, nil
 	}
-	// The library's own log repeats the headers that it cannot read, which
-	// hold the collector's key.
+	// The library's own log prints headers that it cannot parse, and these hold the collector's
+	// key.
 	otel.SetLogger(logr.Discard())
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint), otlptracehttp.WithProxy(proxyOf))
 	if err != nil {
 		return traces{}, fmt.Errorf("traces cannot be sent: check --otlp-endpoint and the variables OTEL_EXPORTER_OTLP_…: %w", err)
 	}
-	// What the environment adds about this process (OTEL_RESOURCE_ATTRIBUTES)
-	// is welcome; what of it cannot be read is left out.
+	// The environment may add attributes of this process (OTEL_RESOURCE_ATTRIBUTES). Attributes
+	// that cannot be parsed are left out.
 	about, _ := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithFromEnv(), resource.WithAttributes(
 		attribute.String("service.name", "carstate"), attribute.String("service.version", c.Version)))
 	return traces{sdktrace.NewTracerProvider(
@@ -49,10 +49,10 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	)}, nil
 }
 
-// proxyOf is the environment's proxy. It is asked before each request, and refuses those to
-// where a redirect leads: the library follows them and sends its headers along, which hold
-// the collector's key, and has no other place to forbid that without losing the variables
-// OTEL_EXPORTER_OTLP_CERTIFICATE and their like.
+// proxyOf returns the environment's proxy for a request. The library calls it before each request,
+// so it also rejects redirects: the library would follow them and send its headers along, which
+// hold the collector's key. No other hook can prevent that without losing variables such as
+// OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("the collector answers with a redirect, which is not followed")
@@ -60,7 +60,7 @@ func proxyOf(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// tracer is what makes spans; nil if nothing is traced.
+// tracer returns the tracer that makes spans, or nil if nothing is traced.
 func (t traces) tracer() trace.Tracer {
 	if t.provider == nil {
 		return nil
@@ -68,7 +68,7 @@ func (t traces) tracer() trace.Tracer {
 	return t.provider.Tracer("carstate")
 }
 
-// close sends what is left.
+// close sends the remaining spans and ends the exporter.
 func (t traces) close(ctx context.Context) error {
 	if t.provider == nil {
 		return nil
@@ -76,15 +76,15 @@ func (t traces) close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// quietExporter tells once that spans cannot be sent, and once that they can
-// again. Those that could not are dropped.
+// quietExporter logs once when spans cannot be sent, and once when they can be sent again. Spans
+// that cannot be sent are dropped.
 type quietExporter struct {
 	sdktrace.SpanExporter
 	log     *slog.Logger
 	failing atomic.Bool
 }
 
-// ExportSpans is for [sdktrace.SpanExporter].
+// ExportSpans implements [sdktrace.SpanExporter].
 func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := q.SpanExporter.ExportSpans(ctx, spans)
 	switch {
@@ -96,8 +96,8 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	return nil
 }
 
-// ownWords is the library's error without the collector's answer in it, which may repeat
-// the key.
+// ownWords returns the library's error without the collector's response in it, because the response
+// may repeat the key.
 func ownWords(text string) string {
 	for _, mark := range []string{"body: ", "partial success: "} {
 		text, _, _ = strings.Cut(text, mark)

@@ -11,8 +11,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestNothingIsTraced: without an endpoint there is no tracer, so nothing asks
-// for spans.
+// TestNothingIsTraced checks that there is no tracer without an endpoint, so that no span is made.
 func TestNothingIsTraced(t *testing.T) {
 	tr, err := newTraces(t.Context(), new(Config))
 	if err != nil || tr.tracer() != nil || tr.close(t.Context()) != nil {
@@ -20,8 +19,8 @@ func TestNothingIsTraced(t *testing.T) {
 	}
 }
 
-// TestHostileCollector: neither spans nor the collector's key go where a redirect leads,
-// and what the collector answers, which may repeat the key, is in no log.
+// TestHostileCollector checks that neither spans nor the collector's key are sent to the target of
+// a redirect, and that the collector's response, which may repeat the key, is not logged.
 func TestHostileCollector(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// The default of --max-vehicles follows from these.
+// Constants of the default of --max-vehicles.
 const (
-	// storedBytes is the memory that a vehicle costs one machine, the store's part and the garbage
-	// included, knownBytes what it costs a node of a cluster, which has the table alone
-	// (docs/install.md has the measurement).
+	// storedBytes is the memory that one vehicle takes on a single machine, including its part of
+	// the store and of garbage. knownBytes is what it takes on a node of a cluster, which has only
+	// the fleet table. docs/install.md has the measurement.
 	storedBytes = 256
 	knownBytes  = 64
-	// vehiclesShare is the part of the memory that vehicles may take.
+	// vehiclesShare: vehicles may take this part of the memory, as a divisor.
 	vehiclesShare = 4
-	// vidsShare is the part that the vids of those may take that a node lists.
+	// vidsShare: the ids of listed vehicles may take this part of the memory, as a divisor.
 	vidsShare = 8
-	// leastVehicles is the bound of the smallest machine.
+	// leastVehicles is the limit on the smallest machine.
 	leastVehicles = 100_000
-	// mostMemory is more memory than is counted on.
+	// mostMemory is the most memory that is assumed.
 	mostMemory = 1 << 40
 )
 
-// vehicleBound is how many vehicles may become known by what this node takes in; 0: no bound. A node
-// that takes in and does not follow the states knows no vehicle, and can refuse none.
+// vehicleBound returns how many vehicles the node's ingest may make known; 0 means no limit. A node
+// that ingests and does not follow the states knows no vehicle, so it cannot refuse new ones.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -42,7 +42,7 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// sayVehicleBound says at the start which bound holds.
+// sayVehicleBound logs, at the start, which limit applies.
 func (n *Node) sayVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
@@ -55,10 +55,10 @@ func (n *Node) sayVehicleBound() {
 	}
 }
 
-// memory is how many bytes this process may use: the machine's, a control group's, GOMEMLIMIT's or
-// mostMemory, the least of them.
+// memory returns how many bytes this process may use: the least of the machine's memory, the limits
+// of its control groups, GOMEMLIMIT and mostMemory.
 func memory(root fs.FS) uint64 {
-	least := min(mostMemory, uint64(debug.SetMemoryLimit(-1))) // which is never negative
+	least := min(mostMemory, uint64(debug.SetMemoryLimit(-1))) // never negative
 	note := func(text string, unit uint64) {
 		if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil {
 			least = min(least, n*unit)
@@ -69,12 +69,13 @@ func memory(root fs.FS) uint64 {
 		kib, _, _ := strings.Cut(rest, "kB")
 		note(kib, 1024)
 	}
-	// The group and each that it lies in; a container may see its own as the root.
+	// The process's control group and all its ancestors can set a limit. A container may see its
+	// own group as the root.
 	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
 	for line := range strings.Lines(string(groups)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
 		controllers, own, ok := strings.Cut(line, ":")
-		dir, file := "sys/fs/cgroup", "memory.max" // version 2
+		dir, file := "sys/fs/cgroup", "memory.max" // control groups version 2
 		if controllers != "" {
 			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
 			ok = ok && controllers == "memory"

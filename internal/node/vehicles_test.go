@@ -12,8 +12,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestMemoryIsTheLeastLimit: the bound of vehicles follows what the process may use, not what the
-// machine has.
+// TestMemoryIsTheLeastLimit checks that the limit of vehicles is computed from the memory that the
+// process may use, not from what the machine has.
 func TestMemoryIsTheLeastLimit(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	machine := file("MemTotal:        1000 kB\nMemFree:  1 kB\n")
@@ -37,8 +37,9 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 	}
 }
 
-// TestVehicleBoundByRoles: a node that follows the states has a bound, by its memory unless it is set;
-// one that only takes in has one only if it is set, and then follows them.
+// TestVehicleBoundByRoles checks that a node that follows the states has a limit, computed from its
+// memory unless it is configured, and that a node that only ingests has one, and then follows the
+// states, only if it is configured.
 func TestVehicleBoundByRoles(t *testing.T) {
 	all := []string{Query, Ingest, Derive, Admin}
 	for _, c := range []struct {
@@ -59,8 +60,9 @@ func TestVehicleBoundByRoles(t *testing.T) {
 	}
 }
 
-// TestVehiclesBeyondTheBound: a service that knows as many vehicles as it may refuses new ones one by
-// one, goes on with those that it knows, also after a start with a lower bound, and counts.
+// TestVehiclesBeyondTheBound checks that a service at its limit of vehicles refuses samples of new
+// vehicles one by one, counts them, and continues to take samples of known vehicles, also after a
+// restart with a lower limit.
 func TestVehiclesBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	c := configOf(t)
