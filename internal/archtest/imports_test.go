@@ -14,7 +14,7 @@ import (
 
 const root = "../.."
 
-// listed is what `go list -json` prints of a package, as far as it is used here.
+// listed is the output of `go list -json` for a package, as far as it is used here.
 type listed struct {
 	ImportPath string
 	Standard   bool
@@ -27,7 +27,7 @@ type listed struct {
 	XTestImports []string
 }
 
-// stated are the rules that ARCHITECTURE.md gives.
+// stated returns the rules of ARCHITECTURE.md.
 func stated(t *testing.T) rules {
 	t.Helper()
 	doc, err := os.ReadFile(root + "/ARCHITECTURE.md")
@@ -41,22 +41,22 @@ func stated(t *testing.T) rules {
 	return r
 }
 
-// TestImports holds the tree against the tables of ARCHITECTURE.md.
+// TestImports checks the imports of the tree against the tables of ARCHITECTURE.md.
 func TestImports(t *testing.T) {
 	for _, v := range stated(t).violations(ourPackages(t)) {
 		t.Error(v)
 	}
 }
 
-// TestRequirements holds every go.mod against the list in ARCHITECTURE.md.
+// TestRequirements checks every go.mod against the list in ARCHITECTURE.md.
 func TestRequirements(t *testing.T) {
 	for _, v := range stated(t).unlisted(ourModules(t)) {
 		t.Error(v)
 	}
 }
 
-// ourModules asks the go command for what every module in the tree requires directly,
-// but for our own.
+// ourModules returns the modules of the tree with their direct requirements, as the go command
+// lists them, without those on our own modules.
 func ourModules(t *testing.T) (modules []module) {
 	ours := map[string]bool{}
 	for _, name := range trackedFiles(t, "go.mod", "*/go.mod") {
@@ -100,8 +100,8 @@ func ourModules(t *testing.T) (modules []module) {
 	return modules
 }
 
-// TestUnlisted tests the test: what is required and not listed is seen, and what is
-// listed and not required.
+// TestUnlisted checks that unlisted finds both requirements that are not listed and listed modules
+// that are not required.
 func TestUnlisted(t *testing.T) {
 	r := rules{dependencies: map[string]bool{"example.com/good": true, "example.com/gone": true, "example.com/tools": true}}
 	got := r.unlisted([]module{
@@ -118,7 +118,7 @@ func TestUnlisted(t *testing.T) {
 	}
 }
 
-// ourPackages asks the go command for every package of this module.
+// ourPackages returns every package of this module, as the go command lists them.
 func ourPackages(t *testing.T) []pkg {
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports", "./...")
 	cmd.Dir = root
@@ -169,7 +169,7 @@ func ourPackages(t *testing.T) []pkg {
 	return pkgs
 }
 
-// TestViolations tests the test: each kind of breach is seen, and nothing else.
+// TestViolations checks that violations finds each kind of violation and nothing else.
 func TestViolations(t *testing.T) {
 	r, err := parseRules("# x\n## Packages\n\n| package | purpose | may import |\n|---|---|---|\n" +
 		"| `internal/vehicle` | cars | nothing |\n" +

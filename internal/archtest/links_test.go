@@ -9,18 +9,18 @@ import (
 )
 
 var (
-	// mentions are files of ours in backticks: `docs/telemetry.md`, and in docs/
+	// mentions matches the names of our files in backticks: `docs/telemetry.md`, and within docs/
 	// `telemetry.md`.
 	mentions = regexp.MustCompile("`((?:[a-zA-Z-]+/)*[a-zA-Z0-9_-]+\\.(?:md|go|yml|yaml|json|conf|service|sh))`")
 	links    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	headings = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 )
 
-// written are documents that a command writes, so that a checkout may lack them.
+// written are documents that a command writes, so a checkout may lack them.
 var written = map[string]bool{"docs/performance.md": true}
 
-// TestLinks follows every link between the documents, and looks for the documents
-// and the files with a directory that they name.
+// TestLinks checks that every link between the documents leads somewhere, and that the documents
+// and files that they name exist.
 func TestLinks(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
@@ -51,7 +51,7 @@ func TestLinks(t *testing.T) {
 		}
 		for _, m := range mentions.FindAllStringSubmatch(string(text), -1) {
 			if !strings.Contains(m[1], "/") && !strings.HasSuffix(m[1], ".md") {
-				continue // files of others, or of the sentence's own package
+				continue // a file of another project, or of the package that the sentence is about
 			}
 			followed++
 			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(filepath.Dir(file), m[1])) && !written[m[1]] && !written["docs/"+m[1]] {
@@ -64,7 +64,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestDeadLink holds the test above against links that are known to be dead.
+// TestDeadLink checks deadLink with links that are known to be dead or alive.
 func TestDeadLink(t *testing.T) {
 	from := filepath.Join(root, "README.md")
 	for link, dead := range map[string]bool{
@@ -77,7 +77,7 @@ func TestDeadLink(t *testing.T) {
 	}
 }
 
-// deadLink says what a link lacks; "" if it leads somewhere.
+// deadLink returns what is wrong with a link, or "" if it leads somewhere.
 func deadLink(from, link string) string {
 	path, fragment, _ := strings.Cut(link, "#")
 	target := from
@@ -102,7 +102,7 @@ func deadLink(from, link string) string {
 	return "it has no such heading"
 }
 
-// anchor is what a heading is linked by.
+// anchor returns the fragment by which a heading is linked.
 func anchor(heading string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(heading) {

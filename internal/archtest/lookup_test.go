@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWhereToLook: each file that the table "Where to look" names declares a function of
-// the names beside it, and each name is found.
+// TestWhereToLook checks the table "Where to look": each file in a row declares one of the
+// functions beside it, and each function is declared in one of the files.
 func TestWhereToLook(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// rules is what ARCHITECTURE.md lays down. Packages go by their directory, such
-// as "internal/vehicle".
+// rules holds the rules of ARCHITECTURE.md. A package is named by its directory, such as
+// "internal/vehicle".
 type rules struct {
 	mayImport    map[string]allowed
 	dependencies map[string]bool // module paths
 }
 
-// allowed is the third column of the table under "## Packages".
+// allowed is the parsed third column of the table under "## Packages".
 type allowed struct {
 	everything bool
 	packages   map[string]bool
@@ -23,9 +23,9 @@ type allowed struct {
 
 var backticked = regexp.MustCompile("`([^`]+)`")
 
-// parseRules reads the table under "## Packages", whose rows are a package, its
-// purpose and what it may import, and the list under "## Dependencies", whose items are
-// modules in backticks, a colon, and why they.
+// parseRules reads the table under "## Packages" and the list under "## Dependencies". A row of the
+// table has a package, its purpose and what it may import. An item of the list has modules in
+// backticks, a colon, and the reason for them.
 func parseRules(doc string) (rules, error) {
 	r := rules{mayImport: map[string]allowed{}, dependencies: map[string]bool{}}
 	for line := range strings.SplitSeq(section(doc, "Packages"), "\n") {
@@ -59,7 +59,7 @@ func parseRules(doc string) (rules, error) {
 	return r, nil
 }
 
-// items are the items of a list, each on one line without its dash.
+// items returns the items of a list, each on one line and without its dash.
 func items(text string) (all []string) {
 	open := false
 	for line := range strings.Lines(text) {
@@ -90,33 +90,31 @@ func parseAllowed(cell string) (allowed, error) {
 	return a, nil
 }
 
-// section returns the text between the heading "## name" and the next such
-// heading.
+// section returns the text between the heading "## name" and the next heading of that level.
 func section(doc, name string) string {
 	_, after, _ := strings.Cut("\n"+doc, "\n## "+name+"\n")
 	text, _, _ := strings.Cut(after, "\n## ")
 	return text
 }
 
-// standardOnly are the packages that must build from the standard library
-// alone, so that anyone can read or reuse them.
+// standardOnly lists the packages that must build from the standard library alone, so that anyone
+// can read or reuse them.
 var standardOnly = []string{"internal/vehicle", "client"}
 
-// testsMayImport are the packages made for the tests of others, and the reader
-// of recorded drives, on which the rules of internal/vehicle are tried.
+// testsMayImport lists the packages that tests of any package may import: those made for tests, and
+// the reader of recorded drives, on which the rules of internal/vehicle are tested.
 var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local", "internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess", "internal/testkit", "internal/lab/drivelog", "internal/ops/opstest", "internal/admin/client"}
 
 // pkg is one of our packages and what it imports.
 type pkg struct {
 	dir string
-	// ours and testOurs are the directories of our packages that it imports,
-	// in the package itself and in its tests.
+	// ours and testOurs are the directories of our packages that it imports, in the package itself
+	// and in its tests.
 	ours, testOurs []string
 	modules        []string // third-party modules imported outside tests
 }
 
-// violations returns one line for everything in the tree that the rules do not
-// allow.
+// violations returns one line for each import in the tree that breaks the rules.
 func (r rules) violations(pkgs []pkg) []string {
 	found := map[string]bool{}
 	report := func(format string, args ...any) { found[fmt.Sprintf(format, args...)] = true }
@@ -147,15 +145,14 @@ func (r rules) violations(pkgs []pkg) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// module is one of our modules and what it requires directly: modules, and the
-// packages of its tools.
+// module is one of our modules and its direct requirements: modules, and the packages of its tools.
 type module struct {
 	file            string // its go.mod
 	requires, tools []string
 }
 
-// unlisted returns one line for everything that our modules require and the rules do
-// not name, and for everything that they name and nobody requires.
+// unlisted returns one line for each requirement that the rules do not list, and for each listed
+// module that nothing requires.
 func (r rules) unlisted(modules []module) []string {
 	found, needed := map[string]bool{}, map[string]bool{}
 	for _, m := range modules {

@@ -15,14 +15,14 @@ import (
 var (
 	namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 	namedRow  = regexp.MustCompile("`([a-z]+)`")
-	// rowPackage finds rows in torture/rows.go, rowName the name of one in its package.
+	// rowPackage matches a row in torture/rows.go; rowName matches its name in its own package.
 	rowPackage = regexp.MustCompile(`(?m)^\t([a-z]+)\.[A-Z][a-z]+,$`)
 	rowName    = regexp.MustCompile(`\nvar (?:Row|[A-Z][a-z]+) = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 )
 
-// TestSecurity holds SECURITY.md against the tree: every item of the list has
-// tests, and every test and row of the torture that it names is there.
+// TestSecurity checks SECURITY.md against the tree: every item of its list has tests, and every
+// test and torture row that it names exists.
 func TestSecurity(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {
@@ -48,7 +48,7 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-// tortureRows are the names of the rows that `make torture` has, by their packages in
+// tortureRows returns the names of the rows of `make torture`. It finds their packages in
 // torture/rows.go.
 func tortureRows(t *testing.T) map[string]bool {
 	t.Helper()
@@ -79,7 +79,7 @@ func tortureRows(t *testing.T) map[string]bool {
 	return rows
 }
 
-// TestTortureRows: what is a directory of the torture only is no row.
+// TestTortureRows checks that directories of the torture that are not rows are not taken for rows.
 func TestTortureRows(t *testing.T) {
 	rows := tortureRows(t)
 	for name, is := range map[string]bool{"kill": true, "soak": true, "row": false, "load": false, "reliability": false, "cores": false} {
@@ -89,8 +89,8 @@ func TestTortureRows(t *testing.T) {
 	}
 }
 
-// TestFuzzCorpora: what the fuzzers found is kept for every target, and SECURITY.md
-// names them all.
+// TestFuzzCorpora checks that a corpus of findings is kept for every fuzz target, and that
+// SECURITY.md names all targets.
 func TestFuzzCorpora(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {
@@ -124,7 +124,8 @@ func TestFuzzCorpora(t *testing.T) {
 	}
 }
 
-// unproven lists what SECURITY.md claims without a test that is there.
+// unproven lists the tests and rows that SECURITY.md names and that do not exist, and the items
+// without a test.
 func unproven(doc string, have map[string]bool, isRow func(string) bool) (problems []string) {
 	for _, m := range namedTest.FindAllStringSubmatch(doc, -1) {
 		if !have[m[1]] {

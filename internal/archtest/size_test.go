@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	maxMainLines = 40        // of cmd/carstate/main.go: the rest is run, which tests call
-	maxFileBytes = 400 << 10 // of any file in the repository
+	maxMainLines = 40        // of cmd/carstate/main.go: the rest is in run, which tests call
+	maxFileBytes = 400 << 10 // of any file in the repository, in bytes
 )
 
-// TestFileSizes looks at every file that is tracked by git or is about to be.
+// TestFileSizes checks every file that git tracks or would add.
 func TestFileSizes(t *testing.T) {
 	files := trackedFiles(t)
 	if len(files) < 10 {
@@ -25,7 +25,7 @@ func TestFileSizes(t *testing.T) {
 	for _, name := range files {
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, but not yet committed
+			continue // deleted, but not committed yet
 		}
 		if err != nil {
 			t.Error(err)
@@ -37,11 +37,11 @@ func TestFileSizes(t *testing.T) {
 	}
 }
 
-// trackedFiles are the files that git tracks or is about to, by their names from the
-// root on: all of them, or those of a pattern.
+// trackedFiles returns the files that git tracks or would add, by their paths from the root: all,
+// or those that match a pattern.
 func trackedFiles(t *testing.T, patterns ...string) []string {
 	t.Helper()
-	// The checkout may belong to another user, as it does in a container.
+	// The checkout may belong to another user, as in a container.
 	cmd := exec.Command("git", append([]string{"-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, patterns...)...)
 	cmd.Dir = root
 	var stderr bytes.Buffer
@@ -53,7 +53,7 @@ func trackedFiles(t *testing.T, patterns ...string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-// tooLarge says what is wrong with the size of a file; "" if nothing is.
+// tooLarge returns what is wrong with the size of a file, or "" if nothing is.
 func tooLarge(name string, content []byte) string {
 	switch {
 	case len(content) > maxFileBytes:

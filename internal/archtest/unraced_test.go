@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestUnraced holds the packages that the Makefile tests without the race detector to what
-// makes that right: they start no goroutine and use nothing that is for several of them.
+// TestUnraced checks that the packages that the Makefile tests without the race detector do not
+// need it: they start no goroutine and use nothing made for several goroutines.
 func TestUnraced(t *testing.T) {
 	makefile, err := os.ReadFile(root + "/Makefile")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestUnraced(t *testing.T) {
 	}
 }
 
-// concurrent says how a file runs something at once, "" if it does not.
+// concurrent returns how a file uses concurrency, or "" if it does not.
 func concurrent(file *ast.File) (found string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {

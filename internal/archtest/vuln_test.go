@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestVulnerabilityCheck: where the data are missing, the check fails with one line that says
-// what to do, and going without it is said by name.
+// TestVulnerabilityCheck checks that, without vulnerability data, scripts/vuln.sh fails with one
+// line that says what to do, and that a skipped check is named in the output.
 func TestVulnerabilityCheck(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct {
