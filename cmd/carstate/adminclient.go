@@ -23,7 +23,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// adminFlags say which running service a command speaks to.
+// adminFlags select the running service that a command talks to.
 type adminFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
@@ -31,7 +31,7 @@ type adminFlags struct {
 	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
 }
 
-// listFlags are those of a list that is exported too.
+// listFlags are the flags of a list that can also be exported.
 type listFlags struct {
 	adminFlags
 	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file of all that match (${default})."`
@@ -39,7 +39,7 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export writes all of a list of the admin API.
+// export writes all records of a list of the admin API that match the query.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -48,7 +48,7 @@ func (f listFlags) export(ctx context.Context, w streams, list string, query url
 	return client.Export(ctx, w.out, list, query, f.Format)
 }
 
-// client returns a client of the running service.
+// client returns a client of the selected service.
 func (f adminFlags) client() (*client.Client, error) {
 	base, err := adminURL(f.AdminAddr)
 	if err != nil {
@@ -71,7 +71,7 @@ func (f adminFlags) client() (*client.Client, error) {
 
 var errAdminAddr = usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
 
-// adminURL makes a URL of --admin-addr.
+// adminURL returns --admin-addr as a URL.
 func adminURL(addr string) (string, error) {
 	if !strings.Contains(addr, "://") && !isAddress(addr) {
 		return "", errAdminAddr
@@ -79,7 +79,8 @@ func adminURL(addr string) (string, error) {
 	return baseURL(addr), nil
 }
 
-// key returns the key to show: an operator's own if a file of it is named.
+// key returns the key to authenticate with: an operator's own if --key-file names it, else the
+// admin key.
 func (f adminFlags) key() (string, error) {
 	if f.KeyFile == "" {
 		return ops.LoadKey(f.DataDir)
@@ -95,8 +96,8 @@ func (f adminFlags) key() (string, error) {
 	return string(text), nil
 }
 
-// ask makes one call of the admin API and prints what comes back: as one JSON
-// value, or as show does for people.
+// ask makes one call of the admin API and prints the result: as one JSON value, or for people by
+// show.
 func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) (T, error), show func(T) error) error {
 	client, err := f.client()
 	if err != nil {
@@ -112,8 +113,8 @@ func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) 
 	return show(v)
 }
 
-// clientTrusting is an HTTP client for a listener whose certificate is in trust.
-// It follows no redirect, which would carry a key elsewhere.
+// clientTrusting returns an HTTP client with the given TLS settings. It follows no redirect,
+// because that would send a key to another host.
 func clientTrusting(trust *tls.Config) *http.Client {
 	return &http.Client{
 		Timeout:       2 * time.Minute,
@@ -122,9 +123,8 @@ func clientTrusting(trust *tls.Config) *http.Client {
 	}
 }
 
-// baseURL makes a URL of an address. Other machines are spoken to by TLS only,
-// unless the URL is spelt out. The address of a listener on every interface, as a
-// container has it, means this machine.
+// baseURL returns an address as a URL. Other machines are reached by TLS only, unless addr is a
+// URL. An address of all interfaces, as a container's listener has it, means this machine.
 func baseURL(addr string) string {
 	switch {
 	case strings.Contains(addr, "://"):
@@ -143,7 +143,7 @@ func baseURL(addr string) string {
 	return "https://" + addr
 }
 
-// parseVehicles reads "all", a list "VID,VID", or "@FILE" with one vid a line.
+// parseVehicles parses "all", a list "VID,VID", or "@FILE", a file with one vid on each line.
 func parseVehicles(s string) (access.Vehicles, error) {
 	if s == "all" {
 		return access.AllVehicles(), nil
@@ -155,7 +155,7 @@ func parseVehicles(s string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), err
 }
 
-// parseVIDs reads a list "VID,VID", or "@FILE" with one vid a line.
+// parseVIDs parses a list "VID,VID", or "@FILE", a file with one vid on each line.
 func parseVIDs(s string) ([]vehicle.ID, error) {
 	where, parts := "vehicle", strings.Split(s, ",")
 	if name, ok := strings.CutPrefix(s, "@"); ok {
@@ -183,7 +183,8 @@ func parseVIDs(s string) ([]vehicle.ID, error) {
 	return ids, nil
 }
 
-// lifetime reads "never", days such as 90d, or a duration such as 12h.
+// lifetime parses "never", a number of days such as 90d, or a duration such as 12h, and returns the
+// time of expiry. For "never" that is zero.
 func lifetime(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -195,7 +196,7 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 	return now.Add(d), nil
 }
 
-// overlap reads how long a replaced secret is to count.
+// overlap parses how long a replaced secret stays valid.
 func overlap(s string) (time.Duration, error) {
 	d, ok := span(s)
 	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
@@ -204,7 +205,7 @@ func overlap(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// span reads days such as 90d, or a duration such as 12h.
+// span parses a number of days such as 90d, or a duration such as 12h.
 func span(s string) (d time.Duration, ok bool) {
 	var days int
 	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {
@@ -214,7 +215,7 @@ func span(s string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// oldUntil says for people what becomes of replaced secrets.
+// oldUntil returns a sentence that says until when replaced secrets stay valid.
 func oldUntil(until []time.Time) string {
 	if len(until) == 0 {
 		return "The old one has ended."
@@ -233,7 +234,7 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// day shows a time to people; never is what a missing one means.
+// day formats a time for people. If t is nil, it returns never.
 func day(t *time.Time, never string) string {
 	if t == nil {
 		return never
@@ -241,7 +242,7 @@ func day(t *time.Time, never string) string {
 	return t.UTC().Format("2006-01-02 15:04Z")
 }
 
-// count shows how many vehicles a record names.
+// count formats how many vehicles a record names.
 func count(c ops.VehicleCount) string {
 	if c.All {
 		return "all"
@@ -249,7 +250,7 @@ func count(c ops.VehicleCount) string {
 	return fmt.Sprint(c.N)
 }
 
-// optionalVIDs is parseVIDs for a flag that may be left out.
+// optionalVIDs is parseVIDs for a flag that may be missing.
 func optionalVIDs(s string) ([]vehicle.ID, error) {
 	if s == "" {
 		return nil, nil

@@ -23,7 +23,7 @@ type auditCommand struct {
 	Limit  *int   `placeholder:"N" help:"At most so many events (100); 0 for all."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*auditCommand) Help() string {
 	return `Shows who did what, the newest first.
 

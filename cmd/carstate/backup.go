@@ -29,7 +29,7 @@ type backupCommand struct {
 	JSON   bool   `name:"json" help:"Print what is in the backup as one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*backupCommand) Help() string {
 	return `Takes tokens, sources, operators, states, tombstones and usage while the service goes on; not
 the telemetry and not the audit. Secrets are in it as hashes only, but it names vehicles and
@@ -43,7 +43,7 @@ Example:
   carstate restore carstate-2026-11-20.backup`
 }
 
-// Run writes a backup and reads it back before it gets its name.
+// Run writes a backup to a temporary file and reads it back before it gives the file its name.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
@@ -92,7 +92,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	return err
 }
 
-// verify reads a backup that was taken before.
+// verify checks an existing backup.
 func (c *backupCommand) verify(w streams) error {
 	f, err := os.Open(c.File)
 	if err != nil {
@@ -112,15 +112,15 @@ func (c *backupCommand) verify(w streams) error {
 
 var errExists = errors.New("the file exists: choose another name, or replace it with --force")
 
-// publish gives the finished file its name, which is then on the disk.
+// publish gives the finished file its name. When it returns, the name is on the disk.
 func (c *backupCommand) publish(tmp string) (err error) {
 	if c.Force {
 		err = os.Rename(tmp, c.File)
 	} else {
-		err = os.Link(tmp, c.File) // never replaces
+		err = os.Link(tmp, c.File) // fails if the file exists
 	}
 	if err != nil && !c.Force && !errors.Is(err, fs.ErrExist) {
-		// A file system without links, such as that of most USB sticks.
+		// The file system has no links, like that of most USB sticks.
 		var claim *os.File
 		if claim, err = os.OpenFile(c.File, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			claim.Close()
@@ -141,15 +141,15 @@ func (c *backupCommand) publish(tmp string) (err error) {
 	return dir.Sync()
 }
 
-// inside says for people what is in a backup.
+// inside describes the content of a backup for people.
 func inside(b access.BackupInfo) string {
 	return fmt.Sprintf("%d records (%d states, %d tokens, %d sources, %d tombstones) of %s, written by carstate %s",
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
 }
 
-// meter shows on a terminal how much has come.
+// meter shows on a terminal how many bytes have arrived.
 type meter struct {
-	w     *os.File // nil: nobody watches
+	w     *os.File // nil if w is not a terminal
 	bytes int
 	next  time.Time
 }
@@ -180,7 +180,7 @@ type restoreCommand struct {
 	JSON            bool     `name:"json" help:"Print what was done as one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*restoreCommand) Help() string {
 	return `Merges the backup: what the service has goes before it, except that a state with newer readings
 replaces an older one. What was revoked, removed or forgotten on either side stays so.
@@ -251,7 +251,7 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: nobody checks who ma
 	"they may have put operators, sources and tokens of their own into it, and get their rights, " +
 	"or have forgotten vehicles. Look through what carstate operator list, source list and token list show afterwards."
 
-// trust says which backup to take.
+// trust returns which backups the flags accept.
 func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {
@@ -294,7 +294,7 @@ func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) er
 	return t.Flush()
 }
 
-// readReceipts reads files of receipts, one JSON value after the other.
+// readReceipts reads files of receipts. A file has one JSON value after the other.
 func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -307,7 +307,7 @@ func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 			var r access.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
-				// What carstate forget leaves that failed.
+				// carstate forget leaves an empty file when it fails.
 				return nil, fmt.Errorf("%s holds no receipt: what it was to keep out would come back", name)
 			}
 			if err == io.EOF {

@@ -17,9 +17,8 @@ import (
 	"carstate/internal/node"
 )
 
-// check refuses a configuration that cannot work, and prints one that can: every
-// setting, where it comes from, and what will listen. It opens no port and
-// changes nothing.
+// check rejects a configuration that cannot work. It prints one that can: every setting, its
+// source, and the listeners. It opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
 	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)), nil)
 	if err != nil {
@@ -49,7 +48,7 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	return nil
 }
 
-// printListeners says in words what the settings come to.
+// printListeners prints the resulting engine, listeners and certificate in words.
 func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, certificateEnds time.Time) {
 	engine := "this machine's own, in " + c.DataDir
 	if c.Nats != "" {
@@ -71,7 +70,7 @@ func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, 
 	}
 }
 
-// from says where a flag's value comes from.
+// from returns where a flag's value comes from.
 func (c *serveCommand) from(given *kong.Context, f *kong.Flag) string {
 	for _, p := range given.Path {
 		if p.Flag == f && !p.Resolved {
@@ -87,7 +86,7 @@ func (c *serveCommand) from(given *kong.Context, f *kong.Flag) string {
 	return "default"
 }
 
-// shown is a flag's value without its secrets.
+// shown returns a flag's value without secrets.
 func shown(f *kong.Flag) string {
 	text := fmt.Sprint(f.Target.Interface())
 	if list, ok := f.Target.Interface().([]string); ok {
@@ -104,8 +103,8 @@ func shown(f *kong.Flag) string {
 
 const hidden = "****"
 
-// withoutLogins hides what stands before the hosts of a list of URLs. What it
-// does not understand it hides whole.
+// withoutLogins hides the logins in a list of URLs. If it cannot parse one of them, it hides the
+// whole list.
 func withoutLogins(urls string) string {
 	all := strings.Split(urls, ",")
 	for i, text := range all {

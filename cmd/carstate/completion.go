@@ -12,7 +12,7 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*completionCommand) Help() string {
 	return `Example:
   carstate completion bash > /etc/bash_completion.d/carstate
@@ -20,8 +20,8 @@ func (*completionCommand) Help() string {
   carstate completion fish > ~/.config/fish/completions/carstate.fish`
 }
 
-// completions ask carstate itself what may stand next; where it names nothing, the shell
-// completes names of files.
+// completions are the scripts for each shell. They ask carstate itself for the possible next words.
+// If there are none, the shell completes file names.
 var completions = map[string]string{
 	"bash": `_carstate() {
 	local IFS=$'\n'
@@ -45,7 +45,7 @@ complete -c carstate -n '__carstate_next | string length -q' -f -a '(__carstate_
 `,
 }
 
-// Run prints the script of a shell.
+// Run prints the completion script of a shell.
 func (c *completionCommand) Run(w streams) error {
 	_, err := io.WriteString(w.out, completions[c.Shell])
 	return err
@@ -55,7 +55,7 @@ type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words so far; the last is the one that is typed."`
 }
 
-// Run prints what may stand in place of the last word, one a line, each with its help.
+// Run prints each text that can replace the last word, with its help, on a line of its own.
 func (c *completeCommand) Run(w streams, given *kong.Context) error {
 	for _, next := range candidates(given.Model.Node, c.Words) {
 		if _, err := fmt.Fprintln(w.out, next); err != nil {
@@ -65,8 +65,7 @@ func (c *completeCommand) Run(w streams, given *kong.Context) error {
 	return nil
 }
 
-// candidates are the texts that may stand in place of the last word, each with a tab and
-// its help.
+// candidates returns the texts that can replace the last word, each followed by a tab and its help.
 func candidates(n *kong.Node, words []string) (all []string) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -85,7 +84,7 @@ func candidates(n *kong.Node, words []string) (all []string) {
 			}
 		}
 	}
-	var valueOf *kong.Flag // the flag whose value the next word is
+	var valueOf *kong.Flag // the flag whose value comes next
 	for _, word := range words[:len(words)-1] {
 		switch {
 		case valueOf != nil:
@@ -120,7 +119,7 @@ func candidates(n *kong.Node, words []string) (all []string) {
 	return all
 }
 
-// takesValue is the flag that a word names if the word after it is its value, else nil.
+// takesValue returns the flag that word names if its value is the next word, else nil.
 func takesValue(n *kong.Node, word string) *kong.Flag {
 	for _, group := range n.AllFlags(true) {
 		for _, f := range group {

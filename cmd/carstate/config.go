@@ -18,13 +18,13 @@ import (
 	"carstate/internal/store/local"
 )
 
-// serveFlags is the configuration of a node, and its manual.
+// serveFlags is the configuration of a node, and its documentation.
 type serveFlags struct {
 	storeFlags
 	nodeFlags
 }
 
-// storeFlags say where everything is kept.
+// storeFlags say where data is stored.
 type storeFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
 	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the store on this machine."`
@@ -77,7 +77,7 @@ type nodeFlags struct {
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
 
-// validate refuses what cannot work, before any port or file is opened.
+// validate rejects a configuration that cannot work, before any port or file is opened.
 func (f *serveFlags) validate() error {
 	if f.DataDir == "" {
 		return usageError("--data-dir must name a directory")
@@ -158,8 +158,8 @@ func (f *serveFlags) validate() error {
 	return nil
 }
 
-// isNATS reports whether u can be the address of a NATS server. The client library
-// takes any scheme for its own.
+// isNATS reports whether u can be the address of a NATS server. The client library itself accepts
+// any scheme.
 func isNATS(u string) bool {
 	if !strings.Contains(u, "://") {
 		u = "nats://" + u
@@ -182,21 +182,20 @@ func (f *serveFlags) validateLocal() error {
 	return nil
 }
 
-// listeners lists the listeners of this node.
+// listeners returns the listeners of this node.
 func (f *serveFlags) listeners() []node.Listener {
 	cert := f.TLSCert != ""
 	all := []struct {
 		node.Listener
-		role     string // whose it is; "": every node's
-		optional bool   // an empty address leaves it out
+		role     string // the role that needs it; "": every node has it
+		optional bool   // if its address is empty, there is none
 	}{
 		{Name: node.QueryAddr, Addr: f.QueryAddr, TLS: cert, role: node.Query},
 		{Name: node.IngestAddr, Addr: f.IngestAddr, TLS: cert, role: node.Ingest},
 		{Name: node.MQTTAddr, Addr: f.MqttAddr, role: node.Ingest, optional: true},
 		{Name: node.MQTTTLSAddr, Addr: f.MqttTLSAddr, TLS: true, role: node.Ingest, optional: true},
-		// Whatever its roles, a node says how it is. On loopback the admin
-		// listener stays plain, so that the commands of this machine need no
-		// certificate.
+		// Every node has this listener for its probes, whatever its roles. On loopback it does not
+		// use TLS, so that commands on this machine need no certificate.
 		{Name: node.AdminAddr, Addr: f.AdminAddr, TLS: cert && !isLoopback(f.AdminAddr), optional: !f.has(node.Admin)},
 	}
 	var mine []node.Listener
@@ -221,7 +220,7 @@ func (f *serveFlags) checkListener(l node.Listener) error {
 	return usageError("--%s is not a loopback address and would carry secrets in clear: give --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS", l.Name)
 }
 
-// isAddress reports whether s is a host, perhaps none, and a port.
+// isAddress reports whether s is a host, which may be empty, and a port.
 func isAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -231,7 +230,7 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// isLoopback reports whether only this machine can reach the address.
+// isLoopback reports whether only this machine can reach addr.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -245,9 +244,9 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// loginInClear reports whether whoever is between this node and a NATS server could
-// read the login or put themselves in the server's place: without tls://, a server
-// that has TLS is believed when it seems to have none.
+// loginInClear reports whether an attacker between this node and a NATS server could read the login
+// or impersonate the server. Without tls://, the client accepts it if a server that has TLS seems
+// to have none.
 func (f *serveFlags) loginInClear() bool {
 	for u := range strings.SplitSeq(f.Nats, ",") {
 		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
@@ -255,7 +254,7 @@ func (f *serveFlags) loginInClear() bool {
 		}
 		to, err := url.Parse(u)
 		if err != nil || to.Host == "" {
-			continue // the engine refuses it
+			continue // the engine rejects it
 		}
 		secret := to.User != nil || f.NatsCreds != ""
 		if secret && to.Scheme != "tls" && to.Scheme != "wss" && !isLoopback(net.JoinHostPort(to.Hostname(), "0")) {
@@ -265,7 +264,7 @@ func (f *serveFlags) loginInClear() bool {
 	return false
 }
 
-// syncInterval is zero for "always".
+// syncInterval parses --sync-interval. "always" is 0.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil
@@ -277,7 +276,7 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	return d, nil
 }
 
-// trustedProxies reads the networks; one address is a network of its own.
+// trustedProxies parses the networks. A single address is a network of its own.
 func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range f.TrustedProxies {
@@ -293,7 +292,8 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// otlpURL is where spans go: the path that OTLP prescribes, unless there is one.
+// otlpURL returns the URL to which spans are sent. If it has no path, the path that OTLP prescribes
+// is added.
 func (f *serveFlags) otlpURL() (string, error) {
 	u, err := url.Parse(f.OtlpEndpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -305,16 +305,16 @@ func (f *serveFlags) otlpURL() (string, error) {
 	return u.String(), nil
 }
 
-// node is the configuration of a node by these flags, or what is wrong with them.
+// node returns the configuration of a node from these flags, or an error if they are wrong.
 func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// On a cluster all tokens and vehicles of these records would be unknown.
+	// On a cluster, all tokens and vehicles in these records would be unknown.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, and with --nats they would be left behind: move them to the cluster as docs/cluster.md says under \"Move between one machine and a cluster\", or give --nats-fresh to begin without them", f.DataDir)
 	}
-	// These were valid a moment ago.
+	// validate has checked both, so they have no error.
 	interval, _ := f.syncInterval()
 	proxies, _ := f.trustedProxies()
 	endpoint := ""
@@ -352,7 +352,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	}, nil
 }
 
-// defaults returns the flags as they are when nobody sets them.
+// defaults returns the flags with their default values.
 func defaults() *serveFlags {
 	var f serveFlags
 	parser, err := kong.New(&f, settings, kong.Exit(func(int) {}))

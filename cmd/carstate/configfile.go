@@ -15,9 +15,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// configFile is what the file of --config says: one "name = value" a line, the
-// names being those of the flags. A flag on the command line and its twin in the
-// environment count for more.
+// configFile holds the settings of the file of --config, which has one "name = value" on each line.
+// The names are those of the flags. A flag on the command line or its environment variable takes
+// precedence.
 type configFile map[string]setting
 
 // setting is one line of the file.
@@ -26,11 +26,10 @@ type setting struct {
 	line  int
 }
 
-// maxConfigFile is far more than all settings need.
+// maxConfigFile is the maximum size in bytes, far more than all settings need.
 const maxConfigFile = 1 << 20
 
-// loadConfigFile reads a file and checks every line of it against the flags of
-// a command.
+// loadConfigFile reads a file and checks each line against the flags of a command.
 func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
 	info, err := os.Stat(name)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxConfigFile) {
@@ -53,8 +52,8 @@ func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
 	return settings, nil
 }
 
-// parseConfigFile reads the lines. Errors name the line and never repeat it:
-// what stands there may be a secret.
+// parseConfigFile parses the lines. Its errors name the line and never quote it, because it may
+// hold a secret.
 func parseConfigFile(text []byte) (configFile, error) {
 	settings := make(configFile)
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -82,11 +81,11 @@ func parseConfigFile(text []byte) (configFile, error) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// notSettings are flags that say what to do, and not how.
+// notSettings are the flags that select an action and are no settings.
 var notSettings = []string{"help", "config", "check"}
 
-// check refuses names that are no flags, and values that they do not take; the
-// first line of them.
+// check returns an error for the first line whose name is not a flag or whose value the flag does
+// not accept.
 func (c configFile) check(flags []*kong.Flag) error {
 	first := 0
 	var complaint string
@@ -114,7 +113,7 @@ func (c configFile) check(flags []*kong.Flag) error {
 	return fmt.Errorf("line %d: %s", first, complaint)
 }
 
-// refusesValue says what a flag takes, if the value is not of that kind.
+// refusesValue returns what a flag accepts if it does not accept the value, else "".
 func refusesValue(f *kong.Flag, value string) string {
 	target := reflect.New(f.Target.Type()).Elem()
 	err := f.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target)
@@ -139,11 +138,11 @@ func refusesValue(f *kong.Flag, value string) string {
 	return "a number"
 }
 
-// Validate is for [kong.Resolver]: the file was checked when it was read.
+// Validate implements [kong.Resolver]. The file was already checked when it was read.
 func (c configFile) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the file's value of a flag that neither the command line nor
-// the environment sets.
+// Resolve returns the file's value of a flag that is set neither on the command line nor in the
+// environment.
 func (c configFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 	s, ok := c[f.Name]
 	if _, set := fromEnvironment(f); set || !ok {
@@ -152,7 +151,7 @@ func (c configFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, e
 	return s.value, nil
 }
 
-// fromEnvironment names the variable that sets a flag.
+// fromEnvironment returns the environment variable that sets a flag.
 func fromEnvironment(f *kong.Flag) (name string, ok bool) {
 	for _, name := range f.Envs {
 		if _, ok := os.LookupEnv(name); ok {

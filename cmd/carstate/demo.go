@@ -26,24 +26,24 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// demoDrive is a recorded drive that ends in a traffic jam; NOTICE says whose.
+// demoDrive is a recorded drive that ends in a traffic jam. NOTICE names its author.
 //
 //go:embed demo_drive.csv.gz
 var demoDrive []byte
 
-// demoVehicle is the vid under which the drive is replayed.
+// demoVehicle is the vid with which the drive is replayed.
 const demoVehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 
 type demoCommand struct {
-	// No environment twin: what is set for serve must not lead the demo into
-	// a directory that somebody needs.
+	// No environment variable: a setting for serve must not make the demo write into a directory
+	// with somebody's data.
 	DataDir          string `env:"-" placeholder:"DIR" help:"Keep everything here, which must be new or empty, rather than in a temporary directory that goes when the demo ends."`
 	Fleet            int    `default:"200" placeholder:"N" help:"Drive so many simulated cars in traffic besides (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
 	nodeFlags
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*demoCommand) Help() string {
 	return `Keeps everything in a new temporary directory, which goes when the demo ends.
 Takes serve's flags; a default port that is busy is replaced by a free one.
@@ -55,7 +55,7 @@ Example:
   carstate demo --fleet 1000`
 }
 
-// Run runs the demo until it is told to end.
+// Run runs the demo until a signal ends it.
 func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
 	fleet := demoFleet(c.Fleet, c.WithoutPositions)
@@ -113,7 +113,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	return s.untilAsked(ctx)
 }
 
-// untilAsked returns when the demo is to end.
+// untilAsked waits until a signal ends the demo, and then drains the node, or until the node fails.
 func (s demoNode) untilAsked(ctx context.Context) error {
 	if err := s.Wait(ctx); err != nil {
 		return err
@@ -121,21 +121,21 @@ func (s demoNode) untilAsked(ctx context.Context) error {
 	return s.Drain(context.Background())
 }
 
-// removeSoon removes a directory in which an engine has just ended: the last of its
-// batches may still make a file.
+// removeSoon removes the data directory of an engine that has just ended. It retries for 2 s,
+// because the engine's last batch may still create a file.
 func removeSoon(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // it is in a temporary place anyway
+	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // if it fails, the temporary directory is cleaned up by the system
 }
 
-// demoNode is the demo's node and what it was started with.
+// demoNode is the demo's node and the flags it was started with.
 type demoNode struct {
 	*node.Node
 	flags *serveFlags
 }
 
-// demoFleet is a fleet in which some cars have a throttle fault at any time: a fault lasts
+// demoFleet returns a fleet in which some cars have a throttle fault at any time. A fault lasts
 // about ten minutes.
 func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
@@ -144,9 +144,9 @@ func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// driveDemo drives a fleet through the front door, after an hour of light traffic long
-// ago, and asks about it, until ctx ends. The fleet has been on its way for so long that
-// some cars are in each driving state at once.
+// driveDemo drives a fleet by way of the ingest listener until ctx ends, and queries its verdicts.
+// It starts with an hour of light traffic long ago, which teaches the roads. The fleet starts so
+// far in the past that there are cars in every driving state at once.
 func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	operator, trust, err := s.operator()
@@ -174,7 +174,7 @@ func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	})
 }
 
-// operator is a client of the service's own admin listener, and whom to trust there.
+// operator returns a client of the node's own admin listener, and the TLS settings for that.
 func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 	key, err := ops.LoadKey(s.flags.DataDir)
 	if err != nil {
@@ -187,8 +187,8 @@ func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 	return &adminclient.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
 }
 
-// prepareDemo replays the drive through the front door, issues a token, and waits
-// until the drive is judged to its end.
+// prepareDemo replays the drive by way of the ingest listener, issues a token, and waits until the
+// whole drive has been folded.
 func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -219,24 +219,23 @@ func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The drive is judged to its end once the driving verdict is as new as
-	// the last speed.
+	// The whole drive has been folded once the driving verdict is as new as the last speed.
 	end := lastSpeed(samples)
 	developer := client.New(s.URL(node.QueryAddr), issued.AccessToken,
-		client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0)) // poll has the patience
+		client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0)) // poll retries
 	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
 		return "", err
 	}
 	return issued.AccessToken, nil
 }
 
-// The paths of the two operations.
+// Paths of the two operations.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// lastSpeed is the time of the newest speed reading.
+// lastSpeed returns the time of the newest speed reading.
 func lastSpeed(samples []vehicle.Sample) time.Time {
 	for i := len(samples) - 1; i >= 0; i-- {
 		if x := &samples[i]; x.Has(vehicle.Speed) || x.Has(vehicle.OBDSpeed) {
@@ -246,8 +245,7 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// answered asks about the demo's car and wants a verdict that is as new as since,
-// to the second.
+// answered returns nil once the verdict about the demo's car is as new as since, to the second.
 func answered(ctx context.Context, service *client.Client, since time.Time) error {
 	a, err := service.CarDrivingState(ctx, string(demoVehicle))
 	if err != nil {
@@ -259,7 +257,7 @@ func answered(ctx context.Context, service *client.Client, since time.Time) erro
 	return nil
 }
 
-// poll asks until there is no error, or says the last one when ctx ends.
+// poll calls ask until it returns nil. If ctx ends first, it returns the last error.
 func poll(ctx context.Context, ask func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

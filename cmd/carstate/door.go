@@ -7,20 +7,20 @@ import (
 	"carstate/internal/lab/sender"
 )
 
-// doorFlags say through which front door of a service telemetry goes, and as whom.
+// doorFlags select the listener that telemetry is sent to, and the source that sends it.
 type doorFlags struct {
 	Source     string `placeholder:"NAME" help:"Send as this source; without, a short-lived one is added and removed."`
 	Key        string `placeholder:"KEY" help:"The source's key; better given as CARSTATE_KEY, which no process list shows."`
 	IngestAddr string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
 	IngestURL  string `name:"ingest-url" placeholder:"URL" help:"The same as a URL, such as https://cars.example:8081."`
 	MqttURL    string `placeholder:"URL" help:"Send by MQTT instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
-	// No environment twin: CARSTATE_MQTT_ADDR is there for serve and must not
-	// move anything to another door.
+	// No environment variable: CARSTATE_MQTT_ADDR exists for serve and must not change where
+	// telemetry is sent.
 	MqttAddr string `env:"-" placeholder:"ADDR" help:"The same as an address on this machine, such as 127.0.0.1:1883."`
 	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) besides those that the system trusts."`
 }
 
-// checkDoor refuses addresses that cannot be meant, before any file is read or anything is sent.
+// checkDoor rejects addresses that make no sense, before any file is read or anything is sent.
 func (c *doorFlags) checkDoor() error {
 	if c.IngestURL != "" && c.MqttURL != "" {
 		return usageError("--ingest-url and --mqtt-url are two doors: choose one")
@@ -37,7 +37,7 @@ func (c *doorFlags) checkDoor() error {
 	return nil
 }
 
-// connect opens the front door that the flags name.
+// connect connects to the listener that the flags select.
 func (c *doorFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
 	trust, err := trusting(c.CA)
 	if err != nil {

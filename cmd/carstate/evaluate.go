@@ -22,9 +22,9 @@ type evaluateCommand struct {
 	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts behind it, on one page; of a fleet, the map at the time of most jams."`
 }
 
-// fleetFlags describe the fleet to evaluate, and how much of it.
+// fleetFlags select the fleet to evaluate, and how much of it.
 type fleetFlags struct {
-	// No environment twin: CARSTATE_FLEET is there for demo, and is a number.
+	// No environment variable: CARSTATE_FLEET exists for demo, and is a number.
 	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
 	Truth            string        `placeholder:"LABELS" help:"How traffic around the fleet's cars moved: a table with the columns vehicle, time (s), truth (normal, slow, jam) and sure (0, 1)."`
 	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, which the rules see first, as the day before."`
@@ -33,7 +33,7 @@ type fleetFlags struct {
 	WithoutPositions bool          `help:"Cars of the fleet do not send where they are."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*evaluateCommand) Help() string {
 	return `Runs the rules over recorded drives, offline, and prints how they did: how long
 each drive was in each state, which throttle anomalies were found and why, and,
@@ -48,7 +48,7 @@ Example:
   carstate evaluate --fleet fcd.csv.gz --truth labels.csv.gz --learn learn.csv.gz --every 5s`
 }
 
-// validate refuses flags that do not go together.
+// validate rejects flags that do not go together.
 func (f *fleetFlags) validate(drives []string, plot bool) error {
 	switch {
 	case f.Fleet == "" && (f.Truth != "" || f.Learn != "" || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
@@ -110,7 +110,7 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	return all.WriteTables(w.out)
 }
 
-// evaluateFleet runs the rules over a fleet.
+// evaluateFleet runs the rules on a fleet.
 func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	fleet, err := fcd.Open(ctx, c.Fleet)
 	if err != nil {
@@ -155,10 +155,10 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	return result.WriteTables(w.out)
 }
 
-// fleetError says that it is a fleet's file that could not be read.
+// fleetError adds that the error concerns the files of a fleet.
 func fleetError(err error) error { return fmt.Errorf("the fleet cannot be evaluated: %w", err) }
 
-// writePlot writes an SVG page.
+// writePlot writes an SVG page to a file.
 func writePlot(name, svg string) error {
 	if err := os.WriteFile(name, []byte(svg), 0o644); err != nil {
 		return fmt.Errorf("write the plot: %w", err)
@@ -166,7 +166,7 @@ func writePlot(name, svg string) error {
 	return nil
 }
 
-// sameFile reports whether two names are those of one file that exists.
+// sameFile reports whether two names refer to the same existing file.
 func sameFile(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {

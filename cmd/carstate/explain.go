@@ -19,7 +19,7 @@ type explainCommand struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*explainCommand) Help() string {
 	return `Shows both verdicts with the rule that decided, what it looked at, and its limits.
 
@@ -75,7 +75,7 @@ func printVerdict(w io.Writer, what string, now time.Time, v ops.VerdictRecord) 
 	return t.Flush()
 }
 
-// ago says how long before now something was, for people.
+// ago formats for people how long before now t was. If t is nil, it returns "".
 func ago(now time.Time, t *time.Time) string {
 	if t == nil {
 		return ""

@@ -19,7 +19,7 @@ type forgetCommand struct {
 	JSON  bool   `name:"json" help:"Print the receipt as one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*forgetCommand) Help() string {
 	return `Erases what is known of the vehicle on every node, takes it out of every token's and
 source's list, and refuses what it sends from now on. The receipt does not name the vehicle:
@@ -31,7 +31,7 @@ Example:
   carstate forget NHeN4UqVsohGS55I7LBdh --allow`
 }
 
-// Run forgets a vehicle or allows it again.
+// Run forgets a vehicle, or allows a forgotten one again.
 func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	id, err := vehicle.ParseReportingID(c.VID)
 	if err != nil {
@@ -61,8 +61,8 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// forget forgets a vehicle after a person at a terminal has confirmed it, and says if
-// nothing was known of the vehicle: its vid may be a typing error.
+// forget forgets a vehicle, at a terminal after a person has confirmed it. It reports if nothing
+// was known of the vehicle, because then the vid may be a typing error.
 func (c *forgetCommand) forget(ctx context.Context, w streams, client *client.Client, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !c.Yes && terminal(os.Stdin) != nil {
 		known := "Everything that is known of this vehicle will be erased on every node."

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// healthCommand asks a probe of the admin listener: an image without a shell has nothing else to
-// ask it with.
+// healthCommand calls a probe of the admin listener. A container image without a shell has no other
+// tool to do that.
 type healthCommand struct {
 	AdminAddr string        `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
 	AdminCA   string        `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
@@ -17,7 +17,7 @@ type healthCommand struct {
 	Timeout   time.Duration `default:"5s" help:"How long to wait for the answer, such as 5s (${default})."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*healthCommand) Help() string {
 	return `Exits with 0 if the node is ready, else with 1 and its reason. It needs no key.
 
@@ -26,7 +26,7 @@ Examples:
   carstate health --live`
 }
 
-// Run asks the probe once.
+// Run calls the probe once.
 func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

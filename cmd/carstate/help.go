@@ -12,17 +12,16 @@ type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command, such as token issue."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*helpCommand) Help() string { return "Example:\n  carstate help token issue" }
 
-// Run prints the help, and ends as --help does.
+// Run prints the help of a command and exits as --help does.
 func (c *helpCommand) Run(given *kong.Context) error {
 	_, err := given.Kong.Parse(append(slices.Clone(c.Command), "--help"))
 	return usageError("%s", unquoted(access.OneLine(err)))
 }
 
-// isGroup reports whether the arguments name a command that does nothing without one of
-// its own commands.
+// isGroup reports whether the arguments name a command that only has subcommands.
 func isGroup(root *kong.Node, args []string) bool {
 	n := root
 	for _, name := range args {
@@ -33,7 +32,7 @@ func isGroup(root *kong.Node, args []string) bool {
 	return len(n.Children) > 0
 }
 
-// subcommand is the command of a node by name, nil if there is none.
+// subcommand returns the named subcommand of n, or nil if there is none.
 func subcommand(n *kong.Node, name string) *kong.Node {
 	i := slices.IndexFunc(n.Children, func(c *kong.Node) bool { return c.Name == name })
 	if i < 0 {

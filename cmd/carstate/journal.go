@@ -8,26 +8,26 @@ import (
 	"syscall"
 )
 
-// journal gives each line of a log the priority that systemd's journal knows it by, so that
+// journal prefixes each line of a log with its priority as the systemd journal expects it, so that
 // `journalctl -p err` finds errors.
 type journal struct{ w io.Writer }
 
-// writesJournal reports whether standard error goes to the journal, and not through a shell's
-// pipe or into a file: systemd then names its device and inode.
+// writesJournal reports whether standard error is connected to the journal, and not to a pipe or a
+// file: for the journal, systemd puts its device and inode into JOURNAL_STREAM.
 func writesJournal() bool {
 	var s syscall.Stat_t
 	err := syscall.Fstat(int(os.Stderr.Fd()), &s)
 	return err == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", s.Dev, s.Ino)
 }
 
-// levelOf finds the level of a line in both formats. It stands before everything that others
-// have written.
+// levelOf finds the level of a line in either format. The level comes before any text that is not
+// ours.
 var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 
-// priorities are those of the levels, as the journal writes them.
+// priorities maps a level to the journal's priority prefix.
 var priorities = map[string]string{"DEBUG": "<7>", "INFO": "<6>", "WARN": "<4>", "ERROR": "<3>"}
 
-// Write writes one line, as slog's handlers do.
+// Write writes one line, as slog's handlers do in each call.
 func (j journal) Write(line []byte) (int, error) {
 	priority := priorities["INFO"]
 	if m := levelOf.FindSubmatch(line[:min(len(line), 100)]); m != nil {

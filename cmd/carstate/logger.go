@@ -14,8 +14,8 @@ import (
 	"carstate/internal/access"
 )
 
-// logger writes to standard error as the flags say. What it writes is clean
-// whoever wrote it, libraries included: see [cleaner].
+// logger returns a logger that writes to standard error as the flags say, and its level. Everything
+// it writes is cleaned, that of libraries too: see [cleaner].
 func (f *serveFlags) logger(w streams) (*slog.Logger, *slog.LevelVar) {
 	out := w.err
 	if writesJournal() {
@@ -24,7 +24,7 @@ func (f *serveFlags) logger(w streams) (*slog.Logger, *slog.LevelVar) {
 	return newLogger(out, f.LogLevel, f.LogFormat)
 }
 
-// newLogger returns a logger and its level, which may change.
+// newLogger returns a logger and its level, which the caller may change.
 func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	l := new(slog.LevelVar)
 	if err := l.UnmarshalText([]byte(level)); err != nil {
@@ -38,10 +38,10 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVa
 	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
-// cleaner sees every text on its way into the log. Tokens and keys are left
-// out. A vehicle is named by a keyed hash of its vid: the same for as long as the
-// process runs, and of no use to who reads the log later. What would steer a
-// terminal is replaced; line breaks are quoted by slog's handlers.
+// cleaner cleans every text on its way into the log. It removes tokens and keys. It replaces the
+// vid of a vehicle with a keyed hash, which stays the same as long as the process runs and is
+// useless to later readers of the log. It replaces characters that control a terminal; slog's
+// handlers quote line breaks.
 type cleaner struct{ key []byte }
 
 func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
@@ -49,13 +49,13 @@ func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
 	case slog.KindString:
 		a.Value = slog.StringValue(c.text(v.String()))
 	case slog.KindAny:
-		// Errors, and whatever else is printed as text.
+		// The value is an error or something else that is printed as text.
 		a.Value = slog.StringValue(c.text(fmt.Sprint(v.Any())))
 	}
 	return a
 }
 
-// stateRecord is how the engine's errors name the record of a vehicle.
+// stateRecord matches the name of a vehicle's record in the engine's errors.
 var stateRecord = regexp.MustCompile(`\bstate\.([0-9]+)\.([0-9A-Za-z]+)`)
 
 func (c *cleaner) text(s string) string {
@@ -77,14 +77,14 @@ func (c *cleaner) text(s string) string {
 	return s
 }
 
-// vehicle is what a vid becomes.
+// vehicle returns the keyed hash that replaces a vid.
 func (c *cleaner) vehicle(vid string) string {
 	h := hmac.New(sha256.New, c.key)
 	h.Write([]byte(vid))
 	return fmt.Sprintf("~%x", h.Sum(nil)[:6])
 }
 
-// steers reports whether a rune does something to who reads it.
+// steers reports whether a rune controls a terminal instead of showing a character.
 func steers(r rune) bool {
 	return r != '\n' && r != '\t' && !unicode.IsPrint(r)
 }

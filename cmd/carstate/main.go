@@ -1,6 +1,5 @@
-// Command carstate answers how cars drive and whether their throttle systems are
-// healthy, from the telemetry that they send. `carstate --help` lists what it
-// can do.
+// Command carstate is a service that takes telemetry from vehicles and answers, for each vehicle,
+// how it drives and whether its throttle system is healthy. `carstate --help` lists its commands.
 package main
 
 import (
@@ -10,15 +9,16 @@ import (
 	"syscall"
 )
 
-// The linker sets both when the binary is built.
+// The linker sets both in a release build.
 var version, commit = "development", "unknown"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// SIGHUP ends no service, also not before it listens for that. Other commands listen too, and end.
+	// SIGHUP must not end a service, not even before it starts to listen for it. Other commands
+	// listen for it in run, and end.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	// A reader that went away is an error of writing, not a sudden death that
-	// tidies nothing up.
+	// A closed pipe must cause a write error and not kill the process, which would skip all
+	// cleanup.
 	signal.Ignore(syscall.SIGPIPE)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

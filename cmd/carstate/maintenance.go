@@ -13,7 +13,7 @@ type logLevelCommand struct {
 	Level string `arg:"" optional:"" default:"" enum:",debug,info,warn,error" help:"debug, info, warn or error; shown if left out."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*logLevelCommand) Help() string {
 	return `The level counts on this node until it ends or gets SIGHUP, which puts that of its settings back.
 
@@ -39,7 +39,7 @@ type readOnlyCommand struct {
 	State string `arg:"" optional:"" default:"" enum:",on,off" help:"on or off; shown if left out."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*readOnlyCommand) Help() string {
 	return `While it is on, this node refuses telemetry with 503 and says why, and /readyz/ingest fails. Queries
 and what operators change go on. It ends with the node. On a cluster each node has its own.

@@ -10,12 +10,12 @@ import (
 
 type manCommand struct{}
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*manCommand) Help() string {
 	return "Example:\n  carstate man > /usr/local/share/man/man1/carstate.1"
 }
 
-// Run prints the manual page, in the macros of man(7).
+// Run prints the manual page, written with the macros of man(7).
 func (*manCommand) Run(w streams, given *kong.Context) error {
 	root := given.Model.Node
 	var b strings.Builder
@@ -46,7 +46,7 @@ func (*manCommand) Run(w streams, given *kong.Context) error {
 	return err
 }
 
-// manCommands writes a section for a command and for each of its own commands.
+// manCommands writes a section for a command and for each of its subcommands.
 func manCommands(b *strings.Builder, n *kong.Node) {
 	if n.Hidden {
 		return
@@ -79,7 +79,7 @@ func manValues(b *strings.Builder, n *kong.Node) {
 	}
 }
 
-// manText writes text; what is indented keeps its lines.
+// manText writes text. Indented lines keep their line breaks.
 func manText(b *strings.Builder, text string) {
 	verbatim := false
 	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {
@@ -98,7 +98,7 @@ func manText(b *strings.Builder, text string) {
 	}
 }
 
-// roff escapes what roff would take for its own.
+// roff escapes characters that roff would interpret.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -26,7 +26,7 @@ type operatorAdd struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*operatorAdd) Help() string {
 	return `An operator logs in to the console, or calls the admin API, with a key of their own, and the audit
 names them. Operators are added and removed with the admin key only. The key is stored as a hash
@@ -55,7 +55,7 @@ type operatorList struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*operatorList) Help() string { return "Example:\n  carstate operator list" }
 
 // Run lists the operators.
@@ -86,7 +86,7 @@ type operatorRotate struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*operatorRotate) Help() string {
 	return `The new key is stored as a hash only: write it down now, it cannot be shown again.
 
@@ -111,7 +111,7 @@ type operatorRemove struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*operatorRemove) Help() string { return "Example:\n  carstate operator remove ada" }
 
 // Run removes an operator.
@@ -129,7 +129,7 @@ type adminKeyRotation struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*adminKeyRotation) Help() string {
 	return `The service writes a new key to admin.key in its data directory, mode 0600, and takes it at once;
 whoever is logged in with the old one is logged out. The key itself is printed nowhere.
@@ -153,7 +153,7 @@ type backupKeyCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*backupKeyCommand) Help() string {
 	return `Each backup carries a code under this key, by which a restore knows that nobody has changed the
 backup since this service made it. The service makes the key once and knows its own backups by it; another

@@ -8,14 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// printable cleans all that commands print: a name, a file's text or an answer of a server may hold
-// characters that steer a terminal or turn the direction of writing. Each of them, and what is no
-// UTF-8, becomes U+FFFD. Line ends and tabs stay.
+// printable is a writer that cleans everything that commands print. A name, a file's text or a
+// server's response may hold characters that control a terminal or change the direction of writing.
+// Each of them, and each byte that is not UTF-8, becomes U+FFFD. Line ends and tabs are kept.
 type printable struct {
 	w io.Writer
 
-	mu   sync.Mutex // guards rest and the order of writes
-	rest []byte     // the beginning of a character whose end has not come yet
+	mu   sync.Mutex // guards rest and keeps writes in order
+	rest []byte     // the first bytes of a character whose last byte has not been written yet
 }
 
 func (p *printable) Write(b []byte) (int, error) {
@@ -42,7 +42,7 @@ func (p *printable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end writes what is left of a character that was cut off.
+// end writes what is left of an incomplete character.
 func (p *printable) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,8 +61,8 @@ func cleaned(text []byte) []byte {
 	}, text)
 }
 
-// mayHarm reports whether a character steers instead of showing something: controls, marks that
-// turn the direction of writing and the like, and what is no UTF-8.
+// mayHarm reports whether a character does something other than show itself: controls, marks that
+// change the direction of writing and the like, and bytes that are not UTF-8.
 func mayHarm(r rune) bool {
 	return r == utf8.RuneError || r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 }

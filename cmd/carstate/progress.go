@@ -10,16 +10,16 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows how far a replay or a restore is: a bar on a terminal, else a line now and
-// then.
+// progress shows how far a replay or a restore has got: as a bar on a terminal, else as a line
+// every progressEvery.
 type progress struct {
 	w     io.Writer
 	unit  string
 	total int
 	done  int
-	next  time.Time // of the next line
+	next  time.Time // when the next line is due
 
-	bars *mpb.Progress // on a terminal
+	bars *mpb.Progress // nil if not on a terminal
 	bar  *mpb.Bar
 }
 
@@ -39,8 +39,8 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 	return p
 }
 
-// terminal returns the terminal behind w that people watch, or at which they type; nil: there is
-// none. Text written to it is not cleaned, so it is for our own figures alone.
+// terminal returns the terminal behind w at which a person sits, or nil if there is none. Text
+// written directly to it is not cleaned, so only our own figures may be.
 func terminal(w any) *os.File {
 	if p, ok := w.(*printable); ok {
 		w = p.w
@@ -59,7 +59,7 @@ func terminal(w any) *os.File {
 	return f
 }
 
-// add notes that n more samples were acknowledged.
+// add records that n more samples were acknowledged.
 func (p *progress) add(n int) {
 	p.done += n
 	if p.bar != nil {
@@ -72,7 +72,7 @@ func (p *progress) add(n int) {
 	}
 }
 
-// end leaves the terminal in order.
+// end removes the bar's control of the terminal. If not complete, the bar stays as it is.
 func (p *progress) end(complete bool) {
 	if p.bar == nil {
 		return

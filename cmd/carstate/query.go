@@ -18,7 +18,7 @@ type queryCommand struct {
 	ThrottleSystem  queryThrottle `cmd:"" help:"Is its throttle system normal?"`
 }
 
-// queryFlags say whom to ask, about what, and with which token.
+// queryFlags select the service to ask, the vehicle, and the token.
 type queryFlags struct {
 	VID       string `arg:"" name:"vid" help:"The vehicle."`
 	Token     string `placeholder:"TOKEN" help:"The access token; better given as CARSTATE_TOKEN, which no process list shows."`
@@ -40,10 +40,10 @@ Example:
   export CARSTATE_TOKEN=cst_…
   carstate query %s NHeN4UqVsohGS55I7LBdh`
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*queryDriving) Help() string { return fmt.Sprintf(queryHelp, "car-driving-state") }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*queryThrottle) Help() string { return fmt.Sprintf(queryHelp, "throttle-system") }
 
 // Run asks how the vehicle drives.
@@ -56,7 +56,7 @@ func (c *queryDriving) Run(ctx context.Context, w streams) error {
 	return c.print(w, a.Answer, a, err)
 }
 
-// Run asks how the vehicle's throttle system is.
+// Run asks whether the vehicle's throttle system is healthy.
 func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	service, err := c.service()
 	if err != nil {
@@ -66,11 +66,11 @@ func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	return c.print(w, a.Answer, a, err)
 }
 
-// queryPatience is how long a person at a terminal is kept waiting for a service
-// that wants to be asked again later.
+// queryPatience is how long a person at a terminal waits for a service that asks to be retried
+// later.
 const queryPatience = 10 * time.Second
 
-// service returns a client of the service that the flags name.
+// service returns a client of the selected service.
 func (f *queryFlags) service() (*client.Client, error) {
 	if f.Token == "" {
 		return nil, usageError("there is no access token: put it into CARSTATE_TOKEN, or give --token (`carstate token issue` makes one)")
@@ -90,13 +90,13 @@ func (f *queryFlags) service() (*client.Client, error) {
 	return client.New(base, f.Token, options...), nil
 }
 
-// isUntrusted reports whether the service shows a certificate of its own making.
+// isUntrusted reports whether the service's certificate was not trusted.
 func isUntrusted(err error) bool {
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	return ok
 }
 
-// queried is the record as it came and what the service's headers say of it, as JSON.
+// queried returns the record as the service sent it, together with what its headers say, as JSON.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -112,7 +112,7 @@ func queried(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// print prints the answer, or says why there is none.
+// print prints the answer, or why there is none.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	switch {
 	case errors.Is(err, client.ErrBaseURL):

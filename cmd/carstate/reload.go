@@ -16,11 +16,11 @@ import (
 	"carstate/internal/node"
 )
 
-// reloader reads the settings of a running service again.
+// reloader reloads the settings of a running service.
 type reloader struct {
 	node    *node.Node
 	log     *slog.Logger
-	args    []string          // of the command line
+	args    []string          // the command line
 	running map[string]string // the settings in use, by the names of their flags
 }
 
@@ -38,8 +38,8 @@ func settingsOf(given *kong.Context) map[string]string {
 	return all
 }
 
-// reload puts into use what can change without a restart, and says what it changed and what
-// waits for a restart. Settings that are wrong change nothing.
+// reload applies the settings that can change without a restart, and logs what it changed and what
+// needs a restart. If the settings are wrong, it changes nothing.
 func (r *reloader) reload() {
 	config, found, err := readAgain(r.args)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *reloader) reload() {
 	r.log.Log(context.Background(), level, "the settings were read again, with the certificate and the access log", "changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
 }
 
-// readAgain reads the settings of serve, as at its start.
+// readAgain reads the settings of serve again, as at the start.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
 	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings)

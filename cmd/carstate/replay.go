@@ -22,15 +22,15 @@ type replayCommand struct {
 	Live  bool     `help:"Send each reading when it is due, as the car did, beginning now."`
 }
 
-// fleetReplayFlags say which fleet is replayed, and under which names. Fleet and Prefix have no
-// environment twin: CARSTATE_FLEET is there for demo and CARSTATE_PREFIX for simulate.
+// fleetReplayFlags select the fleet to replay and the names of its cars. Fleet and Prefix have no
+// environment variable: CARSTATE_FLEET exists for demo and CARSTATE_PREFIX for simulate.
 type fleetReplayFlags struct {
 	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, every car under its own name: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
 	Prefix string        `env:"-" placeholder:"LETTERS" help:"Begin the names of the fleet's cars with this."`
 	Ago    time.Duration `placeholder:"DURATION" help:"The fleet's last reading was so long ago, such as 24h, and not now."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*replayCommand) Help() string {
 	return `Times are shifted so that the last drive ends now, unless --live paces it.
 Returns when every reading is acknowledged.
@@ -82,10 +82,10 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// mostAgo keeps the times of a fleet within those that the service takes.
+// mostAgo keeps the times of a fleet within the range that the service accepts.
 const mostAgo = 365 * 24 * time.Hour
 
-// validate refuses flags that do not go together.
+// validate rejects flags that do not go together.
 func (c *replayCommand) validate() error {
 	switch f := &c.fleetReplayFlags; {
 	case f.Fleet == "" && (f.Prefix != "" || f.Ago != 0):
@@ -128,7 +128,7 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 	})
 }
 
-// named puts the prefix before the names of the cars.
+// named prepends the prefix to the names of the cars.
 func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		for x, err := range samples {
@@ -140,8 +140,8 @@ func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq
 	}
 }
 
-// send opens the front door as the source of the flags, else as a temporary one, calls send,
-// and reports how many of the samples were acknowledged.
+// send connects as the source of the flags, or else as a temporary one, calls send, and reports how
+// many samples were acknowledged.
 func (c *replayCommand) send(ctx context.Context, w streams, vehicles access.Vehicles, of string, total int, send func(sender.Sender, func(int)) error) error {
 	replay := func(as sender.Login) error {
 		s, err := c.connect(ctx, as)

@@ -14,7 +14,7 @@ import (
 	"carstate/internal/access"
 )
 
-// commands is the command line. Every flag has an environment twin: --query-addr
+// commands is the command line. Every flag can also be set by an environment variable: --query-addr
 // is CARSTATE_QUERY_ADDR.
 type commands struct {
 	Serve    serveCommand    `cmd:"" help:"Run the service."`
@@ -45,15 +45,16 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// settings are the defaults of serve that demo has others of.
+// settings are the defaults of serve for which demo has others.
 var settings = kong.Vars{
 	"max_age": "5m", "log_level": "info", "drain": "5s",
 	"query_connections": "16384", "ingest_connections": "4096", "mqtt_connections": "20000", "admin_connections": "512",
 }
 
-// demoSettings are those of demo: the recorded drive answers for as long as somebody tries,
-// only what is wrong is logged between what the demo prints, and its listeners fit into a
-// process that may have 2,048 descriptors. Nothing stands in front of it, so it does not drain.
+// demoSettings are the corresponding defaults of demo. Readings stay fresh for a day, so that the
+// recorded drive answers for as long as somebody tries it. Only warnings are logged between what
+// the demo prints. The connections fit into a process that may have 2,048 descriptors. No load
+// balancer is in front of a demo, so it does not drain.
 var demoSettings = kong.Vars{
 	"max_age": "24h", "log_level": "warn", "drain": "0s",
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
@@ -65,23 +66,21 @@ const (
 	exitError    = 1
 	exitUsage    = 2
 	exitNoAnswer = 3
-	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a new
-	// start does not mend that. The usual 2 cannot say so: Go ends with 2 after a panic.
+	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a restart
+	// does not help. The usual 2 cannot mean that, because Go exits with 2 after a panic.
 	exitConfig = 78
-	// exitStopped is what shells give for a program that Ctrl-C ended.
+	// exitStopped is the code that shells report for a program ended by Ctrl-C.
 	exitStopped = 130
 )
 
-// streams is where a command writes: results to out, everything else to err.
+// streams are the outputs of a command: results go to out, everything else to err.
 type streams struct{ out, err io.Writer }
 
-// exited carries the exit code with which the parser ends the program after
-// --help.
+// exited carries the exit code with which the parser ends the program after --help.
 type exited int
 
-// run runs one command line and returns the exit code. An error is written to
-// stderr in one line; where a flag or argument is wrong, a second one names the
-// help.
+// run runs one command line and returns the exit code. It writes an error to stderr in one line; if
+// a flag or argument is wrong, a second line names the help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -98,7 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	if len(args) == 0 {
 		args = []string{"help"}
 	}
-	help := stdout // the parser measures the terminal
+	help := stdout // the parser must see the terminal itself, to measure its width
 	out, errs := &printable{w: stdout}, &printable{w: stderr}
 	defer out.end()
 	defer errs.end()
@@ -132,9 +131,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		}
 		return exitUsage
 	}
-	if c := parsed.Command(); c != "serve" && c != "demo" { // which read their settings again
+	if c := parsed.Command(); c != "serve" && c != "demo" { // serve and demo reload their settings on SIGHUP
 		var stop func()
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal has gone
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
@@ -143,7 +142,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errNoAnswer):
-		return exitNoAnswer // it went to stdout, as an answer does
+		return exitNoAnswer // the reason went to stdout, as an answer does
 	}
 	code = exitError
 	switch {
@@ -158,7 +157,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	return code
 }
 
-// partly is an error after which a count says how far things got.
+// partly is an error followed by a text that says how much was done.
 type partly struct {
 	error
 	text string
@@ -167,7 +166,7 @@ type partly struct {
 func (p partly) Unwrap() error { return p.error }
 func (p partly) Error() string { return p.error.Error() + p.text }
 
-// progressOf says how far things got, "" if the error does not know.
+// progressOf returns the text of a partly error, or "" if err is none.
 func progressOf(err error) string {
 	if p, ok := errors.AsType[partly](err); ok {
 		return p.text
@@ -175,14 +174,13 @@ func progressOf(err error) string {
 	return ""
 }
 
-// errNoAnswer is returned by a command that ran well and has printed that there
-// is no answer.
+// errNoAnswer means that a command succeeded and has printed that there is no answer.
 var errNoAnswer = errors.New("there is no answer")
 
-// errUsage marks an error in how the command was called.
+// errUsage marks an error in the way the command was called.
 var errUsage = errors.New("wrong usage")
 
-// usageError is an error in how the command was called; the text says what to do.
+// usageError returns an error in the way the command was called. The text says what to do.
 func usageError(format string, args ...any) error {
 	return usage{fmt.Sprintf(format, args...)}
 }
@@ -192,7 +190,7 @@ type usage struct{ text string }
 func (u usage) Error() string        { return u.text }
 func (u usage) Is(target error) bool { return target == errUsage }
 
-// examples say what the parser expects in words that can be followed.
+// examples translate what the parser says it expects into something that people can follow.
 var examples = map[string]string{
 	"duration":            "a duration such as 30s, 5m or 1h30m",
 	"a float":             "a number such as 0.5",
@@ -201,9 +199,8 @@ var examples = map[string]string{
 	"a valid 64 bit uint": "a whole number such as 200",
 }
 
-// unquoted cuts the value out of a parser's complaint: it may be a secret that
-// stands in the wrong place. What was expected, and of which flag or variable,
-// stays.
+// unquoted removes the value from a parser's message, because it may be a secret in the wrong
+// place. What was expected, and of which flag or variable, stays in the message.
 func unquoted(complaint string) string {
 	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
@@ -219,13 +216,13 @@ func unquoted(complaint string) string {
 	return complaint
 }
 
-// isServe reports whether a complaint of the parser is about serve.
+// isServe reports whether a parser's error concerns serve.
 func isServe(err error) bool {
 	p, ok := errors.AsType[*kong.ParseError](err)
 	return ok && p.Context != nil && p.Context.Selected() != nil && p.Context.Selected().Name == "serve"
 }
 
-// usageHint names the help of the command that was meant.
+// usageHint returns a line that names the help of the command that was meant.
 func usageHint(err error) string {
 	var p *kong.ParseError
 	if errors.As(err, &p) && p.Context != nil {

@@ -14,7 +14,7 @@ type salvageCommand struct {
 	JSON    bool   `name:"json" help:"Print what was found as one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*salvageCommand) Help() string {
 	return `Copies what is good of a damaged data directory of one machine into a new one, and lists what
 is not. A backup is better where there is one: an older record may stand in the place of one
@@ -24,7 +24,7 @@ Example:
   carstate salvage /var/lib/carstate.damaged /var/lib/carstate`
 }
 
-// Run copies and says what was found.
+// Run copies the intact records and reports what it found.
 func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	found, err := local.Salvage(ctx, nil, c.Damaged, c.New)
 	if err != nil {

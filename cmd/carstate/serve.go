@@ -19,10 +19,10 @@ type serveCommand struct {
 	Config string `placeholder:"FILE" help:"Settings, one name = value a line, named as these flags are. Flags and environment count for more."`
 	Check  bool   `help:"Check the configuration, print it and where each value comes from, and end."`
 
-	file configFile // of Config
+	file configFile // the parsed file of Config
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*serveCommand) Help() string {
 	return `Everything listens on this machine only, unless you say otherwise.
 
@@ -32,7 +32,7 @@ Example:
   carstate serve --config /etc/carstate/carstate.conf --check`
 }
 
-// BeforeResolve reads the configuration file, whichever way it was named.
+// BeforeResolve reads the configuration file, whether a flag or the environment names it.
 func (c *serveCommand) BeforeResolve(given *kong.Context) error {
 	flags := given.Selected().Flags
 	i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == "config" })
@@ -49,12 +49,12 @@ func (c *serveCommand) BeforeResolve(given *kong.Context) error {
 	return nil
 }
 
-// Run runs a node until it is told to end.
+// Run runs a node until a signal ends it.
 func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) error {
 	if c.Check {
 		return c.check(w, given)
 	}
-	// SIGHUP must not end a node, also while it starts or ends.
+	// SIGHUP must not end a node, not even while the node starts or ends.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	log, level := c.logger(w)
@@ -66,7 +66,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if err != nil {
 		return err
 	}
-	// Not before: if a start fails, its reason is the only line.
+	// This waits for the start: if that fails, its reason is the only line.
 	log.Info("started", "version", version, "commit", commit)
 	if c.loginInClear() {
 		log.Warn("--nats carries the login without TLS: write tls:// unless nobody else is in that network")

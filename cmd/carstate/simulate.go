@@ -25,7 +25,7 @@ type simulateCommand struct {
 	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// trafficFlags describe the fleet.
+// trafficFlags describe the fleet and its traffic.
 type trafficFlags struct {
 	Vehicles         int           `default:"500" help:"How many cars (${default}); jams need 30 or more."`
 	Rate             float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples a second (${default})."`
@@ -37,7 +37,7 @@ type trafficFlags struct {
 	Prefix           string        `default:"SIM" placeholder:"LETTERS" help:"What the vids of the cars begin with (${default})."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*simulateCommand) Help() string {
 	return `Drives a fleet on ring roads, where jams form and dissolve by themselves, sends what
 the cars read, and asks for the verdicts as a developer does. Prints how the fleet
@@ -49,7 +49,7 @@ Example:
   carstate simulate --vehicles 2000 --rate 0.5 --mqtt-addr 127.0.0.1:1883`
 }
 
-// The most that one process can be asked for.
+// Limits of one process.
 const (
 	mostCars     = 100_000
 	mostPrefix   = 200
@@ -72,7 +72,7 @@ func (f *trafficFlags) validate() error {
 	return nil
 }
 
-// Run runs the fleet until the duration is over or an interrupt comes.
+// Run runs the fleet until the duration is over or a signal ends it.
 func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -114,8 +114,7 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// simulate runs the fleet as a source and prints the report, also of a run that
-// failed.
+// simulate runs the fleet as a source and prints the report, also if the run failed.
 func (c *simulateCommand) simulate(ctx context.Context, w streams, config simulate.Config, as sender.Login, token string) error {
 	if token != "" {
 		trust, err := trusting(c.CA)

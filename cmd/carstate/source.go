@@ -33,7 +33,7 @@ type sourceAdd struct {
 	JSON     bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*sourceAdd) Help() string {
 	return `The key is stored as a hash only: write it down now, it cannot be shown again.
 
@@ -71,7 +71,7 @@ type sourceList struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*sourceList) Help() string { return "Example:\n  carstate source list" }
 
 // Run lists the sources.
@@ -94,10 +94,10 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// rateInWords is a source's rate for people.
+// rateInWords formats a source's rate for people.
 func rateInWords(rate string) string { return cmp.Or(rate, "unlimited") }
 
-// unknownSignals is what becomes of signals whose names are not known.
+// unknownSignals returns in words what is done with signals of unknown name.
 func unknownSignals(strict bool) string {
 	if strict {
 		return "a sample that has one is refused"
@@ -105,7 +105,7 @@ func unknownSignals(strict bool) string {
 	return "ignored"
 }
 
-// lastRefused is when and why a source was refused last.
+// lastRefused formats when and why a sample of a source was last refused.
 func lastRefused(s ops.SourceActivity) string {
 	if s.LastRefusedAt == nil {
 		return "-"
@@ -119,7 +119,7 @@ type sourceShow struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*sourceShow) Help() string { return "Example:\n  carstate source show gateway-1" }
 
 // Run shows a source.
@@ -167,7 +167,7 @@ type sourceChange struct {
 	JSON   bool  `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*sourceChange) Help() string {
 	return `What no flag names stays, the key too.
 
@@ -201,7 +201,7 @@ type sourceRotate struct {
 	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*sourceRotate) Help() string {
 	return `The new key is stored as a hash only: write it down now, it cannot be shown again.
 After a leak, --overlap 0s ends every earlier key at once.
@@ -231,7 +231,7 @@ type sourceRemove struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*sourceRemove) Help() string { return "Example:\n  carstate source remove gateway-1" }
 
 // Run removes a source.

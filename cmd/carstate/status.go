@@ -16,7 +16,7 @@ type statusCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*statusCommand) Help() string {
 	return `Exits with 0 if the node does all that its roles ask for, else with 1.
 
@@ -24,7 +24,7 @@ Example:
   carstate status`
 }
 
-// Run shows how the service is.
+// Run prints the status of the service.
 func (c *statusCommand) Run(ctx context.Context, w streams) error {
 	var status wire.Status
 	err := ask(c.adminFlags, c.JSON, w, func(client *client.Client) (_ wire.Status, err error) {

@@ -38,7 +38,7 @@ type tokenIssue struct {
 	JSON       bool     `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*tokenIssue) Help() string {
 	return `The token is stored as a hash only: write it down now, it cannot be shown again.
 
@@ -85,7 +85,8 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// askVehicles asks a terminal which vehicles a token is to see. Nobody else is asked: "" then.
+// askVehicles asks at a terminal which vehicles a token is for. If in is not a terminal, it returns
+// "".
 func askVehicles(in *os.File, prompt io.Writer) string {
 	if terminal(in) == nil {
 		return ""
@@ -93,7 +94,7 @@ func askVehicles(in *os.File, prompt io.Writer) string {
 	return answerTo(in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
 }
 
-// confirm asks a person a question, and returns an error unless the answer is yes.
+// confirm asks a question and returns an error unless the answer is yes.
 func confirm(in io.Reader, prompt io.Writer, question string) error {
 	if answer := strings.ToLower(answerTo(in, prompt, question+" [y/N] ")); answer != "y" && answer != "yes" {
 		return errors.New("nothing was done")
@@ -101,19 +102,19 @@ func confirm(in io.Reader, prompt io.Writer, question string) error {
 	return nil
 }
 
-// answerTo asks a question and returns the line that comes back.
+// answerTo asks a question and returns the next line of input.
 func answerTo(in io.Reader, prompt io.Writer, question string) string {
 	fmt.Fprint(prompt, question)
-	line, _ := bufio.NewReader(in).ReadString('\n') // an answer may end without a line end
+	line, _ := bufio.NewReader(in).ReadString('\n') // the last line may have no line end
 	return strings.TrimSpace(line)
 }
 
-// tokenArg names a token.
+// tokenArg is the argument that names a token.
 type tokenArg struct {
 	ID string `arg:"" help:"The token's ID, as list shows it."`
 }
 
-// Validate refuses a secret that was given in place of an ID, before it is sent anywhere.
+// Validate rejects a secret given in place of an ID, before it is sent anywhere.
 func (a tokenArg) Validate() error {
 	if access.HoldsSecret(a.ID) {
 		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate token list shows it")
@@ -126,7 +127,7 @@ type tokenList struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*tokenList) Help() string { return "Example:\n  carstate token list" }
 
 // Run lists the tokens.
@@ -154,7 +155,7 @@ type tokenShow struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*tokenShow) Help() string { return "Example:\n  carstate token show cstid4Fz0kQ2mXbP1" }
 
 // Run shows a token.
@@ -179,7 +180,7 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// printUsage prints a table of calls, without the outcomes that never were.
+// printUsage prints a table of the calls. It leaves out outcomes that never occurred.
 func printUsage(w io.Writer, u ops.TokenUsage) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	calls := 0
@@ -208,7 +209,7 @@ type tokenGrant struct {
 	JSON   bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*tokenGrant) Help() string {
 	return "Example:\n  carstate token grant cstid4Fz0kQ2mXbP1 --add NHeN4UqVsohGS55I7LBdh"
 }
@@ -234,15 +235,15 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// changeFlags are what the commands change of a token or a source. No variable of the environment
-// stands for them: a change is what somebody wrote.
+// changeFlags select what to change of a token or a source. They have no environment variables,
+// because a change must be asked for explicitly.
 type changeFlags struct {
 	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, in place of those that it has; a file has one vid a line."`
 	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`
 	Expires  string `env:"-" placeholder:"90d|never" help:"How long it lives from now on."`
 }
 
-// change is what the flags say.
+// change returns the change that the flags ask for.
 func (f changeFlags) change(now time.Time) (to access.Change, err error) {
 	if f.Vehicles != "" {
 		v, err := parseVehicles(f.Vehicles)
@@ -276,7 +277,7 @@ type tokenChange struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*tokenChange) Help() string {
 	return `What no flag names stays. carstate token grant adds or takes away single vehicles.
 
@@ -308,7 +309,7 @@ type tokenRotate struct {
 	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*tokenRotate) Help() string {
 	return `The new secret is stored as a hash only: write it down now, it cannot be shown again.
 After a leak, --overlap 0s ends every earlier secret at once.
@@ -339,7 +340,7 @@ type tokenRevoke struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*tokenRevoke) Help() string {
 	return `A revoked token stays revoked. On a terminal it asks before, unless --yes is given; a script
 is not asked.
@@ -367,7 +368,7 @@ func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// vehiclesOf shows how many vehicles a token names.
+// vehiclesOf formats how many vehicles a token names.
 func vehiclesOf(t ops.TokenSummary) string {
 	if t.Sandbox {
 		return "sandbox"
@@ -382,7 +383,7 @@ func orDash(s string) string {
 	return s
 }
 
-// someVehicles names up to ten vehicles.
+// someVehicles lists up to ten vehicles by name.
 func someVehicles(v ops.VehicleList) string {
 	if v.All() {
 		return "all"

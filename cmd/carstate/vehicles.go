@@ -22,7 +22,7 @@ type vehiclesCommand struct {
 	JSON     bool   `name:"json" help:"Print one page as one JSON value and nothing else."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*vehiclesCommand) Help() string {
 	return `Lists vehicles, those in trouble first: throttle anomalies, traffic jams, slow driving, stale,
 unknown, not driving, normal. A vehicle that has been silent for 30 days is not listed.
@@ -69,7 +69,7 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// inShort is the answer, or why there is none.
+// inShort returns the answer, or why there is none.
 func inShort(v ops.ListedVerdict) string {
 	if v.Outcome == "answered" {
 		return v.Verdict

@@ -10,7 +10,7 @@ type versionCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value: besides the version the commit, and each module in the binary with its version and checksum."`
 }
 
-// Help is shown by --help.
+// Help returns what --help shows.
 func (*versionCommand) Help() string {
 	return "Examples:\n  carstate version\n  carstate version --json"
 }
