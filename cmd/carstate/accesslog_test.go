@@ -24,7 +24,7 @@ func TestAccessLogOfANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The node of these tests logs JSON.
+	// A node of these tests logs JSON.
 	if n := strings.Count(string(text), `"outcome":"unknown"`); n != 1 {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
@@ -33,8 +33,8 @@ func TestAccessLogOfANode(t *testing.T) {
 	}
 }
 
-// SIGHUP has a node open its access log again after it was moved away, as logrotate
-// does it.
+// TestSIGHUPReopensTheAccessLog checks that on SIGHUP a node reopens its access log after the file
+// was renamed, as logrotate does it.
 func TestSIGHUPReopensTheAccessLog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	p := start(t, filepath.Join(t.TempDir(), "data"), "--access-log", file)
@@ -68,7 +68,7 @@ func TestSIGHUPReopensTheAccessLog(t *testing.T) {
 	p.stop(t)
 }
 
-// SIGHUP ends no node, with or without an access log.
+// TestSIGHUPDoesNotEndANode checks that a node without an access log survives SIGHUP, too.
 func TestSIGHUPDoesNotEndANode(t *testing.T) {
 	p := start(t, t.TempDir())
 	token := p.issue(t)

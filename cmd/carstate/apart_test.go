@@ -15,9 +15,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// Each role runs in processes of its own. All of them say how they are, only the
-// one of the role shows more to an operator, and all are restarted one after the
-// other, each as soon as the one before says that it is ready.
+// TestRolesApart runs each role in processes of its own. All of them serve the probes and metrics;
+// only the one with the admin role serves an operator. All are restarted one after the other, each
+// as soon as the one before reports ready.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -38,7 +38,7 @@ func TestRolesApart(t *testing.T) {
 	}
 	operator := byRole["admin"].all[0]
 	l := startCallers(t, byRole["query"], byRole["ingest"], operator.issue(t), operator.addSource(t, "gateway"))
-	at := make(map[string]int) // by role: which of them comes next
+	at := make(map[string]int) // by role: the index of the node to restart next
 	for i, role := range roles {
 		n := byRole[role]
 		took := n.all[at[role]].stop(t)
@@ -50,7 +50,7 @@ func TestRolesApart(t *testing.T) {
 	l.end(t)
 }
 
-// saysHowItIs looks at the admin listener of a node with one role.
+// saysHowItIs checks what the admin listener of a node with one role serves.
 func saysHowItIs(t *testing.T, p *process, role string) {
 	t.Helper()
 	page := p.URL(nodeprocess.Admin)

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/access"
 )
 
-// FuzzArguments: lists of vids, times and overlaps from the command line are read
-// or refused in one line that repeats none of it.
+// FuzzArguments checks that lists of vids, lifetimes and overlaps from the command line are parsed,
+// or rejected with one line that quotes none of the text.
 func FuzzArguments(f *testing.F) {
 	for _, text := range []string{"all", "ALL", "A,B", "A,,B", "90d", "never", "12h", "-1h", "99999999999999999999d", "1e9h", "0s", "A\nB"} {
 		f.Add(text)
@@ -17,7 +17,7 @@ func FuzzArguments(f *testing.F) {
 	now := time.Unix(1e9, 0)
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.HasPrefix(text, "@") {
-			return // a file, which is the caller's to name
+			return // a file, whose name the caller chooses
 		}
 		v, err1 := parseVehicles(text)
 		if err1 == nil && !v.All() && v.Len() == 0 {

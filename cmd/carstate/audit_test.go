@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestAuditCommandExports: the table ends at --limit and says so; a file has all that matches.
+// TestAuditCommandExports checks that the table ends at --limit, and that an export has all
+// matches.
 func TestAuditCommandExports(t *testing.T) {
 	p := start(t, t.TempDir())
 	p.issue(t)

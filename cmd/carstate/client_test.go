@@ -17,8 +17,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestClient asks the real service with the Go client: every kind of answer and
-// of refusal that a developer meets.
+// TestClient queries the real service with the Go client: each kind of answer and of error that a
+// developer can get.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -110,7 +110,7 @@ func TestClient(t *testing.T) {
 		}
 	}
 
-	// The service's Retry-After is long enough: nobody is refused twice.
+	// The service's Retry-After is long enough: no retry is refused again.
 	perSecond := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ann", "--vehicles", "all", "--rate", "1/s"))
 	c := client.New(base, perSecond)
 	begin := time.Now()
@@ -123,7 +123,7 @@ func TestClient(t *testing.T) {
 		t.Errorf("three calls at one a second took %s", took)
 	}
 
-	// One client, many callers.
+	// Many callers can share one client.
 	c = client.New(base, token)
 	var all sync.WaitGroup
 	for range 8 {
@@ -143,8 +143,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestReadmeSample makes a new module as the README tells it, and runs the Go
-// program that stands there against the real service. Nothing is downloaded.
+// TestReadmeSample creates a module as README.md says and runs the Go program of README.md against
+// the real service. Nothing is downloaded.
 func TestReadmeSample(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../../README.md")
@@ -179,7 +179,7 @@ func TestReadmeSample(t *testing.T) {
 	var out []byte
 	for _, args := range [][]string{
 		{"go", "mod", "init", "hello"},
-		{"go", "mod", "edit", "-go=1.21"}, // as an older Go makes it
+		{"go", "mod", "edit", "-go=1.21"}, // as an older version of Go creates it
 		strings.Fields(strings.ReplaceAll(string(edit[1]), "../carstate", root)),
 		{"go", "run", "."},
 	} {
@@ -195,8 +195,8 @@ func TestReadmeSample(t *testing.T) {
 	}
 }
 
-// TestGoOnThePages: whoever pastes what the pages say about Go gets the version
-// that go.mod names, whichever is there, and finds the package client.
+// TestGoOnThePages checks that people who paste the commands about Go from our pages get the
+// version that go.mod names, whichever version they have, and that the package client is found.
 func TestGoOnThePages(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
@@ -211,7 +211,7 @@ func TestGoOnThePages(t *testing.T) {
 	if minor == nil || edit == nil {
 		t.Fatal("go.mod names no version, or README.md does not tell how a module finds the client")
 	}
-	// Else an older Go neither runs the module nor fetches a newer one.
+	// Without that, an older Go neither runs the module nor downloads a newer version.
 	if !strings.Contains(edit[1], " -go="+minor[1]+" ") {
 		t.Errorf("a module is not made one of Go %s: %s", minor[1], edit[1])
 	}

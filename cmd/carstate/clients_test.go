@@ -14,8 +14,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestClientsOfOtherLanguages runs the tests of each client against the sandbox of a service,
-// and against a server that answers what no service does.
+// TestClientsOfOtherLanguages runs the tests of each client against the sandbox of a service, and
+// against a server that responds as no real service does.
 func TestClientsOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -48,7 +48,7 @@ func TestClientsOfOtherLanguages(t *testing.T) {
 	}
 }
 
-// hostile answers what no service does, by the first part of the path.
+// hostile responds as no real service does. The first part of the path selects how.
 type hostile struct {
 	token string
 	mu    sync.Mutex

@@ -28,8 +28,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestNATSConfig starts three servers with the configuration that we ship, each
-// on a port of its own, and a node on them: what it acknowledges is answered.
+// TestNATSConfig starts three servers with the configuration that we ship, each on a port of its
+// own, and a node on them. Telemetry that the node acknowledges is answered.
 func TestNATSConfig(t *testing.T) {
 	startsPrograms(t)
 	const password = "inTheTestOnly"
@@ -58,7 +58,7 @@ func TestNATSConfig(t *testing.T) {
 	dir := t.TempDir()
 	flags := []string{"--nats", strings.Join(urls, ","), "--partitions", "4", "--max-age", "24h"}
 	var p *process
-	// As its supervisor does: until the servers have chosen a leader, it ends.
+	// The test retries like a supervisor: until the servers have elected a leader, the node exits.
 	if err := until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
 		return err
@@ -71,14 +71,15 @@ func TestNATSConfig(t *testing.T) {
 		t.Errorf("the password is in the log:\n%s", p.log)
 	}
 	p.stop(t)
-	// Nobody gets in with the node's name alone.
+	// The user name of the node alone is not enough to log in.
 	stranger := strings.Replace(urls[0], password, "guess", 1)
 	if _, err := startProcess(t.TempDir(), nil, "--nats", stranger); err == nil || strings.Contains(err.Error(), "guess") || !strings.Contains(err.Error(), "carstate ended with") {
 		t.Errorf("with a wrong password: %v", err)
 	}
 }
 
-// authority issues certificates for localhost by name, as those of servers usually are.
+// authority creates a CA. issue creates certificates for the host name localhost, as servers
+// usually have certificates for their name.
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {
@@ -115,9 +116,9 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 	}
 }
 
-// Three servers with TLS are started with exactly the file that we ship. With the
-// rights that it grants, nodes of one role each do what cars, developers and
-// operators ask of them, and a server takes a renewed certificate.
+// TestNATSConfigWithTLS starts three servers with exactly the TLS configuration file that we ship.
+// With the permissions that the file grants, nodes with one role each do everything that cars,
+// developers and operators need, and a server takes a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -128,7 +129,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs := make([]string, 3) // of the servers' certificates
+	dirs := make([]string, 3) // the directories of the servers' certificates
 	configure := func(_ testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 		dirs[i] = dir
 		cert, key := issue(dir)
@@ -140,7 +141,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		for n, r := range routes {
 			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, byName(r)))
 		}
-		// All on one machine, they cannot all have the ports of the file.
+		// All servers are on one machine, so they cannot all use the ports in the file.
 		return clustertest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster", "nats://" + routes[i]}, Env: env}
 	}
 	c := clustertest.StartClusterWith(t, configure, func(addr string) string { return "tls://carstate:" + password + "@" + byName(addr) }, natsgo.RootCAs(ca))
@@ -188,7 +189,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 			t.Errorf("%s has refused another server", n.Name)
 		}
 	}
-	// In clear, and without knowing the authority, nobody gets in.
+	// Without TLS, or without trust in the CA, a node cannot connect.
 	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
 		for file, want := range map[string]string{
 			"":              "cannot be reached: set SSL_CERT_FILE to",
@@ -203,10 +204,10 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	}
 }
 
-// byName is an address on loopback as its certificate has it.
+// byName replaces the loopback address with the name in the certificate.
 func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
-// drivesAndAnswers replays a drive and waits until it is judged.
+// drivesAndAnswers replays a drive and waits until it has been folded.
 func drivesAndAnswers(t *testing.T, p *process) {
 	t.Helper()
 	token := p.issue(t)
@@ -225,7 +226,7 @@ func drivesAndAnswers(t *testing.T, p *process) {
 	}
 }
 
-// operates does all that the commands can do, on nodes of one role each.
+// operates runs all commands, on nodes with one role each.
 func operates(t *testing.T, nodes map[string]*process) {
 	t.Helper()
 	do := func(args ...string) string {
@@ -244,7 +245,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 	dir := t.TempDir()
 	many := filepath.Join(dir, "many")
 	var list strings.Builder
-	for i := range 1000 { // more than a record holds
+	for i := range 1000 { // more than one stored record holds
 		fmt.Fprintf(&list, "Many%d\n", i)
 	}
 	if err := os.WriteFile(many, []byte(list.String()), 0o600); err != nil {
@@ -303,7 +304,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 	do("source", "list")
 }
 
-// renews has a server take another certificate while it runs.
+// renews makes a server load another certificate while it runs.
 func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	t.Helper()
 	serial := func() (string, error) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCompletionNamesWhatMayStandNext: commands, flags, and the values of those that have
-// few.
+// TestCompletionNamesWhatMayStandNext checks that commands, flags, and the values of enumerated
+// flags are completed.
 func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 	for words, want := range map[string]string{
 		"tok":                     "token",
@@ -33,7 +33,8 @@ func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 	}
 }
 
-// TestCompletionInEachShell: the script of each shell names commands that begin as typed.
+// TestCompletionInEachShell checks that the script of each shell completes the beginning of a
+// command.
 func TestCompletionInEachShell(t *testing.T) {
 	startsPrograms(t)
 	for shell, use := range map[string]string{

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzConfigFile: whatever the file says, it is read or refused with one line
-// that names the line and repeats nothing of it.
+// FuzzConfigFile checks that any file is parsed, or rejected with one line that gives the number of
+// the wrong line and quotes nothing of it.
 func FuzzConfigFile(f *testing.F) {
 	f.Add("max-age = 5m\n# why\n\nroles=query,ingest")
 	f.Add("a = b\r\na = c")

@@ -12,10 +12,10 @@ import (
 	"carstate/internal/browsertest"
 )
 
-// carWithFault is a car whose plate stopped following its command.
+// carWithFault is a car whose throttle plate stops following its command.
 const carWithFault = "WDB1110000P0000004"
 
-// breakPlate sends four minutes of the car with the fault, which began 40 seconds ago.
+// breakPlate sends four minutes of the car with the fault, which begins 40 seconds before now.
 func (f *consoleFixture) breakPlate() {
 	f.t.Helper()
 	var lines []string
@@ -33,8 +33,9 @@ func (f *consoleFixture) breakPlate() {
 	}
 }
 
-// TestConsoleChartsTellTheirFigures: the page of a car with a throttle anomaly draws both sensors,
-// the band and the alarm; pointer and keyboard read the charts; times show in local time too.
+// TestConsoleChartsTellTheirFigures checks that the page of a car with a throttle anomaly draws
+// both sensors, the allowed band and the alarm, that pointer and keyboard read values from the
+// charts, and that times can be shown in local time too.
 func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -47,7 +48,7 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	b.Expect(`String(!!document.querySelector("[data-live=throttle] .plot .allowed") && !!document.querySelector("[data-live=throttle] .plot .alarm"))`, "true")
 	b.Expect(chart+`.querySelector("[data-readout]").textContent`, "Times are UTC.")
 
-	// The pointer, then the keyboard.
+	// The pointer comes first, then the keyboard.
 	b.Eval(`(() => { const svg = ` + chart + `.querySelector("svg"), r = svg.getBoundingClientRect();
 		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9})); return ""; })()`)
 	b.Expect(`String(/^\d\d:\d\d:\d\d UTC: the command 4 %, plate sensor A 60 %, expected 1\d(\.\d)? %$/.test(`+chart+`.querySelector("[data-readout]").textContent))`, "true")
@@ -57,7 +58,7 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	b.Press(kb.ArrowRight)
 	b.Expect(`document.activeElement.getAttribute("aria-valuenow") + " " + (document.activeElement.getAttribute("aria-valuetext") === `+chart+`.querySelector("[data-readout]").textContent)`, "1 true")
 
-	// Local time, on request, also after the next page.
+	// Local time is shown on request, and stays on the next page.
 	b.Expect(`String(document.querySelectorAll(".local").length)`, "0")
 	b.Run(chromedp.Click(chromedp.CSS("#local")))
 	b.Expect(`String(document.querySelectorAll("time + .local").length > 3)`, "true")

@@ -15,11 +15,11 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// eavesdropper is a server on another port of the console's host. It keeps what a browser
-// sends to it, and at last tries to replace the session's cookie.
+// eavesdropper is a server on another port of the console's host. It records what a browser sends
+// to it, and in the end tries to replace the session's cookie.
 type eavesdropper struct {
 	mu   sync.Mutex // guards said
-	said []string   // a line for each request: path, cookies, referer
+	said []string   // one line for each request: path, cookies, referer
 }
 
 const tossed = "carstate-session=tossed"
@@ -35,9 +35,9 @@ func (e *eavesdropper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "<!DOCTYPE html><title>another port</title><link rel=icon href='data:,'><h1>Another port</h1>")
 }
 
-// TestConsoleFromAnotherPort: another server on the console's host, to which a foreign page
-// leads the operator's browser, gets nothing of the session: no cookie, no storage, no frame,
-// no answer. The session goes on all the same.
+// TestConsoleFromAnotherPort checks that another server on the console's host, to which a foreign
+// page leads the operator's browser, gets nothing of the session: no cookie, no storage, no frame,
+// no response. The session continues to work.
 func TestConsoleFromAnotherPort(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -62,7 +62,7 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 		t.Fatalf("the page after the login is %s", page)
 	}
 
-	// A foreign site leads to the other port, whose page then asks its own server.
+	// A foreign site leads to the other port. The page there sends requests to its own server.
 	b.Run(chromedp.Navigate("http://localhost:" + port + "/"))
 	b.Expect(`document.querySelector("h1").innerText`, "Elsewhere")
 	b.Eval(`document.querySelector("a").click(); ""`)
@@ -75,7 +75,7 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 	b.Expect(`indexedDB.databases().then(d => "" + d.length)`, "0")
 	b.Expect(`navigator.serviceWorker.getRegistrations().then(r => "" + r.length)`, "0")
 	b.Expect(`cookieStore.getAll().then(all => all.map(c => c.name + "=" + c.value).join())`, tossed)
-	// Even a page that knew the root would get no answer and no frame.
+	// Even a page that knew the session's root path would get no response and no frame.
 	for _, path := range []string{root + "/tokens", "/", "/v1/tokens"} {
 		b.Expect(`fetch("`+b.Base+path+`", {credentials: "include"}).catch(e => e.name)`, "TypeError")
 		b.Eval(`document.body.append(Object.assign(document.createElement("iframe"), {src: "` + b.Base + path + `"})); ""`)
@@ -94,7 +94,7 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 		t.Errorf("the other port heard of the session:\n%s", said)
 	}
 
-	// The cookie that the other port set changes nothing, and a link without the root leads to
+	// The cookie that the other port has set changes nothing. A link without the root path leads to
 	// the session.
 	for _, section := range []string{"Tokens", "Audit"} {
 		b.Run(chromedp.Navigate(b.Base + "/" + strings.ToLower(section)))

@@ -16,8 +16,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// town is where the cars of these tests drive: streets in both directions, a ring around
-// them and a road out of it. Kmh is the speed there now, 0 where nobody is.
+// town returns the streets on which the cars of these tests drive: streets in both directions, a
+// ring road around them and a road out of town. kmh is the speed there now, or 0 if no car is
+// there.
 func town() (streets []townStreet) {
 	const perDegree = 111_195
 	middleLatitude, middleLongitude := 44.5, 11.35
@@ -36,7 +37,7 @@ func town() (streets []townStreet) {
 		add(at, -1000, 0, 2000, 46, speeds[7-2*i])
 		add(at, 1000, 180, 2000, 46, speeds[6-2*i])
 	}
-	for i := range 8 { // the ring
+	for i := range 8 { // the ring road
 		turn := float64(i) * math.Pi / 4
 		sin, cos := math.Sincos(turn)
 		side := 2 * 1500 * math.Tan(math.Pi/8)
@@ -53,8 +54,8 @@ type townStreet struct {
 	free, kmh float64
 }
 
-// drive sends what the cars of streets report: of the hours before, when they were free,
-// and of now.
+// driveTown sends what the cars on the streets report: first the hours before, in light traffic,
+// then now.
 func (f *consoleFixture) driveTown(streets []townStreet) {
 	f.t.Helper()
 	web := sender.HTTP(f.URL(nodeprocess.Ingest), sender.Login{Name: "gateway-1", Key: f.source}, nil)
@@ -73,15 +74,16 @@ func (f *consoleFixture) driveTown(streets []townStreet) {
 		send(s.Learn(s.free, now))
 	}
 	for _, s := range streets {
-		if s.kmh > 0 { // each car drives the whole street, the last one until now
+		if s.kmh > 0 { // each car drives the whole street; the last one arrives now
 			took := time.Duration(s.Metres / s.kmh * 3.6 * float64(time.Second))
 			send(s.Drive("now", 8, s.kmh, now.Add(-took-50*time.Second), 7*time.Second))
 		}
 	}
 }
 
-// TestConsoleRoads: the page of roads says what to do while it is empty, draws a jam once
-// cars have shown it, and is used with mouse and keyboard; a car's page shows its way.
+// TestConsoleRoads checks that the page of roads says what to do while it is empty, draws a jam
+// once cars have reported one, and works with mouse and keyboard, and that a car's page shows its
+// way.
 func TestConsoleRoads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -95,11 +97,11 @@ func TestConsoleRoads(t *testing.T) {
 
 	jam := townStreet{roadtest.Street{Name: "a", Latitude: 44.5, Longitude: 11.35, Heading: 90, Metres: 1500}, 50, 10}
 	f.driveTown([]townStreet{jam})
-	// The page changes by itself, and the map fills.
+	// The page updates by itself, and the map shows stretches.
 	b.Expect(`document.querySelector("#live") && document.querySelector("#live").innerText + " " + document.querySelectorAll("[data-map=count]").length`, "Live 1")
 	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent) + ""`, "true")
 	b.Expect(`document.querySelector(".worst tbody tr").innerText.includes("Jam") + ""`, "true")
-	// painted counts the pixels of the jam's colour.
+	// painted counts the pixels that have the colour of a jam.
 	const painted = `(() => {
 		const c = document.querySelector("canvas"), copy = new OffscreenCanvas(c.width, c.height).getContext("2d", {willReadFrequently: true});
 		copy.drawImage(c, 0, 0);
@@ -110,7 +112,7 @@ func TestConsoleRoads(t *testing.T) {
 	})()`
 	b.Expect(painted, "a jam")
 
-	// A row selects its stretch with the keyboard, and the panel tells of it.
+	// The Enter key on a row selects its stretch, and the panel shows its facts.
 	b.TabTo(`document.activeElement.dataset.stretch !== undefined`)
 	b.Press(kb.Enter)
 	b.Expect(`document.activeElement.getAttribute("aria-pressed")`, "true")
@@ -123,7 +125,8 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(`(+(`+fact("cars")+`) >= 3) + ""`, "true")
 	b.Expect(`/UTC/.test(`+fact("since")+`) + ""`, "true")
 
-	// It is in the middle of the map now: a click beside it selects nothing, one on it does.
+	// The stretch is in the middle of the map now: a click beside it selects nothing, a click on it
+	// selects it.
 	var x, y float64
 	middle := b.Eval(`(() => { const r = document.querySelector("canvas").getBoundingClientRect(); return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`)
 	if _, err := fmt.Sscan(middle, &x, &y); err != nil {
@@ -134,7 +137,7 @@ func TestConsoleRoads(t *testing.T) {
 	b.Run(chromedp.MouseClickXY(x, y))
 	b.Expect(fact("state"), "Jam")
 
-	// Keys and mouse move and zoom it; 0 shows all.
+	// Keys and mouse move and zoom the map; 0 shows all of it.
 	const scale = `document.querySelector(".rule span").textContent + " in " + document.querySelector(".rule span").style.width`
 	b.TabTo(`document.activeElement.tagName === "CANVAS"`)
 	b.Press("0")
@@ -156,7 +159,7 @@ func TestConsoleRoads(t *testing.T) {
 	b.Run(chromedp.Click(chromedp.CSS("[data-do=all]")))
 	b.Expect(painted, "a jam")
 
-	// A car's page shows its way among the roads.
+	// A car's page shows its way on the map.
 	turnTo(b, "/vehicles/anow7")
 	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m") + ""`, "true")
 	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent) + ""`, "true")

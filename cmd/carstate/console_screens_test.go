@@ -15,7 +15,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestConsoleScreensOfTheDemo takes the screenshots that need many cars: of `carstate demo`, once
+// TestConsoleScreensOfTheDemo takes the screenshots that need many cars, from `carstate demo` after
 // its fleet has driven for some minutes.
 func TestConsoleScreensOfTheDemo(t *testing.T) {
 	if !*updateScreens {
@@ -43,7 +43,7 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, chart, _ := strings.Cut(page, `data-texts="`)
-		if chart, _, _ = strings.Cut(chart, `"`); strings.Count(chart, "|") > 5 { // a point a minute
+		if chart, _, _ = strings.Cut(chart, `"`); strings.Count(chart, "|") > 5 { // the chart has one point per minute
 			break
 		}
 	}

@@ -24,12 +24,12 @@ var updateScreens = flag.Bool("screens", false, "take the console's screenshots 
 
 // The cars of these tests.
 const (
-	carInJam    = "NHeN4UqVsohGS55I7LBdh" // a recorded drive that ends in a jam
+	carInJam    = "NHeN4UqVsohGS55I7LBdh" // drives a recorded drive that ends in a jam
 	carOnRoad   = "WDB1110000P0000001"
-	carWithCode = "WDB1110000P0000002" // its list of trouble codes names the throttle
+	carWithCode = "WDB1110000P0000002" // reports a trouble code of the throttle
 )
 
-// consoleFixture is a whole service with three cars.
+// consoleFixture is a running service with three cars.
 type consoleFixture struct {
 	*process
 	t        *testing.T
@@ -49,13 +49,13 @@ func startConsole(t *testing.T) *consoleFixture {
 	return f
 }
 
-// adminKeyOf reads the key of the service whose data directory it is.
+// adminKeyOf reads the admin key in a data directory.
 func adminKeyOf(t *testing.T, dir string) string {
 	t.Helper()
 	return strings.TrimSpace(readFile(t, filepath.Join(dir, "admin.key")))
 }
 
-// drive sends one sample of a car, now.
+// drive sends one sample of a car at the present time.
 func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 	f.t.Helper()
 	line := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.OBD.ThrottlePosition":20%s}}`, vid, time.Now().UnixMilli(), kmh, more)
@@ -72,42 +72,42 @@ func (f *consoleFixture) open() *browsertest.Browser {
 	return b
 }
 
-// logIn writes a key into the login and sends it.
+// logIn types a key into the login form and sends it.
 func logIn(b *browsertest.Browser, key string) {
 	b.Expect(`document.activeElement.id`, "key")
 	b.Press(key)
 	b.Press(kb.Enter)
 }
 
-// turnTo opens a page of the session by its address.
+// turnTo opens a page of the session by its path.
 func turnTo(b *browsertest.Browser, path string) {
 	b.Run(chromedp.Navigate(b.Base + b.Eval(`document.body.dataset.root`) + strings.TrimSuffix(path, "/")))
 }
 
-// go to a page by the navigation.
+// visit opens a page by a click on its link in the navigation.
 func visit(b *browsertest.Browser, section string) {
-	// The page that is left may be of the same section: it is marked.
+	// The present page may be of the same section, so it is marked, to recognize the new one.
 	b.Expect(`document.documentElement.dataset.left = "left",
 		[...document.querySelectorAll("nav a")].find(a => a.innerText === "`+section+`").click() || "clicked"`, "clicked")
 	b.Expect(`(document.documentElement.dataset.left || document.readyState) + " " +
 		((document.querySelector("nav a[aria-current=page]") || {}).innerText || "")`, "complete "+section)
 }
 
-// sure says yes to what cannot be undone.
+// sure confirms an action that cannot be undone.
 func sure(b *browsertest.Browser) {
 	b.Expect(`(document.querySelector("input[name=sure]") || {}).value || ""`, "yes")
 	b.Run(chromedp.Click(chromedp.CSS("main .bad")))
 }
 
-// TestConsoleDay is an operator's day: they log in, see the fleet, ask why a car is
-// said to be in a jam, issue a token that a developer uses, revoke it, and look at
-// what the audit has of it.
+// TestConsoleDay is an operator's day. The operator logs in, sees the fleet, looks up why a car is
+// said to be in a jam, issues a token that a developer uses, revokes it, and reads the audit of all
+// that.
 func TestConsoleDay(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
 	b := f.open()
 
-	// Without a key nothing is shown, and a wrong one is none.
+	// Without a key nothing is shown, and a wrong key is refused.
 	b.Expect(`document.querySelector("h1").innerText + document.querySelectorAll("nav").length`, "Log in0")
 	logIn(b, "csa_wrong")
 	b.Expect(`document.querySelector("[role=alert]").innerText.includes("not a key of this service") + ""`, "true")
@@ -115,9 +115,9 @@ func TestConsoleDay(t *testing.T) {
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	b.Expect(`document.querySelector(".me span").innerText`, "admin")
-	b.Expect(`document.cookie`, "") // which no script can read
+	b.Expect(`document.cookie`, "") // no script can read the session's cookie
 
-	// The fleet: one car each, and who is in the jam, and why.
+	// The fleet page shows the counts, which car is in the jam, and why.
 	b.Expect(`document.querySelector(".tiles").innerText.replace(/\s+/g, " ")`, "Normal driving 2 Slow driving 0 Traffic jam 1 Not driving 0 Stale or unknown 0 Throttle anomaly 1")
 	b.Expect(`document.querySelector("[data-live=jam] .vid").innerText`, carInJam)
 	b.Expect(`document.querySelector("[data-live=jam] .why").innerText.includes("raffic jam: ") + ""`, "true")
@@ -125,11 +125,11 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[data-live=anomaly] .why").innerText.includes("P0121") + ""`, "true")
 	b.Expect(`document.querySelector("#live").innerText`, "Live")
 
-	// A car that reports now appears by itself.
+	// A car that reports now appears without a reload.
 	f.drive("WDB1110000P0000003", 60, "")
 	b.Expect(`document.querySelector(".tiles dd").innerText`, "3")
 
-	// Look for the car, with the keyboard.
+	// The operator finds the car with the keyboard.
 	visit(b, "Vehicles")
 	b.TabTo(`document.activeElement.id === "vid"`)
 	b.Press(carInJam)
@@ -143,11 +143,11 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("Vehicle.OBD.Speed") + ""`, "true")
 	b.Expect(`document.querySelector("[aria-labelledby=sees-h] .quiet").innerText`, "No token sees this vehicle. Issue one.")
 
-	// Its newest reading shows while the page is open.
+	// The car's newest reading appears on the open page.
 	f.drive(carInJam, 3.7, "")
 	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("3.7 km/h") + ""`, "true")
 
-	// Issue a token, use it, see that it was used, revoke it, be refused.
+	// A token is issued, used, shown as used and revoked; then it is refused.
 	visit(b, "Tokens")
 	b.Expect(`document.querySelector("details.form").open + ""`, "true") // there is none yet
 	b.TabTo(`document.activeElement.id === "developer"`)
@@ -180,7 +180,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelectorAll(".records h2").length + document.querySelector(".records h2").innerText`, "1Ada Lovelace")
 	b.Expect(`document.querySelector(".records .facts").innerText.includes("1 today, 1 in 30 days") + ""`, "true")
 	b.Expect(`document.body.innerText.includes("`+token[:12]+`") + ""`, "false")
-	// More of what it sees, and less often; the page of the token has both.
+	// The operator adds a vehicle and lowers the rate; the token's page shows both.
 	b.Run(chromedp.Click(chromedp.CSS(".records h2 a")))
 	b.Expect(`document.querySelector("h1").innerText`, "Ada Lovelace")
 	b.TabTo(`document.activeElement.id === "add"`)
@@ -197,11 +197,11 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The token is changed.")
 	b.Expect(`document.querySelector(".facts").innerText.includes("Rate\n100/min") + ""`, "true")
 
-	// It is revoked by who is sure.
+	// Revoking asks for confirmation.
 	b.Run(chromedp.Click(chromedp.CSS(".bad")))
 	b.Expect(`document.querySelector("h1").innerText`, "Revoke the token of Ada Lovelace?")
 	b.IsClean(browsertest.Axe(t))
-	b.Run(chromedp.Click(chromedp.CSS("main p a"))) // not yet
+	b.Run(chromedp.Click(chromedp.CSS("main p a"))) // the link that cancels
 	b.Expect(`document.querySelector("h1").innerText + document.querySelector(".records .badge").innerText`, "Tokensactive")
 	if a := ask(); a.HTTP != http.StatusOK {
 		t.Errorf("before anybody was sure: %+v", a)
@@ -216,9 +216,9 @@ func TestConsoleDay(t *testing.T) {
 	}
 	visit(b, "Tokens")
 	b.Expect(`document.querySelector(".records .facts").innerText.includes("revoked") + ""`, "true")
-	b.Expect(`document.querySelector("[role=status]").innerText`, "") // it was said once
+	b.Expect(`document.querySelector("[role=status]").innerText`, "") // the message is shown only once
 
-	// Sources: the gateway was seen. Another one is added, works, and is removed.
+	// The gateway was last seen at some time. Another source is added, works, and is removed.
 	visit(b, "Sources")
 	b.Expect(`document.querySelector(".records .facts").innerText.includes("Last seen\nnot yet") + ""`, "false")
 	b.Run(chromedp.Click(chromedp.CSS("details.form summary")))
@@ -242,7 +242,8 @@ func TestConsoleDay(t *testing.T) {
 		t.Errorf("the removed source: %d accepted", n)
 	}
 
-	// Forget the car in the jam: first not, because its name is mistyped.
+	// The car in the jam is forgotten. The first attempt fails, because the vid to confirm is
+	// mistyped.
 	forget := func(vid string) {
 		turnTo(b, "/vehicles/"+carInJam)
 		b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.SendKeys(chromedp.CSS("#confirm"), vid))
@@ -262,7 +263,7 @@ func TestConsoleDay(t *testing.T) {
 	turnTo(b, "/vehicles/"+carInJam)
 	b.Expect(`document.querySelector(".first h2").innerText`, "No vehicle with this vid has reported")
 
-	// The audit has all of it, and nothing that opens anything.
+	// The audit has all of it and shows no secret.
 	visit(b, "Audit")
 	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + " " + l.querySelector("code").innerText).join()`,
 		"admin token.issue,admin vehicle.forget,admin source.remove,admin source.add,admin token.revoke,admin token.change")
@@ -279,7 +280,7 @@ func TestConsoleDay(t *testing.T) {
 		t.Error("a vid is in the log")
 	}
 
-	// Out, and nothing is left.
+	// After the logout nothing is shown.
 	b.Eval(`document.querySelector(".me button[type=submit]").click(); ""`)
 	b.Expect(`location.pathname.replace(/^\/s\/\w+/, "")`, "/login")
 	b.Run(chromedp.Navigate(b.Base + "/tokens"))
@@ -287,8 +288,8 @@ func TestConsoleDay(t *testing.T) {
 	b.StayedHere()
 }
 
-// TestConsoleOperators: an operator logs in with a key of their own, is named in
-// the audit, and is out the moment they are removed, pages that are open included.
+// TestConsoleOperators checks that an operator logs in with a key of their own, is named in the
+// audit, and is logged out as soon as they are removed, on open pages too.
 func TestConsoleOperators(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -305,7 +306,8 @@ func TestConsoleOperators(t *testing.T) {
 	logIn(hers, key)
 	hers.Expect(`document.querySelector(".me span").innerText`, "ada")
 	visit(hers, "Operators")
-	hers.Expect(`document.querySelectorAll("main form[method=post]").length + ""`, "0") // she makes no operators
+	// Only the admin key may add operators.
+	hers.Expect(`document.querySelectorAll("main form[method=post]").length + ""`, "0")
 	visit(hers, "Sources")
 	hers.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action$="/sources/gateway-1/rotate"] button`)))
 	hers.Expect(`document.querySelector("h1").innerText`, "Source rotated")
@@ -318,9 +320,9 @@ func TestConsoleOperators(t *testing.T) {
 	b.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action$="/operators/ada/remove"] button`)))
 	sure(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The operator ada is removed and logged out.")
-	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page too, by itself
+	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page, too, by itself
 
-	// The admin key is replaced: whoever holds the old one is out.
+	// When the admin key is replaced, everybody who is logged in with the old one is logged out.
 	b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.Click(chromedp.CSS(".danger button")))
 	sure(b)
 	b.Expect(`document.querySelector("h1").innerText`, "Log in")
@@ -336,9 +338,9 @@ func TestConsoleOperators(t *testing.T) {
 	hers.StayedHere()
 }
 
-// TestConsoleLooks reads every page in light, dark and on a narrow screen, wants
-// nothing of it beyond the screen's edge, and has axe-core judge it with all that
-// can be opened open.
+// TestConsoleLooks opens every page in light, in dark and on a narrow screen. It checks that
+// nothing extends beyond the screen's edge, and that axe-core finds nothing after all that can be
+// expanded is expanded.
 func TestConsoleLooks(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -383,12 +385,12 @@ func TestConsoleLooks(t *testing.T) {
 		b.Prefer(screen.scheme)
 		b.Run(chromedp.EmulateViewport(screen.width, screen.height))
 		for _, page := range pages {
-			f.drive(carOnRoad, 50, "") // so that it stays fresh
+			f.drive(carOnRoad, 50, "") // keeps the car's answer fresh
 			turnTo(b, page.path)
 			looksRight(b, axe, "console-"+page.name+"-"+screen.name)
 		}
 	}
-	// What a new installation shows, and the login.
+	// The pages of a new installation, and the login page.
 	key, err := os.ReadFile(filepath.Join(empty.Dir, "admin.key"))
 	if err != nil {
 		t.Fatal(err)
@@ -406,8 +408,8 @@ func TestConsoleLooks(t *testing.T) {
 	first.StayedHere()
 }
 
-// kept are the screenshots that the documentation shows. Those of the fleet are of the demo: see
-// TestConsoleScreensOfTheDemo.
+// kept names the screenshots that the documentation shows. Those of the fleet are taken of the
+// demo, see TestConsoleScreensOfTheDemo.
 var kept = []string{
 	"console-anomaly-light", "console-anomaly-390", "console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
 	"console-roads-light", "console-roads-dark", "console-roads-390",
@@ -415,7 +417,7 @@ var kept = []string{
 }
 
 func looksRight(b *browsertest.Browser, axe, name string) {
-	// A map says how many stretches it shows once it has drawn them.
+	// A map shows how many stretches it has once it has drawn them.
 	b.Expect(`String([...document.querySelectorAll("[data-map=count]")].every(e => /stretch/.test(e.textContent)))`, "true")
 	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
 	if *updateScreens {
@@ -431,8 +433,9 @@ func looksRight(b *browsertest.Browser, axe, name string) {
 	b.IsClean(axe)
 }
 
-// TestConsolePageInTheBackground is kept up to date for nobody: it would hold one of
-// the few connections that a browser has for a host. It goes on when it is looked at.
+// TestConsolePageInTheBackground checks that a page is not kept up to date while it is hidden. It
+// would hold one of the few connections that a browser has for a host. When it is visible again, it
+// catches up.
 func TestConsolePageInTheBackground(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -462,7 +465,7 @@ func TestConsolePageInTheBackground(t *testing.T) {
 	b.StayedHere()
 }
 
-// fleetPage logs in and returns the page that comes first.
+// fleetPage logs in and returns the first page.
 func fleetPage(base, key string) (string, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -478,8 +481,8 @@ func fleetPage(base, key string) (string, error) {
 	return string(page), err
 }
 
-// TestConsoleAfterARestart: who is in a jam is known again, though nobody has
-// reported since.
+// TestConsoleAfterARestart checks that after a restart the fleet page lists the cars in trouble
+// although none has reported since.
 func TestConsoleAfterARestart(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)

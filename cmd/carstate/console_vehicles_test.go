@@ -11,9 +11,9 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestConsoleVehiclesByKeyboard: from a figure of the fleet to the cars that it counts, to
-// other cars by the form, and to the whole list as a file; wide, narrow and dark, axe finds
-// nothing.
+// TestConsoleVehiclesByKeyboard goes from a figure of the fleet to the cars that it counts, to
+// other cars by the form, and to the whole list as a file. On wide, narrow and dark screens
+// axe-core finds nothing.
 func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -40,8 +40,8 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b.Expect(shown, carInJam)
 	turnTo(b, "/vehicles")
 	b.Expect(`location.search + document.querySelectorAll("tbody .vid").length`, "3")
-	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the worst first
-	// Each row says how the car drove in the last hour.
+	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the most urgent one is first
+	// Each row shows how the car drove in the last hour.
 	b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== ""))`, "true")
 	b.Expect(`String(/^traffic jam \d\d:\d\d to \d\d:\d\d, .* UTC/.test(document.querySelector('[data-hour$="`+carInJam+`/hour"] svg').getAttribute("aria-label")))`, "true")
 	b.Expect(`String(document.querySelectorAll('[data-hour$="`+carInJam+`/hour"] rect.jam').length > 0)`, "true")
@@ -66,7 +66,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 		}
 	}
 
-	// The command has the same list.
+	// The command prints the same list.
 	out := f.carstate(t, "vehicles", "--admin-addr", f.Address(nodeprocess.Admin), "--prefix", "WDB", "--sort", "newest")
 	if !strings.Contains(out, carWithCode) || !strings.Contains(out, carOnRoad) || strings.Contains(out, carInJam) {
 		t.Errorf("the command lists\n%s", out)

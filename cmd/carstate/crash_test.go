@@ -13,13 +13,12 @@ import (
 	"carstate/internal/testkit"
 )
 
-// kills is how often TestKill ends the program at a random moment.
+// kills is how often TestKill kills the process at a random time.
 const kills = 10
 
-// TestKill kills the program while it takes telemetry in, starts it again on
-// the same directory, and wants to see the effect of every sample that was
-// acknowledged. Each sample is of a vehicle of its own, so that none can hide
-// behind another.
+// TestKill kills the process while it takes telemetry, restarts it on the same directory, and
+// checks that every acknowledged sample has its effect. Each sample is of a different vehicle, so
+// that a lost sample cannot be hidden by a later one.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -34,7 +33,8 @@ func TestKill(t *testing.T) {
 		after := time.Duration(20+random.IntN(400)) * time.Millisecond
 		victim := p
 		timer := time.AfterFunc(after, func() { _ = victim.Signal(syscall.SIGKILL) })
-		// In every other round something is acknowledged before, however slow the disk is.
+		// In every other round the timer starts only after a first acknowledgment, so that
+		// something is acknowledged even on a slow disk.
 		waits := round%2 == 1 && timer.Stop()
 		began := time.Now()
 		for i := 0; ; i++ {
@@ -47,7 +47,7 @@ func TestKill(t *testing.T) {
 				if !strings.Contains(err.Error(), "HTTP 503") || time.Since(began) > time.Minute {
 					t.Fatal(err)
 				}
-				continue // the disk is too slow at present
+				continue // the disk is too slow at the moment
 			}
 			if err != nil {
 				break // the process is gone
@@ -65,7 +65,7 @@ func TestKill(t *testing.T) {
 		p.Kill()
 		p = start(t, dir, "--max-age", "24h")
 		t.Logf("round %d: killed after %s, %d samples acknowledged", round, after, len(acknowledged)-before)
-		// What an earlier round lost is still lost after the last one.
+		// The last round checks the samples of all rounds, because a loss is permanent.
 		asked := acknowledged[before:]
 		if round == kills-1 {
 			asked = acknowledged
@@ -87,7 +87,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// listens is a node that tells where it listens.
+// listens is a node that tells the URLs of its listeners.
 type listens interface{ URL(listener string) string }
 
 // post sends one sample of each vehicle and returns how many were accepted.

@@ -19,7 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// runDemo begins `carstate demo`, whose files are in a directory of the test. ended gets its exit code.
+// runDemo starts `carstate demo`, with its files in a directory of the test. ended receives the
+// exit code.
 func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer, ended <-chan int) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -29,12 +30,12 @@ func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer,
 	return stdout, stderr, exited
 }
 
-// TestDemo runs the demo as `make run` does, pastes what it prints, and looks
-// at the answers. The default query port is made busy first.
+// TestDemo runs the demo as `make run` does, with the default query port in use. It runs the
+// printed curl commands and checks their answers.
 func TestDemo(t *testing.T) {
 	startsPrograms(t)
 	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
-		defer l.Close() // otherwise somebody else keeps it busy
+		defer l.Close() // if that fails, another process already uses the port
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -76,17 +77,17 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// complaints is what a program said on its standard error, but that a busy machine took long to
-// end it.
+// complaints returns what the demo wrote to standard error, except the warning that its end took
+// long on a busy machine.
 func complaints(stderr *testkit.Buffer) string {
 	return strings.Join(slices.DeleteFunc(slices.Collect(strings.Lines(stderr.String())), func(line string) bool {
 		return strings.Contains(line, "work in the background does not end")
 	}), "")
 }
 
-// TestDemoFleet: the fleet that the demo has by itself is on the road, and may be asked
-// about with the token that was printed. Within a minute some of its cars are in a jam,
-// some are slow, some drive normally, and one throttle system has failed. It ends with the demo.
+// TestDemoFleet checks that the demo's fleet is on the road, and that the printed token may query
+// it. Within a minute some of its cars are in a jam, some are slow, some drive normally, and one
+// throttle system has failed. The fleet ends with the demo.
 func TestDemoFleet(t *testing.T) {
 	startsPrograms(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -138,8 +139,8 @@ func TestDemoFleet(t *testing.T) {
 	}
 }
 
-// TestExternal runs the whole service on a NATS server of its own, twice over
-// the same streams.
+// TestExternal runs the whole service on an external NATS server, and restarts it on the same
+// streams.
 func TestExternal(t *testing.T) {
 	t.Parallel()
 	nats := clustertest.External(t)

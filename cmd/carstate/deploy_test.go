@@ -16,8 +16,8 @@ import (
 
 const deployDir = "../../deploy"
 
-// tool runs a program that a test needs and returns what it printed. A missing
-// one fails the test.
+// tool runs a program that the test needs and returns its output. If the program is not installed,
+// the test fails.
 func tool(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
 	startsPrograms(t)
@@ -42,8 +42,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestSystemdUnit has systemd judge the unit, on a copy that starts the built
-// program.
+// TestSystemdUnit lets systemd verify the units, on copies that start the built program.
 func TestSystemdUnit(t *testing.T) {
 	dir := t.TempDir()
 	unit := filepath.Join(dir, "carstate.service")
@@ -85,7 +84,7 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// TestConfigExample: the example works as it stands, and with each of its
+// TestConfigExample checks that the example configuration works unchanged, and with all its
 // commented settings on.
 func TestConfigExample(t *testing.T) {
 	name := deployDir + "/carstate.conf"
@@ -111,7 +110,7 @@ func TestConfigExample(t *testing.T) {
 	}
 }
 
-// alertNames lists the alerts in the order of the file.
+// alertNames returns the names of the alerts in the order of the file.
 func alertNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -124,9 +123,8 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// TestAlerts has promtool judge the alerts and run their tests. Each alert fires
-// in one of them, and has its section in the operator's manual; no section is
-// left over.
+// TestAlerts checks the alerts with promtool and runs their tests. Each alert fires in one of the
+// tests and has its section in docs/operations.md, and there is no other section.
 func TestAlerts(t *testing.T) {
 	dir := deployDir + "/prometheus/"
 	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")
@@ -153,7 +151,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// panel is the part of a panel of Grafana that is looked at here.
+// panel has the fields of a Grafana panel that are checked here.
 type panel struct {
 	ID      int    `json:"id"`
 	Type    string `json:"type"`
@@ -170,7 +168,7 @@ type panel struct {
 	} `json:"fieldConfig"`
 }
 
-// dashboard reads the dashboard's panels and every expression on it.
+// dashboard returns the dashboard's panels and all of its expressions.
 func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	t.Helper()
 	var d struct {
@@ -211,12 +209,12 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	return d.Panels, exprs
 }
 
-// TestDashboard: panels do not lie over each other and each has what Grafana
-// needs to draw it; promtool understands every expression.
+// TestDashboard checks that panels do not overlap, that each has what Grafana needs to draw it, and
+// that promtool parses every expression.
 func TestDashboard(t *testing.T) {
 	panels, exprs := dashboard(t)
 	ids := make(map[int]bool)
-	taken := make(map[[2]int]string) // grid cell to panel
+	taken := make(map[[2]int]string) // panel by grid cell
 	for _, p := range panels {
 		if ids[p.ID] || p.ID == 0 || p.Title == "" {
 			t.Errorf("panel %d %q: its id is not its own, or it has no title", p.ID, p.Title)
@@ -259,7 +257,7 @@ func TestDashboard(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups: [{name: dashboard, rules: [")
 	for _, expr := range exprs {
-		quoted, _ := json.Marshal(expr) // a string always can be
+		quoted, _ := json.Marshal(expr) // a string can always be marshalled
 		rules.WriteString("{record: x, expr: " + string(quoted) + "},\n")
 	}
 	rules.WriteString("]}]\n")

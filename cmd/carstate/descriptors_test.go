@@ -16,9 +16,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestStrangersLeaveDescriptors: in a process that may have few descriptors, strangers who
-// take all places of the query listener take none that telemetry, the store and the probes
-// need. The log says at the start which limits were scaled down.
+// TestStrangersLeaveDescriptors starts a process with a low limit of file descriptors. Strangers
+// who use up all connections of the query listener must not use up the descriptors that telemetry,
+// the store and the probes need. At the start the log says which limits were scaled down.
 func TestStrangersLeaveDescriptors(t *testing.T) {
 	testkit.Slow(t, "it starts a process")
 	const files = 900
@@ -46,7 +46,7 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 	for range files + 100 {
 		c, err := net.DialTimeout("tcp", n.Address(nodeprocess.Query), 10*time.Second)
 		if err != nil {
-			break // there is no place left
+			break // all connections are in use
 		}
 		t.Cleanup(func() { c.Close() })
 		if _, err := io.WriteString(c, "GET /x HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {

@@ -17,9 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestDoors replays one drive by HTTP and by MQTT and wants the same states. It
-// then looks for every secret of the run in what the program left on disk and
-// in its log.
+// TestDoors replays one drive by HTTP and by MQTT and checks that the states are equal. Then it
+// searches the program's files and log for the secrets of the run.
 func TestDoors(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
@@ -47,7 +46,7 @@ func TestDoors(t *testing.T) {
 			t.Fatalf("%s: throttle %+v, %v", vid, a, err)
 		}
 	}
-	// Refusals must not leave secrets behind either.
+	// Refused queries must not leave secrets behind either.
 	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token, "?access_token=" + token + "%zz&vid=a"} {
 		resp, err := http.Get(p.URL(nodeprocess.Query) + drivingPath + q)
 		if err != nil {
@@ -69,7 +68,7 @@ func TestDoors(t *testing.T) {
 
 var errNotJam = errors.New("it is not in a traffic jam")
 
-// storedStates opens the directory of an ended program and reads its states.
+// storedStates opens the data directory of an ended process and returns its states.
 func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	e, err := local.Open(t.Context(), local.Config{DataDir: dir})
@@ -86,8 +85,8 @@ func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	return states
 }
 
-// compareStates opens the directory of the ended program and compares the
-// states of the three cars, whose drives differ only in when they ended.
+// compareStates opens the data directory of the ended process and compares the states of the three
+// cars. Their drives differ only in when they ended.
 func compareStates(t *testing.T, dir string) {
 	t.Helper()
 	states := storedStates(t, dir)
@@ -102,7 +101,7 @@ func compareStates(t *testing.T, dir string) {
 	}
 }
 
-// atZero moves a state's times so that it ends at a fixed moment.
+// atZero shifts the times of a state so that it ends at a fixed time.
 func atZero(s vehicle.State) vehicle.State {
 	moveTimes(reflect.ValueOf(&s).Elem(), s.Time-1_000_000_000)
 	return s

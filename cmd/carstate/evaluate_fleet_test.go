@@ -13,9 +13,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// fleetFiles invents a fleet: twenty cars drive to the east for five minutes, ten of
-// them freely and ten of them, from the second minute on, in a jam. It returns the fleet
-// file and its labels.
+// fleetFiles writes an invented fleet and returns the fleet file and the file of its labels. Twenty
+// cars drive east for five minutes. Ten have free traffic; the other ten are in a jam from the
+// second minute on.
 func fleetFiles(t *testing.T) (fleet, truth string) {
 	t.Helper()
 	var readings, labels strings.Builder
@@ -36,7 +36,8 @@ func fleetFiles(t *testing.T) (fleet, truth string) {
 	return writeDrive(t, "fcd.csv", readings.String()), writeDrive(t, "labels.csv", labels.String())
 }
 
-// TestEvaluateFleet: the JSON has the fields that it promises, and the figures add up.
+// TestEvaluateFleet checks that the JSON has its documented fields and that the figures are
+// consistent.
 func TestEvaluateFleet(t *testing.T) {
 	fleet, truth := fleetFiles(t)
 	of := func(args ...string) (r evaluate.FleetReport) {
@@ -91,13 +92,13 @@ func TestEvaluateFleetTables(t *testing.T) {
 	}
 }
 
-// TestEvaluateMap: the map is well-formed and shows the jam.
+// TestEvaluateMap checks that the map is well-formed and shows the jam.
 func TestEvaluateMap(t *testing.T) {
 	fleet, truth := fleetFiles(t)
 	svg := filepath.Join(t.TempDir(), "map.svg")
 	evaluated(t, "--fleet", fleet, "--truth", truth, "--plot", svg)
 	text := readXML(t, svg)
-	// One in the legend, and one a car that is jammed.
+	// The legend has one mark, and each of the ten cars in the jam has one.
 	if n := strings.Count(string(text), "#c0281c"); n != 11 {
 		t.Errorf("%d marks of a jam", n)
 	}

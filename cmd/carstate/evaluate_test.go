@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// labelledDrive invents a TDS log: city, then a queue, then city, with the labels
-// of an observer who sees the queue when it begins.
+// labelledDrive writes an invented TDS log: city traffic, then a queue, then city traffic, with the
+// labels of an observer who notices the queue as soon as it begins.
 func labelledDrive(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -44,7 +44,7 @@ func writeDrive(t *testing.T, name, text string) string {
 	return path
 }
 
-// evaluated runs the command and returns what it prints.
+// evaluated runs the command and returns its output.
 func evaluated(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, stderr bytes.Buffer
@@ -174,7 +174,8 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
-// TestEvaluateTellsFoldersApart: two drives of one base name are two in the output.
+// TestEvaluateTellsFoldersApart checks that two drives with the same file name are distinguished in
+// the output.
 func TestEvaluateTellsFoldersApart(t *testing.T) {
 	drive := labelledDrive(t)
 	other := labelledDrive(t)
@@ -216,8 +217,8 @@ func TestEvaluateRefuses(t *testing.T) {
 	}
 }
 
-// TestEvaluateCutFile: a file that ends early is evaluated up to there, and standard
-// error says so.
+// TestEvaluateCutFile checks that a file that ends early is evaluated up to its end, and that
+// standard error says so.
 func TestEvaluateCutFile(t *testing.T) {
 	whole, err := os.ReadFile("demo_drive.csv.gz")
 	if err != nil {
@@ -231,8 +232,8 @@ func TestEvaluateCutFile(t *testing.T) {
 	}
 }
 
-// TestEvaluateUnknownLabels: rows whose label is none of the three are not compared, and
-// standard error says how many.
+// TestEvaluateUnknownLabels checks that rows with an unknown label are not compared, and that
+// standard error says how many there are.
 func TestEvaluateUnknownLabels(t *testing.T) {
 	const header = "VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic\n"
 	odd := writeDrive(t, "odd.csv", header+"50;20,0;4\n50;20,0;LowCongestionCondition\n50;20,0;jam\n")
@@ -243,7 +244,8 @@ func TestEvaluateUnknownLabels(t *testing.T) {
 	}
 }
 
-// TestEvaluateWithoutLabels: a log of the labelled kind is a drive without its labels, too.
+// TestEvaluateWithoutLabels checks that a log of the labelled format is accepted without labels,
+// too.
 func TestEvaluateWithoutLabels(t *testing.T) {
 	bare := writeDrive(t, "bare.csv", "VehicleSpeedInstantaneous;VehicleSpeedAverage\n"+strings.Repeat("50;20,0\n", 60))
 	if out := evaluated(t, "--json", bare); !strings.Contains(out, `"1":59`) || strings.Contains(out, "labelled_rows") {
@@ -251,8 +253,8 @@ func TestEvaluateWithoutLabels(t *testing.T) {
 	}
 }
 
-// TestEvaluateOddNames: no name of a file steers the terminal, breaks a table or makes a
-// plot that no browser opens.
+// TestEvaluateOddNames checks that a file's name cannot control the terminal, break a table or make
+// an invalid plot.
 func TestEvaluateOddNames(t *testing.T) {
 	odd := filepath.Join(filepath.Dir(labelledDrive(t)), "a\x1b[31m\n\x01.csv")
 	if err := os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd); err != nil {
@@ -267,7 +269,7 @@ func TestEvaluateOddNames(t *testing.T) {
 	readXML(t, svg)
 }
 
-// TestEvaluateStops: Ctrl-C ends it, also while it waits for a pipe.
+// TestEvaluateStops checks that Ctrl-C ends the command, even while it waits for a pipe.
 func TestEvaluateStops(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -277,7 +279,7 @@ func TestEvaluateStops(t *testing.T) {
 	var stderr bytes.Buffer
 	code := make(chan int)
 	go func() { code <- run(ctx, []string{"evaluate", pipe}, io.Discard, &stderr) }()
-	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once somebody reads
+	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once there is a reader
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +290,7 @@ func TestEvaluateStops(t *testing.T) {
 	}
 }
 
-// readXML reads a file, and fails the test if it is no XML.
+// readXML reads a file and fails the test if it is not XML.
 func readXML(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(name)

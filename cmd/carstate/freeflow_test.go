@@ -18,9 +18,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestLearnedFreeFlow learns two road networks from a day of their fleets and holds
-// the free flow of their stretches against what cars did in a run with hardly any
-// traffic. It prints the median error of docs/verdicts.md.
+// TestLearnedFreeFlow learns two road networks from a day of their fleets, and compares the learned
+// free flow of their stretches with the speeds of a run with very light traffic. It logs the median
+// error that docs/verdicts.md reports.
 func TestLearnedFreeFlow(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("no learned free flow is held against that of light traffic")
@@ -49,10 +49,10 @@ func TestLearnedFreeFlow(t *testing.T) {
 	}
 }
 
-// freeFlowOrigin is what the times of a fleet count from; any would do.
+// freeFlowOrigin is the time 0 of a fleet's file. Any time would do.
 var freeFlowOrigin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// learn folds a fleet into a map.
+// learn teaches a map the road network of a fleet.
 func learn(t *testing.T, m *road.Map, name string) {
 	t.Helper()
 	fleet, err := fcd.Open(t.Context(), name)
@@ -68,14 +68,14 @@ func learn(t *testing.T, m *road.Map, name string) {
 	}
 }
 
-// edge is a road between two junctions.
+// edge is a road between two junctions, with its free flow from the file of edges.
 type edge struct {
 	metres, freeKmh     float64
-	longitude, latitude [2]float64 // of its ends
-	seen                float64    // seconds of evidence for freeKmh
+	longitude, latitude [2]float64 // of its two ends
+	seen                float64    // how many seconds of driving freeKmh was measured from
 }
 
-// edges reads those whose free flow was seen for at least half a minute.
+// edges reads the edges whose free flow was measured for at least half a minute.
 func edges(t *testing.T, name string) (all []edge) {
 	t.Helper()
 	f, err := os.Open(name)
@@ -105,8 +105,9 @@ func edges(t *testing.T, name string) (all []edge) {
 	return all
 }
 
-// learned is the free flow of the stretches along an edge; ok is false if it is short
-// or bent, so that its stretches cannot be told from its ends, or not known throughout.
+// learned returns the free flow of the stretches along an edge. ok is false if the edge is short or
+// bent, because then its ends do not tell which stretches it has, or if the stretches are not all
+// known.
 func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
 	const perDegree = math.Pi / 180 * 6_371_008.8
 	north := (e.latitude[1] - e.latitude[0]) * perDegree

@@ -13,8 +13,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// limitFiles bounds the size of the files that a process may write, as if its disk were
-// full.
+// limitFiles limits the size of the files that a process may write, which has the effect of a full
+// disk.
 func limitFiles(t *testing.T, pid int, bytes uint64) {
 	t.Helper()
 	limit := syscall.Rlimit{Cur: bytes, Max: ^uint64(0)}
@@ -23,9 +23,9 @@ func limitFiles(t *testing.T, pid int, bytes uint64) {
 	}
 }
 
-// TestFullDisk takes the room from a node that runs: queries go on, telemetry is refused,
-// and once there is room again the node ends for its supervisor. All that was acknowledged
-// is there at the next start.
+// TestFullDisk fills the disk of a running node. Queries continue, telemetry is refused, and once
+// there is space again the node exits, so that its supervisor restarts it. After the restart
+// everything that was acknowledged is there.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()

@@ -9,8 +9,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestCommandsInAContainer: where the service listens on every address, in clear, as in
-// deploy/docker/compose.yaml, `token issue` and `health` reach it by the same setting.
+// TestCommandsInAContainer checks that `token issue` and `health` reach a service that listens on
+// all addresses without TLS, as in deploy/docker/compose.yaml, with the same setting of the
+// address.
 func TestCommandsInAContainer(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--behind-proxy", "--admin-addr", "0.0.0.0:0")
@@ -39,7 +40,7 @@ func TestCommandsInAContainer(t *testing.T) {
 	}
 }
 
-// TestBaseURL: this machine is spoken to in clear, other machines by TLS.
+// TestBaseURL checks that this machine is reached without TLS and other machines with it.
 func TestBaseURL(t *testing.T) {
 	for addr, want := range map[string]string{
 		"127.0.0.1:8082": "http://127.0.0.1:8082", "0.0.0.0:8082": "http://127.0.0.1:8082", "[::]:8082": "http://[::1]:8082",

@@ -21,11 +21,11 @@ import (
 	"carstate/internal/testkit"
 )
 
-// oneRecord is a line of slog's text handler: nothing but quoted and plain
-// values behind names, from the time on.
+// oneRecord matches a line of slog's text handler: from the time on only names with plain or quoted
+// values.
 var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( [\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
 
-// checkLog wants whole records only, and nothing that steers a terminal.
+// checkLog checks that every line is a whole record, without characters that control a terminal.
 func checkLog(t *testing.T, format, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) {
@@ -47,11 +47,11 @@ func checkLog(t *testing.T, format, text string) {
 	}
 }
 
-// nasty is what somebody would write who wants a line of his own in the log, or
-// the operator's terminal.
+// nasty is text by which an attacker would forge a line of the log or take over the operator's
+// terminal.
 const nasty = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"
 
-// TestLogIsClean logs what must not be seen, in every way there is.
+// TestLogIsClean logs secrets, vids and control characters in every way that slog has.
 func TestLogIsClean(t *testing.T) {
 	token, _ := access.NewSecret(access.TokenKind)
 	adminKey, _ := access.NewSecret(access.AdminKind)
@@ -86,8 +86,8 @@ func TestLogIsClean(t *testing.T) {
 	}
 }
 
-// TestNobodyForgesLog sends what somebody outside can choose, at every door, to
-// a service that logs all it can.
+// TestNobodyForgesLog sends hostile text in everything that a stranger can choose, to every
+// listener of a service that logs at level debug.
 func TestNobodyForgesLog(t *testing.T) {
 	startsPrograms(t)
 	for _, format := range []string{"text", "json"} {
@@ -108,7 +108,7 @@ func TestNobodyForgesLog(t *testing.T) {
 					"POST /v1/telemetry HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + header + "\r\nContent-Type: " + header + "\r\nContent-Length: 5\r\n\r\n" + "forge",
 					"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + header + "\r\nX-Forwarded-For: " + header + "\r\nContent-Length: 0\r\n\r\n",
 					"PUT /v1/sources/" + escaped + " HTTP/9.9\r\nTransfer-Encoding: " + header + "\r\n\r\n",
-					// MQTT: CONNECT as client, user and password that want to be seen.
+					// MQTT: a CONNECT with hostile client identifier, user name and password.
 					"\x10\x2f\x00\x04MQTT\x04\xc2\x00\x3c\x00\x0bforged\n\x1b[2J\x00\x09forged\n\x1b[\x00\x09forged\n\x1b[",
 					"\x16\x03\x01\x00\x05forge",
 				} {
@@ -146,7 +146,7 @@ func TestNobodyForgesLog(t *testing.T) {
 	}
 }
 
-// throw sends bytes and waits until the other side is done with them.
+// throw sends bytes and waits until the server closes the connection.
 func throw(t *testing.T, addr, sent string) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -155,7 +155,7 @@ func throw(t *testing.T, addr, sent string) {
 	}
 	defer c.Close()
 	if _, err := io.WriteString(c, sent); err != nil {
-		return // refused before its end
+		return // the server closed it before it had read all
 	}
 	_ = c.(*net.TCPConn).CloseWrite()
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))

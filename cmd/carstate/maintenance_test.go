@@ -16,7 +16,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// says is an error until a path of the admin listener has a status and a text.
+// says returns a function that fails unless a path of the admin listener responds with a status and
+// a text.
 func says(p *process, path string, status int, text string) func() error {
 	return func() error {
 		got, body, err := p.Get(context.Background(), nodeprocess.Admin, path)
@@ -27,8 +28,8 @@ func says(p *process, path string, status int, text string) func() error {
 	}
 }
 
-// TestDrainServesOnWhileItIsNotReady: a node that gets a signal to end says so and serves on;
-// after a second signal it ends at once.
+// TestDrainServesOnWhileItIsNotReady checks that a node that was signaled to end reports not ready
+// and continues to serve, and that it ends at once after a second signal.
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
@@ -52,7 +53,7 @@ func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p.stop(t)
 }
 
-// TestDrainEndsByItself: the time of --drain is enough.
+// TestDrainEndsByItself checks that a node ends after the time of --drain without another signal.
 func TestDrainEndsByItself(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "200ms")
 	asked := time.Now()
@@ -62,8 +63,8 @@ func TestDrainEndsByItself(t *testing.T) {
 	}
 }
 
-// TestReloadChangesWhatCanChange: SIGHUP reads the settings again, says what it changed and what
-// needs a restart, and wrong settings change nothing.
+// TestReloadChangesWhatCanChange checks that SIGHUP reloads the settings and logs which it changed
+// and which need a restart, and that wrong settings change nothing.
 func TestReloadChangesWhatCanChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "carstate.conf")
 	write := func(text string) {
@@ -100,7 +101,7 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 	}
 }
 
-// TestSIGHUPWhileItStarts: a node that does not serve yet does not end.
+// TestSIGHUPWhileItStarts checks that SIGHUP does not end a node that does not serve yet.
 func TestSIGHUPWhileItStarts(t *testing.T) {
 	startsPrograms(t)
 	started := make(chan *os.Process, 1)
@@ -115,7 +116,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 		Heard: func(line []byte) {
 			fmt.Fprintf(said, "%s\n", line)
 			if strings.Contains(string(line), "new vehicles are refused beyond a bound") {
-				_ = (<-started).Signal(syscall.SIGHUP) // whether it arrived shows below
+				_ = (<-started).Signal(syscall.SIGHUP) // the log below shows whether the signal arrived
 			}
 		},
 	})
@@ -126,7 +127,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 	testkit.Await(t, "the signal is taken", func() bool { return said.Count("the settings were read again") == 1 })
 }
 
-// TestSIGHUPDoesNotEndTheDemo: the demo stays, as the service does.
+// TestSIGHUPDoesNotEndTheDemo checks that the demo survives SIGHUP, like the service.
 func TestSIGHUPDoesNotEndTheDemo(t *testing.T) {
 	startsPrograms(t)
 	cmd := exec.Command(binary, "demo", "--fleet", "0", "--mqtt-addr", "")
@@ -140,7 +141,7 @@ func TestSIGHUPDoesNotEndTheDemo(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test failed
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if the process has already ended
 	testkit.Await(t, "the demo is up", func() bool { return out.Count("curl") > 0 })
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		select {
@@ -157,7 +158,8 @@ func TestSIGHUPDoesNotEndTheDemo(t *testing.T) {
 	}
 }
 
-// TestReadOnlyRefusesTelemetryAlone: queries and operators go on.
+// TestReadOnlyRefusesTelemetryAlone checks that queries and operators' changes continue while a
+// node is read-only.
 func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")

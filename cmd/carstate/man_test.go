@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// TestManNamesEveryCommandAndFlag, and what it holds is roff: known macros, blocks that end,
-// and backslashes in known escapes only.
+// TestManNamesEveryCommandAndFlag checks that the manual page has every command and flag, and that
+// it is valid roff: known macros, closed blocks, and only known escapes after a backslash.
 func TestManNamesEveryCommandAndFlag(t *testing.T) {
 	var out, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"man"}, &out, &stderr); code != exitOK || stderr.Len() > 0 {

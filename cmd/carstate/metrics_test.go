@@ -21,7 +21,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// metricsOf reads /metrics.
+// metrics returns the text of /metrics.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get(p.URL(nodeprocess.Admin) + "/metrics")
@@ -36,7 +36,7 @@ func (p *process) metrics(t *testing.T) string {
 	return string(text)
 }
 
-// bustle does everything once that is counted.
+// bustle does everything that is counted at least once.
 func bustle(t *testing.T, p *process) (vid, token, key string) {
 	t.Helper()
 	vid, token = "metered1", p.issue(t)
@@ -75,17 +75,16 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 	return vid, token, key
 }
 
-// labels are all that a metric of ours may have: nothing that a stranger can
-// choose, and nothing of which there are many.
+// labels are the only labels that a metric of ours may have: no value that a stranger can choose,
+// and nothing that has many values.
 var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol", "reason", "stream", "version"}
 
-// TestMetrics has promtool judge the names, and looks for what must not be
-// there.
+// TestMetrics checks the metrics with promtool, and checks that they have no other labels.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
-	// A machine that stood still is taken for an overload for a while.
+	// After a stall of the machine the node may see an overload for a while.
 	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK, `(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
 		t.Error(err)
 	}
@@ -124,8 +123,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// documented holds docs/metrics.md against the metrics of a node: each has a row with its
-// type, labels and help, and each row of the sections has a metric.
+// documented checks docs/metrics.md against the metrics of a node: each metric has a row with its
+// type, labels and help, and each row in the given sections has a metric.
 func documented(t *testing.T, text string, sections ...string) {
 	t.Helper()
 	type row struct{ kind, labels, help string }
@@ -161,12 +160,11 @@ func documented(t *testing.T, text string, sections ...string) {
 	}
 }
 
-// ofClusters are metrics that only a node of a cluster has: TestExternal looks for them.
+// ofClusters are metrics that only a node of a cluster has. TestExternal checks them.
 var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing", "carstate_newer_records_total"}
 
-// TestPrometheus lets a real Prometheus watch a busy service on one machine. Every
-// expression of the dashboard and every metric of the alerts has something to show; no
-// alert fires.
+// TestPrometheus lets a real Prometheus scrape a busy service on one machine. Every expression of
+// the dashboard and every metric of the alerts has a value, and no alert fires.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "24h")
@@ -176,7 +174,7 @@ func TestPrometheus(t *testing.T) {
 	alerts := readFile(t, deployDir+"/prometheus/alerts.yml")
 	for _, m := range regexp.MustCompile(`(?:carstate|process)_\w+(?:\{[^}]*\})?`).FindAllString(alerts, -1) {
 		if strings.HasPrefix(m, "carstate_tls_") || m == "carstate_docs" {
-			continue // without a certificate there is none: TestMetrics has it; the other is a label
+			continue // the first exist only with a certificate, which TestMetrics checks; the second is a label
 		}
 		exprs = append(exprs, m)
 	}
@@ -187,7 +185,7 @@ func TestPrometheus(t *testing.T) {
 			continue
 		}
 		if err := until(time.Minute, func() error {
-			// Rates want something to happen.
+			// Rates need some traffic.
 			if time.Since(begin) > time.Second {
 				begin = time.Now()
 				if _, err := p.ask(drivingPath, token, vid); err != nil {
@@ -220,7 +218,7 @@ func TestPrometheus(t *testing.T) {
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			seen++
-			// Some may wait: the test has tokens that end soon, and refused
+			// Alerts may be pending, because the test has a token that expires soon, and refused
 			// samples.
 			if r.Health != "ok" || r.State == "firing" {
 				t.Errorf("%s is %s, %s %s", r.Name, r.Health, r.State, r.LastError)
@@ -241,8 +239,7 @@ func TestPrometheus(t *testing.T) {
 // watcher is a running Prometheus.
 type watcher struct{ url string }
 
-// startPrometheus runs Prometheus with our alerts on one target, read each
-// second.
+// startPrometheus runs Prometheus with our alerts. It scrapes one target every second.
 func startPrometheus(t *testing.T, target string) watcher {
 	t.Helper()
 	dir := t.TempDir()
@@ -255,8 +252,8 @@ func startPrometheus(t *testing.T, target string) watcher {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Fatal("this test needs prometheus: run as root scripts/setup-tests.sh")
 	}
-	// Prometheus does not tell which port it was given: one that was free a
-	// moment ago is taken, and another if that went wrong.
+	// Prometheus does not report a port that the system chose. So the test chooses a free port, and
+	// another one if it was taken in between.
 	var log *testkit.Buffer
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -305,7 +302,7 @@ func startPrometheus(t *testing.T, target string) watcher {
 	return watcher{}
 }
 
-// get asks the API.
+// get reads from the API and fails the test on an error.
 func (w watcher) get(t *testing.T, path string, into any) {
 	t.Helper()
 	if err := w.ask(path, into); err != nil {
@@ -333,7 +330,7 @@ func (w watcher) ask(path string, into any) error {
 	return json.Unmarshal(answer.Data, into)
 }
 
-// shows is an error unless an expression has a value.
+// shows returns an error unless an expression has a value.
 func (w watcher) shows(expr string) error {
 	var data struct{ Result []json.RawMessage }
 	if err := w.ask("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &data); err != nil {

@@ -16,11 +16,11 @@ import (
 	"carstate/internal/testkit"
 )
 
-// movedCars is how many cars report to a node that is moved.
+// movedCars is how many cars report to the service that is moved.
 const movedCars = 1000
 
-// TestMove moves a service from one machine to a cluster and back, by backup and restore,
-// while cars report to both.
+// TestMove moves a service from one machine to a cluster and back, by backup and restore, while
+// cars report to both.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func TestMove(t *testing.T) {
 	m := moved{token: p.issue(t), key: p.addSource(t, "gateway")}
 	m.narrow = strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bo", "--vehicles", movedCar(1)))
 	p.carstate(t, "operator", "add", "ada")
-	// Roads are stored when the node ends.
+	// The map of roads is stored when the node ends.
 	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute, 10 * time.Minute} {
 		for i := range 4 {
 			if _, err := postLines(p, m.key, driveOn(fmt.Sprint("road", i), time.Now().Add(-ago), 900, 60)); err != nil {
@@ -36,7 +36,8 @@ func TestMove(t *testing.T) {
 			}
 		}
 	}
-	// A car that is forgotten, and a token and a source that are taken back, were in use.
+	// These were in use before: a car that is then forgotten, a token that is revoked, a source
+	// that is removed.
 	const forgotten = "forgotten1"
 	if _, err := post(p, m.key, []string{forgotten}); err != nil {
 		t.Fatal(err)
@@ -84,22 +85,23 @@ func TestMove(t *testing.T) {
 	m.check(t, back, forgotten)
 }
 
-// moved is what a service has that is moved.
+// moved is what the service that is moved contains.
 type moved struct {
-	token, narrow, revoked string // tokens: for all cars, for one, for none any more
-	key, removed           string // keys of sources
+	token, narrow, revoked string // tokens: for all cars, for one car, revoked
+	key, removed           string // keys of sources: valid, removed
 	road                   float64
 }
 
 func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
 
-// move has all cars report to one node, and takes a backup while they go on. It restores
-// that into the other node, to which half of the cars report meanwhile.
+// move makes all cars report to one node and takes a backup while they do. It restores the backup
+// into the other node while half of the cars report there.
 func (m *moved) move(t *testing.T, from, to *process) {
 	t.Helper()
 	left := time.Now()
 	end := carsReport(t, from, m.key, movedCars)
-	// An answer of a cluster is stored, and a backup of one machine stores its answers.
+	// On a cluster, an answer is stored before it is given. On one machine, a backup stores the
+	// answers.
 	for i := 0; i < movedCars; i += 7 {
 		if err := from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left); err != nil {
 			t.Fatal(err)
@@ -133,11 +135,11 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	}
 }
 
-// carsReport has cars report: first each of them once, and then again and again until end
-// is called. It returns when each has reported.
+// carsReport makes every car report once, and then repeatedly in the background until end is
+// called. It returns after each has reported once.
 func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	t.Helper()
-	// A slow machine judges more than this, so that no answer waits for those before it.
+	// Even a slow machine folds more than this, so no sample waits behind many others.
 	const perBody, pause = 100, 100 * time.Millisecond
 	round := func(ctx context.Context) error {
 		pace := time.NewTicker(pause)
@@ -177,7 +179,7 @@ func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	}
 }
 
-// check looks for all that a service has but its cars.
+// check checks all content of the service except its cars.
 func (m *moved) check(t *testing.T, p *process, forgotten string) {
 	t.Helper()
 	if _, err := post(p, m.key, []string{movedCar(0)}); err != nil {

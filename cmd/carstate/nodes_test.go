@@ -21,15 +21,15 @@ import (
 	"carstate/internal/testkit"
 )
 
-// reporting is a fleet that reports all the time, and what became of it.
+// reporting is a fleet that reports continuously, with the results.
 type reporting struct {
 	vids   []string
-	acked  atomic.Int64 // when the newest sample that was acknowledged was sent, Unix ns
-	failed atomic.Int64 // requests
+	acked  atomic.Int64 // when the newest acknowledged sample was sent, Unix ns
+	failed atomic.Int64 // how many requests failed
 }
 
-// report sends a sample of every vehicle again and again to the first node that
-// takes it, until the context ends.
+// report repeatedly sends a sample of every vehicle to the first node that accepts it, until the
+// context ends.
 func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 	for ctx.Err() == nil {
 		sent := time.Now()
@@ -48,25 +48,24 @@ func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 	}
 }
 
-// fresh is an error until a node answers for every vehicle with a reading of after
-// a moment.
+// fresh returns an error unless the node answers for every vehicle with a reading from after since.
 func (r *reporting) fresh(p *process, token string, since time.Time) error {
 	for _, vid := range r.vids {
 		a, err := p.ask(drivingPath, token, vid)
 		if err != nil {
 			return err
 		}
-		if a.Status != 1 || !a.Modified.After(since) { // in whole seconds
+		if a.Status != 1 || !a.Modified.After(since) { // Modified is in whole seconds
 			return fmt.Errorf("%s: %+v", vid, a)
 		}
 	}
 	return nil
 }
 
-// Three nodes share a cluster of three servers. One of those that fold is killed,
-// then a server; revocations come to all; and without any server the queries are
-// answered for as long as they may be. How long each takes is logged; what is held
-// against a limit is only that it happens.
+// TestThreeNodes runs three nodes on a cluster of three servers. One of the two nodes that fold is
+// killed, then a server. Revocations reach all nodes. Without any server, queries are answered as
+// long as --max-feed-age allows. The test logs how long each step takes, and only fails if a step
+// does not happen.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -100,12 +99,12 @@ func TestThreeNodes(t *testing.T) {
 
 	revocations(t, door, all)
 
-	// One of the two that fold dies; the other takes its partitions.
+	// One of the two nodes that fold is killed. The other takes over its partitions.
 	killed := time.Now()
 	folds[0].Kill()
 	everywhere("a node that folds was killed", []*process{door, folds[1]}, killed)
 
-	// A server dies. What counts is the time after writes resume.
+	// A server is killed. The time is measured from when writes work again.
 	c.Leader(codec.Telemetry).Kill()
 	killed = time.Now()
 	if err := until(testkit.Patience, func() error {
@@ -119,9 +118,9 @@ func TestThreeNodes(t *testing.T) {
 	t.Logf("a server was killed: telemetry is acknowledged %.1f s later", time.Since(killed).Seconds())
 	everywhere("writes resumed", []*process{door, folds[1]}, time.Now())
 
-	// The other two are gone, too: answers go on, and then end. Not every feed need
-	// have been in touch again before.
-	var fed time.Time // all of them at least until then
+	// The other two servers are killed, too. Queries are answered for a while and then refused.
+	// Before that, every feed must have been in touch with the servers again.
+	var fed time.Time // every feed was in touch at this time or later
 	if err := until(testkit.Patience, func() error {
 		looked := time.Now()
 		m, err := door.Metrics(t.Context())
@@ -156,7 +155,7 @@ func TestThreeNodes(t *testing.T) {
 		}
 		if a.HTTP == http.StatusOK {
 			answers++
-			// What came last may have been on its way still.
+			// The last heartbeat may still have been in flight.
 			if since > maxFeedAge+time.Second {
 				t.Errorf("a query is answered %s after the last server went", since)
 			}
@@ -184,7 +183,7 @@ func TestThreeNodes(t *testing.T) {
 	everywhere("the servers are back", []*process{door, folds[1]}, time.Now())
 }
 
-// revocations measures how long a revoked token is accepted on some node.
+// revocations measures how long a revoked token is still accepted on some node.
 func revocations(t *testing.T, by *process, nodes []*process) {
 	t.Helper()
 	secret, err := ops.LoadKey(by.Dir)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWhoIsConnected runs the commands by which docs/alerts.md finds out who
-// has opened how many connections.
+// TestWhoIsConnected runs the commands by which docs/alerts.md counts the connections of each
+// client.
 func TestWhoIsConnected(t *testing.T) {
 	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/alerts.md"), -1)
 	if len(commands) == 0 {

@@ -17,10 +17,10 @@ import (
 	"carstate/internal/testkit"
 )
 
-// wants is what until asks: that a page of the admin listener answers with a code.
+// wants is a condition for until: a page of the admin listener responds with a code.
 func wants(url string, code int) func() error { return testkit.Says(url, code, "") }
 
-// halfHeads opens connections on which no whole request arrives.
+// halfHeads opens connections and sends only a part of a request on each.
 func halfHeads(t *testing.T, addr string) {
 	t.Helper()
 	for _, text := range []string{"", "P", "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\n"} {
@@ -35,7 +35,8 @@ func halfHeads(t *testing.T, addr string) {
 	}
 }
 
-// Clients that say half of what they want do not hold a node up that ends.
+// TestEndsWithHalfOpenClients checks that clients with incomplete requests do not delay the end of
+// a node.
 func TestEndsWithHalfOpenClients(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, name := range []string{"ingest-addr", "admin-addr", "mqtt-addr"} {
@@ -49,8 +50,8 @@ func TestEndsWithHalfOpenClients(t *testing.T) {
 	}
 }
 
-// A node ends in time although its engine is out of reach, whatever waits for an
-// answer: a sample that is being stored, a token's use, feeds, clients.
+// TestEndsWithoutEngine checks that a node ends in time while its engine is unreachable, although a
+// sample being stored, a token's use, feeds and clients all wait for the engine.
 func TestEndsWithoutEngine(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -65,7 +66,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 		_, err := post(p, key, []string{"a", "b", "c"})
 		stored <- err
 	}()
-	// Once the first try of the commit has failed, all the others are stuck too.
+	// Once the first attempt of the commit has failed, everything else waits for the engine, too.
 	if err := until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,8 @@ func TestEndsWithoutEngine(t *testing.T) {
 	}
 }
 
-// An admin key that cannot be used is refused before anything is changed.
+// TestAdminKeyFirst checks that an admin key that cannot be used is rejected before anything in the
+// data directory is changed.
 func TestAdminKeyFirst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

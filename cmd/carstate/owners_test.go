@@ -28,24 +28,24 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// ownerVariable makes this test binary a node that folds, with the lease and on the
-// cluster that it names.
+// ownerVariable, if set, turns this test binary into a node that folds. Its value is the lease and
+// the URLs of the cluster.
 const ownerVariable = "CARSTATE_TEST_OWNER"
 
-// ownedPartitions are so many that chance leaves none of three nodes without one.
+// ownedPartitions are enough that each of three nodes gets at least one, by chance.
 const ownedPartitions = 32
 
-// ownedConfig is a node's on a cluster. Leases are short, so that what takes a
-// real cluster many seconds happens often.
+// ownedConfig returns a node's configuration on a cluster. Leases are short, so that events that
+// take many seconds on a real cluster happen often.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
 	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3, Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
-// shortestLease is of a disk that is as fast as usual. A lease is renewed three times
-// in its time, and each time that must be stored.
+// shortestLease is long enough on a disk of usual speed. A lease is renewed three times before it
+// expires, and each renewal must be stored.
 const shortestLease = 1500 * time.Millisecond
 
-// leaseFor is a lease that this machine can keep at present.
+// leaseFor measures the store and returns a lease that this machine can renew in time.
 func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
 	t.Helper()
 	slowest := time.Duration(0)
@@ -64,7 +64,7 @@ func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
 	return max(shortestLease, 10*slowest)
 }
 
-// ownUntilAsked folds until SIGTERM, and says on standard output what it takes.
+// ownUntilAsked folds until SIGTERM, and prints each partition that it takes.
 func ownUntilAsked(said string) error {
 	length, urls, _ := strings.Cut(said, " ")
 	lease, err := time.ParseDuration(length)
@@ -100,14 +100,14 @@ func ownUntilAsked(said string) error {
 	return errors.Join(err, e.Close())
 }
 
-// owners is what a test knows of the processes that fold.
+// owners are the processes of a test that fold.
 type owners struct {
 	t     *testing.T
 	lease time.Duration
-	said  string // to each of them: the lease and the cluster
+	said  string // value of ownerVariable
 
 	mu      sync.Mutex
-	holders [ownedPartitions]*owner // who took a partition last
+	holders [ownedPartitions]*owner // which process took each partition last
 	takes   int
 	changed chan struct{}
 }
@@ -115,7 +115,7 @@ type owners struct {
 // owner is one process that folds.
 type owner struct {
 	cmd   *exec.Cmd
-	log   bytes.Buffer // of its errors; cmd's until it has ended
+	log   bytes.Buffer // stderr; cmd writes to it until the process has ended
 	ended chan struct{}
 }
 
@@ -150,7 +150,7 @@ func (o *owners) start() *owner {
 				}
 			}
 		}
-		_ = w.cmd.Wait() // it ends by a signal
+		_ = w.cmd.Wait() // a signal ends it, which is an error
 	}()
 	o.t.Cleanup(func() {
 		_ = w.cmd.Process.Kill()
@@ -162,7 +162,7 @@ func (o *owners) start() *owner {
 	return w
 }
 
-// wait waits until the holders of the partitions are as they should be.
+// wait waits until ok returns true for the holders of the partitions.
 func (o *owners) wait(what string, ok func(holders []*owner) bool) {
 	o.t.Helper()
 	began, late := time.Now(), time.After(90*time.Second+4*o.lease)
@@ -190,17 +190,17 @@ func holdsSome(w *owner) func([]*owner) bool {
 	return func(holders []*owner) bool { return slices.Contains(holders, w) && !slices.Contains(holders, nil) }
 }
 
-// truth is what the states of the vehicles have to be, one after the other.
+// truth has, for each vehicle, the sequence of states that its samples lead to.
 type truth struct {
 	mu      sync.Mutex
-	states  map[vehicle.ID][]vehicle.State // one for each sample acknowledged or under way
-	seen    map[vehicle.ID]int             // place of the newest that came on the feed
+	states  map[vehicle.ID][]vehicle.State // after each sample that is acknowledged or in flight
+	seen    map[vehicle.ID]int             // index of the newest state that the feed delivered
 	changed chan struct{}
 	updates int
 	wrong   []string
 }
 
-// sent notes a sample before it is stored.
+// sent records a sample before it is stored.
 func (r *truth) sent(x vehicle.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,8 +212,8 @@ func (r *truth) sent(x vehicle.Sample) {
 	r.states[x.Vehicle] = append(all, vehicle.Observe(last, x))
 }
 
-// put checks a state that was stored: it must be one of those that the samples
-// lead to, and none from before the last one.
+// put checks a stored state: it must be one of the states that the samples lead to, and not older
+// than the previous one.
 func (r *truth) put(id vehicle.ID, s vehicle.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,12 +232,12 @@ func (r *truth) put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
-// behind reports how many vehicles are not in their last state yet.
+// behind returns how many vehicles have not reached their last state.
 func (r *truth) behind() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, all := range r.states {
-		// An older state may equal the last one, of a sample that changed nothing.
+		// A sample that changed nothing makes an older state equal to the last one.
 		if all[r.seen[id]] != all[len(all)-1] {
 			n++
 		}
@@ -250,10 +250,10 @@ var (
 	ownerRounds = flag.Int("owners.rounds", 6, "things that happen to the owners")
 )
 
-// Processes that fold are paused, killed and ended at random moments, and NATS
-// servers are killed. Every state that is ever stored is one that the samples lead
-// to, none goes back, and the last one is the last: nothing is lost, nothing
-// counts twice, and who has lost a partition writes nothing.
+// TestOwners pauses, kills and ends processes that fold at random times, and kills or pauses NATS
+// servers. Every stored state is one that the samples lead to, states only advance, and the final
+// state is the last one. So no sample is lost or folded twice, and a process that has lost a
+// partition writes nothing.
 func TestOwners(t *testing.T) {
 	t.Parallel()
 	seed := *ownerSeed
@@ -275,7 +275,7 @@ func TestOwners(t *testing.T) {
 	t.Cleanup(func() {
 		stopFollowing()
 		running.Wait()
-		r.judge(t) // also when something else has failed, which may come of it
+		r.judge(t) // after a failure, too, because its cause may show here
 	})
 
 	lease := leaseFor(t, e, r)
@@ -354,7 +354,7 @@ func TestOwners(t *testing.T) {
 	t.Logf("partitions were taken %d times", o.takes)
 }
 
-// judge says what was wrong with the states that were stored.
+// judge reports the wrong states.
 func (r *truth) judge(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -368,12 +368,12 @@ func (r *truth) judge(t *testing.T) {
 	t.Logf("%d samples, %d states", samples, r.updates)
 }
 
-// knownSenders are how many send.
+// knownSenders is the number of senders.
 const knownSenders = 3
 
-// carsOf are the vehicles of a sender. Together there is one in every partition: a
-// node that woke up goes on with what it had, and notices that it lost a partition
-// when it stores something, or after a minute.
+// carsOf returns the vehicles of a sender. Together the senders have one vehicle in every
+// partition: a process that was paused continues with its partitions, and notices that it lost one
+// only when it stores something, or after a minute.
 func carsOf(sender int) (ids []vehicle.ID) {
 	for p := sender; p < ownedPartitions; p += knownSenders {
 		for i := 0; ; i++ {
@@ -387,9 +387,8 @@ func carsOf(sender int) (ids []vehicle.ID) {
 	return ids
 }
 
-// sendKnown stores samples of vehicles of its own one after the other until the
-// context ends. What is not acknowledged is sent again until it is, so that the
-// order is known.
+// sendKnown stores samples of its own vehicles one after the other until the context ends. It
+// repeats a batch until it is acknowledged, so that the order of the samples is known.
 func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n int, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
 	now := int64(1_000_000)
@@ -407,7 +406,7 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 			r.sent(x)
 		}
 		for {
-			// Samples that are sent again change nothing, so the truth stays.
+			// Repeated samples change nothing, so the truth stays the same.
 			err := e.Append(t.Context(), batch)
 			if err == nil {
 				break
@@ -416,7 +415,7 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 				return
 			}
 		}
-		select { // no faster than a fleet would
+		select { // limits the rate to that of a fleet
 		case <-ctx.Done():
 		case <-time.After(20 * time.Millisecond):
 		}

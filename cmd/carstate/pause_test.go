@@ -18,8 +18,9 @@ import (
 	"carstate/internal/store/cluster/clustertest"
 )
 
-// A node that was paused for longer than its copies may be old answers nothing from
-// them, not even what it was asked before it woke up: a token may be revoked.
+// TestRevokedDuringPause checks that a node that was paused for longer than --max-feed-age answers
+// nothing from its old copies, not even queries that were sent before it resumed: a token may have
+// been revoked in the pause.
 func TestRevokedDuringPause(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -74,7 +75,7 @@ func TestRevokedDuringPause(t *testing.T) {
 			if code == http.StatusOK {
 				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d", round, time.Since(began), i)
 			}
-			c.Close() // with many open a pause is taken for an overload
+			c.Close() // many open connections make the node take a pause for an overload
 		}
 		if err := until(time.Minute, wants(paused.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)); err != nil {
 			t.Fatal(err)
@@ -82,19 +83,19 @@ func TestRevokedDuringPause(t *testing.T) {
 	}
 }
 
-// asker is a connection on which one question is asked again and again.
+// asker is a connection on which the same query is sent repeatedly.
 type asker struct {
 	net.Conn
 	in       *bufio.Reader
 	question string
 }
 
-// keepAlive opens connections to a node, each of which was answered once.
+// keepAlive opens connections to a node and sends a query on each, which must be answered.
 func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 	t.Helper()
 	for range 64 {
 		var a *asker
-		// On a machine that stands still the node's copies may be too old for a while.
+		// After a stall of the machine the node's copies may be too old for a while.
 		if err := until(time.Minute, func() error {
 			c, err := net.Dial("tcp", p.Address(nodeprocess.Query))
 			if err != nil {

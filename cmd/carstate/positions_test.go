@@ -23,14 +23,14 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A place whose numbers no clock, count or measure of these tests comes near. Its
-// longitude is no latitude.
+// The coordinates resemble no time, count or measured value of these tests. The longitude is out of
+// range for a latitude.
 const placeLatitude, placeLongitude = -48.7316482, 93.6471928
 
-// placeDigits are how these numbers begin, rounded to four digits or more.
+// placeDigits are the first digits of these coordinates, rounded to four digits or more.
 var placeDigits = []string{"48.73", "93.64", "93.65"}
 
-// checkNoPlace looks for positions in what somebody can read.
+// checkNoPlace fails the test if the text contains a position.
 func checkNoPlace(t *testing.T, where, text string) {
 	t.Helper()
 	for _, digits := range placeDigits {
@@ -40,10 +40,9 @@ func checkNoPlace(t *testing.T, where, text string) {
 	}
 }
 
-// TestPositionsAreNowhereToBeRead sends a car's positions to a node that logs, traces
-// and shows all it can, and looks for them in everything that somebody can read. The
-// names of the signals may be seen, and on the maps of an operator the stretches of road
-// that others drive too, but no others.
+// TestPositionsAreNowhereToBeRead sends a car's positions to a node that logs, traces and shows as
+// much as it can, and searches everything that a person can read for them. Only the names of the
+// signals may appear and, on the maps of an operator, stretches of road that other cars drive too.
 func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -58,7 +57,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Cleanup(p.Kill)
 	key, token := p.addSource(t, "gateway"), p.issue(t)
 
-	// By both protocols, for a while: the rules have something to say.
+	// The drive comes by both protocols, and is long enough for verdicts.
 	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
 	sampleOf := func(id vehicle.ID, i int) vehicle.Sample {
 		x := vehicle.Sample{Vehicle: id, Time: began.Add(time.Duration(i) * 5 * time.Second)}
@@ -82,7 +81,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	if err := errors.Join(web.Send(t.Context(), drive[:30]), mqtt.Send(t.Context(), drive[30:])); err != nil {
 		t.Fatal(err)
 	}
-	// Refused: out of range, no JSON, no number.
+	// These are refused: out of range, incomplete JSON, not a number.
 	for _, line := range []string{
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g}}`,
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g`,
@@ -124,8 +123,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	}
 	resp.Body.Close()
 	session := base + resp.Request.URL.Path
-	// What a map is sent: no stretch that one car alone has driven. Those that others drive
-	// as well are there, and nowhere else.
+	// A map gets no stretch that only one car has driven. Stretches that others drive too appear on
+	// the maps and nowhere else.
 	roads := func() (text string) {
 		for _, path := range []string{"/roads/stretches", "/vehicles/" + vid + "/stretches"} {
 			text += read(t, operator, session+path)
@@ -137,8 +136,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		return text + fmt.Sprint(c)
 	}
 	checkNoPlace(t, "the maps, of one car", roads())
-	// A quarter hour that ends among the readings of others would hide what they show: they
-	// drive until the stretch is there.
+	// If a quarter hour ends between these readings, their evidence is split and the stretch stays
+	// hidden. So more cars drive until it appears.
 	cars := 0
 	if err := until(time.Minute, func() error {
 		began = vehicle.At(time.Now()).Add(-30 * time.Second)
@@ -152,7 +151,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := strings.Count(roads(), placeDigits[0]); n < 6 { // both ends of a line, three times
+		if n := strings.Count(roads(), placeDigits[0]); n < 6 { // both ends of a line, in three responses
 			return fmt.Errorf("the maps show the stretch %d times", n)
 		}
 		return nil
@@ -182,7 +181,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	checkNoPlace(t, "the access log", readFile(t, access))
 }
 
-// read gets a page that there must be, with its header.
+// read returns a page with its header. It must exist.
 func read(t *testing.T, by *http.Client, url string) string {
 	t.Helper()
 	resp, err := by.Get(url)
@@ -197,7 +196,7 @@ func read(t *testing.T, by *http.Client, url string) string {
 	return fmt.Sprint(resp.Header) + string(body)
 }
 
-// firstEvent waits for what a page is sent first to keep it up to date.
+// firstEvent returns the first event of a page's live stream.
 func firstEvent(t *testing.T, by *http.Client, url string) string {
 	t.Helper()
 	resp, err := by.Get(url)

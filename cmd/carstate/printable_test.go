@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestPrintableNeverSteersATerminal: whatever text comes, in whatever pieces, no control and no mark
-// of direction gets through, and what people write does.
+// TestPrintableNeverSteersATerminal checks that no control character and no mark of direction
+// passes, however the text is split into writes, and that ordinary text passes unchanged.
 func TestPrintableNeverSteersATerminal(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                            "",

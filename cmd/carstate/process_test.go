@@ -17,10 +17,10 @@ import (
 	"carstate/internal/testkit"
 )
 
-// endAtOnce is what GORACE is for the programs that tests start.
+// endAtOnce is the value of GORACE for the programs that tests start.
 const endAtOnce = "atexit_sleep_ms=0"
 
-// binary is the built program, made once for all tests.
+// binary is the built program, which all tests share.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -31,20 +31,20 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// Otherwise the race detector makes every program that a test starts end a second later.
+	// By default, the race detector delays the exit of every program by a second.
 	if err := os.Setenv("GORACE", endAtOnce); err != nil {
 		panic(err)
 	}
 	flag.Parse()
 	if testing.Short() {
-		os.Exit(m.Run()) // no test starts the program
+		os.Exit(m.Run()) // no test starts the program then
 	}
 	dir, err := os.MkdirTemp("", "carstate-test-")
 	if err != nil {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "carstate")
-	// With the race detector, so that a race in the program ends a test too.
+	// The race detector makes a race in the program fail the test.
 	build := exec.Command("go", "build", "-race", "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "the program cannot be built: %v\n%s", err, out)
@@ -60,10 +60,10 @@ func TestMain(m *testing.M) {
 type process struct {
 	*nodeprocess.Node
 	log   *testkit.Buffer
-	began time.Time // when it was ready
+	began time.Time // when it became ready
 }
 
-// startsPrograms leaves a test out of `make check`, for which nothing is built.
+// startsPrograms skips a test in `make check`, which builds no program.
 func startsPrograms(t *testing.T) {
 	t.Helper()
 	testkit.Slow(t, "it starts carstate or other programs")
@@ -75,7 +75,7 @@ func start(t *testing.T, dir string, flags ...string) *process {
 	return startOf(t, binary, dir, flags...)
 }
 
-// startOf is start of another program, which is another build.
+// startOf is start for another build of the program.
 func startOf(t *testing.T, program, dir string, flags ...string) *process {
 	t.Helper()
 	startsPrograms(t)
@@ -92,8 +92,7 @@ func startOf(t *testing.T, program, dir string, flags ...string) *process {
 	return p
 }
 
-// startProcess is start for who looks at the error, which ends with all that the
-// process said.
+// startProcess is start, but returns an error, which contains the process's log.
 func startProcess(dir string, env []string, flags ...string) (*process, error) {
 	return startProgram(binary, dir, env, flags...)
 }
@@ -119,7 +118,7 @@ func startProgram(program, dir string, env []string, flags ...string) (*process,
 	return p, nil
 }
 
-// stop asks the process to end and reports how long that took, as end does.
+// stop ends the process and returns how long that took, as end does.
 func (p *process) stop(t *testing.T) time.Duration {
 	t.Helper()
 	took, err := p.end()
@@ -129,7 +128,7 @@ func (p *process) stop(t *testing.T) time.Duration {
 	return took
 }
 
-// env is the environment in which commands find the process.
+// env returns the environment with which commands find the process.
 func (p *process) env() []string {
 	return append(os.Environ(),
 		"CARSTATE_DATA_DIR="+p.Dir,
@@ -164,13 +163,13 @@ func (p *process) addSource(t *testing.T, name string) string {
 	return strings.TrimSpace(p.carstate(t, "source", "add", name, "--vehicles", "all"))
 }
 
-// ask asks one of the two operations.
+// ask sends a query for one of the two operations.
 func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
 	return p.Ask(context.Background(), path, token, vid)
 }
 
-// judged is an error until a vehicle is judged to the end of a drive, which replay ends
-// at the time at which it sends it. since is a moment shortly before.
+// judged returns an error unless the vehicle's answer is as new as since. Replay shifts a drive so
+// that it ends when it is sent, so since is a time shortly before the replay.
 func (p *process) judged(token, vid string, since time.Time) error {
 	a, err := p.ask(drivingPath, token, vid)
 	if err == nil && a.Modified.Before(since.Truncate(time.Second)) {
@@ -179,7 +178,7 @@ func (p *process) judged(token, vid string, since time.Time) error {
 	return err
 }
 
-// until asks again and again until there is no error.
+// until calls ask until it returns nil, for at most limit, and returns the last error.
 func until(limit time.Duration, ask func() error) error {
 	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
 }

@@ -11,9 +11,9 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestARefusalEndsInPeace: who is refused before all that he sends was read is told
-// where the answer ends, and not that the connection was reset. net/http waits for
-// half a second in between, so one try of many must be soon enough.
+// TestARefusalEndsInPeace checks that a client whose request is refused before it was read
+// completely receives the end of the response, and not a connection reset. net/http waits half a
+// second before it closes, so on a slow machine it is enough that one of many tries succeeds.
 func TestARefusalEndsInPeace(t *testing.T) {
 	p := start(t, t.TempDir())
 	const tries = 20

@@ -16,13 +16,13 @@ import (
 func release(t *testing.T, version, dist string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "make", "-C", "../..", "release", "VERSION="+version, "ARCHES="+runtime.GOARCH, "DIST="+dist)
-	c.Env = append(os.Environ(), "MAKEFLAGS=") // what make test was given is not for this one
+	c.Env = append(os.Environ(), "MAKEFLAGS=") // the flags of make test must not apply to this make
 	out, err := c.CombinedOutput()
 	return string(out), err
 }
 
-// TestReleaseIsWhole: each file is listed with its checksum, the program tells its version, and
-// its commit gives the same bytes again.
+// TestReleaseIsWhole checks that each file is listed with its checksum, that the program prints its
+// version, and that a build of its commit gives the same bytes again.
 func TestReleaseIsWhole(t *testing.T) {
 	startsPrograms(t)
 	const version = "v0.0.0-test"
@@ -62,7 +62,8 @@ func TestReleaseIsWhole(t *testing.T) {
 	tool(t, "", "../../scripts/reproduce.sh", program, strings.TrimSpace(tool(t, "", "go", "env", "GOCACHE")))
 }
 
-// TestReleaseRefuses what would be no release, with a line that says what to do.
+// TestReleaseRefuses checks that what would not be a release is rejected with a line that says what
+// to do.
 func TestReleaseRefuses(t *testing.T) {
 	startsPrograms(t)
 	full := t.TempDir()

@@ -12,10 +12,10 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// An operator deletes a stream of the cluster and makes it again. The node ends with
-// one line that says what happened, and with an exit code after which its supervisor
-// starts it again. After that start, what is no longer stored is no longer valid, and
-// what is stored since is.
+// TestReplacedStreamEndsTheNode deletes a stream of the cluster and creates it again, as an
+// operator could do. The node exits with one line that says what happened, and with an exit code
+// after which its supervisor restarts it. After the restart, records that are no longer stored are
+// no longer valid, and new ones are.
 func TestReplacedStreamEndsTheNode(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -69,7 +69,7 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 	p.stop(t)
 }
 
-// remake deletes a stream and makes it again, empty.
+// remake deletes a stream and creates it again, empty.
 func remake(t *testing.T, js jetstream.JetStream, name string) {
 	t.Helper()
 	old, err := js.Stream(t.Context(), name)

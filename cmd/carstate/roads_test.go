@@ -14,7 +14,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// sumOf is what a node says of a metric, over its labels.
+// sumOf returns the sum of a node's metric over its labels.
 func sumOf(p *process, metric string) (sum float64, err error) {
 	all, err := p.Metrics(context.Background())
 	for name, value := range all {
@@ -25,13 +25,14 @@ func sumOf(p *process, metric string) (sum float64, err error) {
 	return sum, err
 }
 
-// onRoad is a reading of a car on a road that goes north, so many metres along it.
+// onRoad returns a reading of a car on a road that leads north, metres from its beginning.
 func onRoad(vid string, at time.Time, metres, kmh float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
 		vid, at.UnixMilli(), kmh, 44.5+metres/111_195)
 }
 
-// driveOn is a car's way along the road, a reading every five seconds, up to a moment.
+// driveOn returns the readings of a car's drive along the road, one every five seconds, that ends
+// at until.
 func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	var lines strings.Builder
 	readings := int(metres / (kmh / 3.6 * 5))
@@ -41,9 +42,9 @@ func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	return lines.String()
 }
 
-// Three nodes judge. A jam that the cars of one of them are in is known to another one,
-// which judges the only car of its own on that road by it. How long that takes is
-// logged; the aim is 3 s.
+// TestJamIsKnownToOtherNodes runs three nodes that fold. A jam that the cars of one node report
+// becomes known to another node, which uses it for the verdict about its own only car on that road.
+// The test logs how long that takes; the target is 3 s.
 func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -76,7 +77,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The road is driven freely in two quarter hours, by cars of one node.
+	// Cars of one node drive the road in light traffic, in two quarter hours.
 	send := func(lines string) {
 		t.Helper()
 		if err := until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }); err != nil {
@@ -98,7 +99,8 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Its car finds nobody there; then the others are in a jam.
+	// The other node's car is alone on the road at first. Then the cars of the first node are in a
+	// jam.
 	e := clustertest.Open(t, cluster.Config{URLs: c.URLs()})
 	metres, readings := 0.0, 0
 	last := began.Add(-time.Minute)
@@ -138,14 +140,14 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 	t.Logf("%.2f s after the last reading of the others was acknowledged, the car is judged by %d cars: the way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
-	// It was not the others' node that judged it, nor this one the others.
+	// Neither did the first node fold that car, nor did this node fold the cars of the first.
 	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-judged > float64(readings+1) {
 		t.Errorf("the node of the one car has judged %g readings, %v; the car sent %d", n-judged, err, readings+1)
 	}
 }
 
-// split finds cars of one node, and a car of another one: it lets them report one by
-// one, and looks which node judges them.
+// split returns cars of one node and a car of another node. It finds out which node folds a car by
+// letting one car report at a time.
 func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
 	t.Helper()
 	cars := make(map[*process][]string)

@@ -14,14 +14,14 @@ import (
 	"carstate/internal/store/cluster/clustertest"
 )
 
-// nodes are those that a load balancer knows.
+// nodes are the nodes behind a load balancer.
 type nodes struct {
 	mu   sync.Mutex
 	all  []*process
 	next int
 }
 
-// one returns the next node in turn, but not the one that has just failed.
+// one returns the next node in turn, except the one that has just failed.
 func (n *nodes) one(failed *process) *process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -39,12 +39,12 @@ func (n *nodes) replace(i int, p *process) {
 	n.all[i] = p
 }
 
-// callers ask and report while nodes and servers are restarted: they try a query that
-// fails once more on the next node, and send a sample until it is acknowledged.
+// callers send queries and telemetry while nodes and servers are restarted. They retry a failed
+// query once, on another node, and send a sample until it is acknowledged.
 type callers struct {
-	ask, take  *nodes // those that answer, those that take telemetry
+	ask, take  *nodes // nodes that answer queries, nodes that ingest
 	token, key string
-	stop       func()          // ends it and waits
+	stop       func()          // ends the callers and waits for them
 	queries    [2]atomic.Int64 // by client
 
 	retried, failed, refused atomic.Int64
@@ -52,12 +52,13 @@ type callers struct {
 	acked []string // vehicles; each reports once
 }
 
-// startCallers needs a vehicle of which all that answer know the verdict.
+// startCallers starts the callers, after a first vehicle's verdict is known on all nodes that
+// answer.
 func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	t.Helper()
 	if err := until(time.Minute, func() error {
 		_, err := post(take.all[0], key, []string{"known"})
-		return err // the source may not be known there yet
+		return err // the node may not know the source yet
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +108,8 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	return l
 }
 
-// seen waits until every client has asked something since: until all know a new
-// node, the next one must not be ended.
+// seen waits until every client has begun a new query. Only then do all of them use the replaced
+// node, and the next node may be ended.
 func (l *callers) seen(t *testing.T) {
 	t.Helper()
 	for client := range l.queries {
@@ -124,7 +125,7 @@ func (l *callers) seen(t *testing.T) {
 	}
 }
 
-// end ends them and looks for every sample that was acknowledged.
+// end ends the callers and checks every sample that was acknowledged.
 func (l *callers) end(t *testing.T) {
 	t.Helper()
 	l.stop()
@@ -142,9 +143,9 @@ func (l *callers) end(t *testing.T) {
 	}
 }
 
-// Everything is restarted one after the other under load: the nodes, which all do
-// everything, and the servers. No query fails that is tried once more, on the next
-// node, and every sample that was acknowledged is answered for.
+// TestRollingRestart restarts everything one after the other under load: the nodes, which have all
+// roles, and the servers. No query fails that is retried once on another node, and every
+// acknowledged sample is answered.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -165,7 +166,7 @@ func TestRollingRestart(t *testing.T) {
 	for _, s := range c.Nodes {
 		s.Stop()
 		s.Start()
-		c.WaitReady() // with copies on all three again
+		c.WaitReady() // waits until all three servers have copies again
 	}
 	for i := range n.all {
 		ready := n.all[i].URL(nodeprocess.Admin) + "/readyz"
@@ -176,7 +177,7 @@ func TestRollingRestart(t *testing.T) {
 	l.end(t)
 }
 
-// knows is an error unless a node knows the vehicle's verdict.
+// knows returns an error unless the node knows the vehicle's verdict.
 func knows(p *process, token, vid string) error {
 	a, err := p.ask(drivingPath, token, vid)
 	switch {

@@ -200,7 +200,7 @@ var examples = map[string]string{
 }
 
 // unquoted removes the value from a parser's message, because it may be a secret in the wrong
-// place. What was expected, and of which flag or variable, stays in the message.
+// place. The message keeps what was expected, and the name of the flag or variable.
 func unquoted(complaint string) string {
 	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestSalvagedDirectoryServes: the service goes on in a salvaged directory with tokens, keys
-// and states, and a directory in use is left alone.
+// TestSalvagedDirectoryServes checks that the service continues in a salvaged directory with its
+// tokens, keys and states, and that salvage refuses a directory in use.
 func TestSalvagedDirectoryServes(t *testing.T) {
 	dir, salvaged := t.TempDir(), filepath.Join(t.TempDir(), "salvaged")
 	p := start(t, dir)
@@ -40,6 +40,6 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 	if _, err := post(p, key, []string{"after"}); err != nil {
 		t.Error(err)
 	}
-	p.carstate(t, "token", "list") // with the admin key of the directory
+	p.carstate(t, "token", "list") // uses the admin key of the directory
 	p.stop(t)
 }

@@ -16,16 +16,17 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestScripts runs the stories in testdata: what a person types, and what comes
-// back. Besides the usual commands they have
+// TestScripts runs the scripts in testdata, which contain what a person types and the expected
+// output. Besides the usual commands of testscript they have
 //
 //	serve DIR [FLAG…]     start `carstate serve` on free ports; later commands find it
 //	stop                  end it with SIGTERM, within 5 s
 //	busy                  occupy a port and put its address into $BUSY
-//	get URL               an HTTP GET; $QUERY, $INGEST and $ADMIN are base URLs; status, headers and body go to stdout
-//	eventually URL TEXT   get until TEXT is in what comes back
-//	judged VID TOKEN      wait until a drive that was replayed at once is judged to its end
-//	oneline               the last command's stderr is one line, or two where the second begins with "Try:"
+//	get URL               send an HTTP GET and print status, headers and body;
+//	                      $QUERY, $INGEST and $ADMIN are base URLs
+//	eventually URL TEXT   repeat get until TEXT is in the response
+//	judged VID TOKEN      wait until a drive that was replayed without --live is folded to its end
+//	oneline               the last command's stderr is one line, or two if the second begins with "Try:"
 //	let NAME              put the last command's stdout into $NAME
 func TestScripts(t *testing.T) {
 	startsPrograms(t)
@@ -70,7 +71,7 @@ func scriptServe(ts *testscript.TestScript, _ bool, args []string) {
 	*ts.Value(processKey).(**process) = p
 }
 
-// processKey is where a script keeps its process.
+// processKey is the key of a script's process in its values.
 const processKey = "process"
 
 func scriptStop(ts *testscript.TestScript, _ bool, _ []string) {

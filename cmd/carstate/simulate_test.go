@@ -14,8 +14,8 @@ import (
 	"carstate/internal/lab/simulate"
 )
 
-// TestSimulate drives a fleet with many faults and looks at how the verdicts agree
-// with the truth.
+// TestSimulate drives a fleet with many faults and checks how well the verdicts agree with the
+// truth.
 func TestSimulate(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -40,12 +40,12 @@ func TestSimulate(t *testing.T) {
 			rows += n
 		}
 	}
-	// On a busy machine only the answers at the end count, one a car that is on a road.
+	// On a busy machine there may be only the answers at the end, one per car on a road.
 	if d.Rows < 40 || rows != 2*d.Rows || len(d.Roads) != 3 {
 		t.Errorf("the tables do not count the same answers: %+v", d)
 	}
-	// Verdicts follow the road: what is wrong for longer than a minute is rare. How rare is
-	// told in docs/simulate.md.
+	// Verdicts follow the road, so answers that are wrong for longer than a minute are rare.
+	// docs/simulate.md says how rare.
 	if wrong := d.Disagreed - d.SoonAfter; wrong > d.Rows/8 {
 		t.Errorf("%d of %d answers are wrong, and not for a change of the road's state: %+v", wrong, d.Rows, d.Confusion)
 	}
@@ -62,7 +62,7 @@ func TestSimulate(t *testing.T) {
 	t.Logf("%d rows, %d answers behind", d.Rows, d.Behind)
 }
 
-// drive starts a fleet and waits until it is on the road, and no longer in the past.
+// drive starts a fleet and waits until it is on the road and has caught up with the present.
 func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan error, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	ended, stdout, stderr = make(chan error, 1), new(bytes.Buffer), new(bytes.Buffer)
@@ -85,8 +85,8 @@ func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan er
 	return ended, stdout, stderr
 }
 
-// TestSimulateInterrupted: Ctrl-C ends a fleet that would drive for ever, with its
-// report, and takes away what was temporary.
+// TestSimulateInterrupted checks that Ctrl-C ends a fleet without --duration. The command prints
+// its report and removes the temporary source and token.
 func TestSimulateInterrupted(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -105,8 +105,8 @@ func TestSimulateInterrupted(t *testing.T) {
 	}
 }
 
-// TestSimulateOutage: a service that goes away ends the fleet with one line, after
-// the report.
+// TestSimulateOutage checks that the fleet ends with one line of error, after the report, when the
+// service ends.
 func TestSimulateOutage(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -123,7 +123,7 @@ func TestSimulateOutage(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || r.Acknowledged == 0 {
 		t.Errorf("%v, %q", err, stdout)
 	}
-	// It may have told how far it is before.
+	// Lines of progress may come before.
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr.String()), "\n"), func(l string) bool { return strings.Contains(l, "samples/s acknowledged") })
 	if text := strings.Join(lines, "\n"); !strings.HasPrefix(text, "carstate: ") || strings.Contains(text, "\n") {
 		t.Errorf("not one clear line: %q", text)

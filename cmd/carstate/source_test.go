@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestStrictSource: a sample with a misspelt signal is refused of a strict source, and taken of another.
+// TestStrictSource checks that a sample with a misspelt signal is refused from a strict source, and
+// accepted from another.
 func TestStrictSource(t *testing.T) {
 	p := start(t, t.TempDir())
 	strict := strings.TrimSpace(p.carstate(t, "source", "add", "strict", "--vehicles", "all", "--strict"))

@@ -17,8 +17,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestSupervisor plays systemd: it wants to hear that the service is ready, then
-// that it is alive, again and again, and that it ends.
+// TestSupervisor takes the place of systemd. It must receive that the service is ready, repeatedly
+// that it is alive, and that it ends.
 func TestSupervisor(t *testing.T) {
 	startsPrograms(t)
 	socket := filepath.Join(t.TempDir(), "notify")
@@ -63,9 +63,9 @@ func TestSupervisor(t *testing.T) {
 	}
 }
 
-// TestExitCodesAndTheUnit: systemd starts the service again after everything but a wrong
-// configuration. Go exits with 2 on SIGABRT, which the watchdog sends, and on SIGQUIT, as it
-// does after a panic.
+// TestExitCodesAndTheUnit checks that systemd restarts the service after every exit except for a
+// wrong configuration. Go exits with 2 on SIGABRT, which the watchdog sends, and on SIGQUIT, as
+// after a panic.
 func TestExitCodesAndTheUnit(t *testing.T) {
 	startsPrograms(t)
 	unit := readFile(t, deployDir+"/systemd/carstate.service")
@@ -113,8 +113,8 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-p.Ended()
-		// The code is 2, as after a panic. Go's runtime can have another where the signal meets
-		// a frame of the race detector.
+		// The code is 2, as after a panic. It can be another one if the signal interrupts code of
+		// the race detector.
 		if code := p.ExitCode(); code == 0 || slices.Contains(strings.Fields(prevented[1]), strconv.Itoa(code)) {
 			t.Errorf("%s: exit %d, and systemd does not start it again", s, code)
 		}

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestTelemetryExamples runs the commands and programs of docs/telemetry.md, but the one
-// for a library that no registry of the tests has.
+// TestTelemetryExamples runs the commands and programs of docs/telemetry.md, except the one whose
+// library the test machine cannot install.
 func TestTelemetryExamples(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// openTerminal opens a pseudo-terminal, and types a text into it.
+// openTerminal opens a pseudo-terminal and types text into it.
 func openTerminal(t *testing.T, typed string) *os.File {
 	t.Helper()
 	open := func(name string) *os.File {
@@ -40,7 +40,7 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	return screen
 }
 
-// TestConfirmTakesOnlyYes for an answer to what cannot be undone.
+// TestConfirmTakesOnlyYes checks that only yes confirms an action that cannot be undone.
 func TestConfirmTakesOnlyYes(t *testing.T) {
 	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false, "yesterday\n": false} {
 		var prompt bytes.Buffer
@@ -50,7 +50,7 @@ func TestConfirmTakesOnlyYes(t *testing.T) {
 	}
 }
 
-// TestTokenIssueAsksATerminal for the vehicles, and nobody else.
+// TestTokenIssueAsksATerminal checks that the question about vehicles is asked at a terminal only.
 func TestTokenIssueAsksATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	file := filepath.Join(t.TempDir(), "answers")

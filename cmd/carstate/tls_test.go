@@ -15,8 +15,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestTLS gives the service a certificate: queries, telemetry and MQTT use it,
-// the admin listener on loopback stays plain for the commands.
+// TestTLS gives the service a certificate. Queries, telemetry and MQTT then use TLS; the admin
+// listener on loopback stays plain for the commands.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := testkit.Certificate(t)
@@ -36,7 +36,7 @@ func TestTLS(t *testing.T) {
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)
 	}
-	// Without --ca the certificate is refused in words that say what to do.
+	// Without --ca the certificate is rejected, and the error says what to do.
 	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.Address(nodeprocess.Ingest))
 	cmd.Env = p.env()
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
@@ -51,7 +51,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	token, args := "CARSTATE_TOKEN="+p.issue(t), append(query.Args[1:], "--ca", cert)
-	if err := until(30*time.Second, func() error { // once the drive is judged
+	if err := until(30*time.Second, func() error { // once the drive is folded
 		query := exec.Command(binary, args...)
 		query.Env = append(p.env(), token)
 		if out, err := query.CombinedOutput(); err != nil || !strings.Contains(string(out), "traffic jam") {
@@ -62,7 +62,7 @@ func TestTLS(t *testing.T) {
 		t.Error(err)
 	}
 
-	// TLS 1.1 is over.
+	// TLS 1.1 is refused.
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

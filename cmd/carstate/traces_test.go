@@ -21,15 +21,15 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// otlpCollector takes spans by OTLP over HTTP.
+// otlpCollector receives spans by OTLP over HTTP.
 type otlpCollector struct {
 	url     string
 	failing atomic.Bool
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	spans []*otlp.Span
-	text  strings.Builder // all that was sent, as text
-	keys  map[string]bool // the Authorization headers
+	text  strings.Builder // everything received, as text
+	keys  map[string]bool // the Authorization headers received
 }
 
 func newCollector(t *testing.T) *otlpCollector {
@@ -44,7 +44,7 @@ func newCollector(t *testing.T) *otlpCollector {
 			t.Errorf("%s is no export of spans: %v", r.URL.Path, err)
 		}
 		if c.failing.Load() {
-			w.WriteHeader(http.StatusBadRequest) // which is not tried again
+			w.WriteHeader(http.StatusBadRequest) // a status that the exporter does not retry
 			return
 		}
 		c.mu.Lock()
@@ -62,8 +62,8 @@ func newCollector(t *testing.T) *otlpCollector {
 	return c
 }
 
-// journey finds a request's span by its name, and the commit and the fold that
-// follow it, by parent or by link.
+// journey returns an error unless the spans contain the named request, the commit that follows it,
+// and the fold that follows that. A span follows another by its parent or by a link.
 func (c *otlpCollector) journey(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +99,8 @@ func (c *otlpCollector) journey(name string) error {
 	return errors.New("of " + name + " there is " + found)
 }
 
-// TestTraces follows telemetry from its arrival by both protocols to the fold,
-// as a collector sees it.
+// TestTraces follows telemetry of both protocols from its arrival to its fold, by the spans that a
+// collector receives.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)

@@ -19,8 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// buildNext builds a carstate of the next format: it writes a schema version that is one higher, and
-// reads this one too.
+// buildNext builds a carstate of the next format: it writes a schema version that is one higher,
+// and also reads the present one.
 func buildNext(t *testing.T) (program string) {
 	t.Helper()
 	const version, check = "const SchemaVersion = 3\n", "if v := body[0]; v != SchemaVersion {"
@@ -52,8 +52,9 @@ func buildNext(t *testing.T) (program string) {
 	return program
 }
 
-// A cluster is upgraded to the next format node by node. The node of this version answers from what it
-// knows, says once that it cannot read on, and overwrites nothing; that of the next version judges.
+// TestUpgradeToNextFormat upgrades a cluster to the next format node by node. The node of this
+// version keeps answering from what it knows, logs once that it cannot read newer records, and
+// overwrites none. The node of the next version takes over folding.
 func TestUpgradeToNextFormat(t *testing.T) {
 	startsPrograms(t)
 	t.Parallel()
@@ -73,10 +74,10 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	}
 	token, other := issued.AccessToken, kept.AccessToken
 	r := new(reporting)
-	for i := range 32 { // so that both nodes have partitions with cars in them
+	for i := range 32 { // enough that both nodes have partitions with cars in them
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
 	}
-	// judged reports to nodes until one answers with what was reported since.
+	// judged sends samples to the given nodes until by answers with them.
 	judged := func(what string, by *process, token string, to ...*process) {
 		t.Helper()
 		since := time.Now()
@@ -122,7 +123,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Every state is of the next version: the old node has overwritten none.
+	// Every state has the next version: the old node has overwritten none.
 	states, err := server.JetStream().Stream(ctx, codec.States)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,8 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		}
 	}
 
-	// What is revoked or forgotten at the new node is not served by the old one.
+	// A token that is revoked and a vehicle that is forgotten on the new node are not served by the
+	// old one.
 	admin, err := upgraded.AdminClient()
 	if err != nil {
 		t.Fatal(err)

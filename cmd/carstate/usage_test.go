@@ -9,8 +9,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestUsage calls commands wrongly: exit code 2, or 78 from serve, and one line that says
-// what to do, before anything is opened.
+// TestUsage runs commands with wrong arguments. They exit with code 2, or 78 for serve, and print
+// one line that says what to do, before anything is opened.
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
@@ -155,8 +155,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageSaysWhatIsWanted: an error in a flag shows by example what the flag takes, and one
-// in an argument says what was given in its place.
+// TestUsageSaysWhatIsWanted checks that an error about a flag shows an example of what the flag
+// accepts, and that an error about an argument says what was given in its place.
 func TestUsageSaysWhatIsWanted(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	for args, want := range map[string]string{
@@ -178,8 +178,8 @@ func TestUsageSaysWhatIsWanted(t *testing.T) {
 	}
 }
 
-// TestHelpWithoutACommand: carstate alone, a group of commands alone, and the command help
-// print help, and succeed.
+// TestHelpWithoutACommand checks that carstate alone, a group of commands alone, and the command
+// help print help and succeed.
 func TestHelpWithoutACommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                 "Run the service.",
@@ -199,7 +199,8 @@ func TestHelpWithoutACommand(t *testing.T) {
 	}
 }
 
-// TestDefaults: the zero command line listens on this machine only.
+// TestDefaults checks that a command line without flags makes the service listen on this machine
+// only.
 func TestDefaults(t *testing.T) {
 	f := defaults()
 	if err := f.validate(); err != nil {
@@ -215,7 +216,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestTrustedProxies: networks and single addresses, of both families.
+// TestTrustedProxies checks that networks and single addresses of both families are parsed.
 func TestTrustedProxies(t *testing.T) {
 	f := defaults()
 	f.TrustedProxies = []string{"10.1.2.3/8", "fd00::/8", "192.0.2.7", "2001:db8::1"}
@@ -228,7 +229,7 @@ func TestTrustedProxies(t *testing.T) {
 	}
 }
 
-// TestLoginInClear: a login leaves the machine only by TLS, or with a word about it.
+// TestLoginInClear checks that a login sent to another machine without TLS is detected.
 func TestLoginInClear(t *testing.T) {
 	for urls, want := range map[string]bool{
 		"":                                   false,
