@@ -124,7 +124,7 @@ func alertNames(t *testing.T) []string {
 }
 
 // TestAlerts checks the alerts with promtool and runs their tests. Each alert fires in one of the
-// tests and has its section in docs/operations.md, and there is no other section.
+// tests and has its section in docs/alerts.md, and there is no other section.
 func TestAlerts(t *testing.T) {
 	dir := deployDir + "/prometheus/"
 	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")

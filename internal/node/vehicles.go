@@ -16,9 +16,9 @@ const (
 	// the fleet table. docs/install.md has the measurement.
 	storedBytes = 256
 	knownBytes  = 64
-	// vehiclesShare: vehicles may take this part of the memory, as a divisor.
+	// vehiclesShare divides the memory: vehicles may take a quarter of it.
 	vehiclesShare = 4
-	// vidsShare: the ids of listed vehicles may take this part of the memory, as a divisor.
+	// vidsShare divides the memory: the vids that a node lists may take an eighth of it.
 	vidsShare = 8
 	// leastVehicles is the limit on the smallest machine.
 	leastVehicles = 100_000
