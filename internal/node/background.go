@@ -13,9 +13,9 @@ import (
 )
 
 // startBackground starts all work, besides the servers, that runs for as long as the node does. All
-// steps start at once; only the last two wait for others. None of them acknowledges anything to a
-// client. The stored streams are the truth and the tables are copies, so a crash between any two
-// steps loses at most what the comment of the step says.
+// steps start at once; only folding waits, for the map of roads. None of them acknowledges anything
+// to a client. The stored streams are the truth and the tables are copies, so a crash between any
+// two steps loses at most what the comment of the step says.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
