@@ -69,7 +69,7 @@ func TestCrossValidation(t *testing.T) {
 	}
 }
 
-// baselines are the simplest rules that one could have, for comparison.
+// baselines are the simplest possible rules, for comparison.
 var baselines = []struct {
 	name  string
 	judge func(*recording) confusion
@@ -88,7 +88,7 @@ var baselines = []struct {
 	}},
 }
 
-// byMean judges by a decayed mean speed that starts each drive at 40 km/h.
+// byMean judges by an exponentially decayed mean speed that starts each drive at 40 km/h.
 func byMean(r *recording, decay time.Duration, jam, slow float64) (c confusion) {
 	var mean float64
 	var last vehicle.UnixMilli
@@ -118,9 +118,10 @@ func byMean(r *recording, decay time.Duration, jam, slow float64) (c confusion) 
 	return c
 }
 
-// tuned searches the thresholds at random, with -full six times anew, and tests what did best on
-// some drives on the others: on one car, of which the first drives are, for the other;
-// and on all drives but one for that one. What is printed is the median search.
+// tuned searches thresholds at random, six times with -full, and scores the best ones on
+// drives that the search did not see: those of the other car (first is the number of the
+// first car's drives), and each drive in turn, with thresholds found on all others. It
+// prints the median search.
 func tuned(t *testing.T, drives []recording, first int) {
 	const draws = 300
 	searches := 1
@@ -140,8 +141,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 				tried[k] = append(tried[k], drives[i].drive(&r).confusion)
 			}
 		}
-		// best is what the draw that scores best on the drives to tune on makes of
-		// the drives to test on.
+		// best returns how the draw that scores best on the drives to tune on does on the
+		// drives to test on.
 		best := func(test func(i int) bool) (out confusion) {
 			score := -1.0
 			for _, each := range tried {
@@ -181,9 +182,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 	}
 }
 
-// bootstrap draws drives with replacement, 2,000 times, and prints between what
-// bounds nine of ten such sets of drives score, and how often the decayed mean
-// scores better.
+// bootstrap draws drives with replacement, 2,000 times. It prints the limits between which
+// 90 % of these sets score, and how often the decayed mean scores better.
 func bootstrap(t *testing.T, drives []recording, rules *vehicle.Rules) {
 	var each, byMean [18]confusion
 	if len(drives) != len(each) {
@@ -224,8 +224,8 @@ func bootstrap(t *testing.T, drives []recording, rules *vehicle.Rules) {
 	}
 }
 
-// TestSameRouteOrder compares drives of one route: one that its driver called a
-// jam should spend a larger part of its time in one than each of the others.
+// TestSameRouteOrder compares drives of one route. A drive that its driver called a jam
+// should spend a larger part of its time in a jam than each of the others.
 func TestSameRouteOrder(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	dir := testkit.RecordedDrives("the rules are tried on invented drives only")
@@ -268,7 +268,7 @@ func TestSameRouteOrder(t *testing.T) {
 	}
 }
 
-// routeOf takes the route and the label out of a name such as
+// routeOf extracts the route and the label from a name such as
 // 2017-07-27_Seat_Leon_KA_KA_2_Normal.
 func routeOf(name string) (route, label string) {
 	_, rest, _ := strings.Cut(name, "Seat_Leon_")

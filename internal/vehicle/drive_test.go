@@ -13,24 +13,24 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestDrives tells the stories in testdata/drives: a short drive in, verdicts
-// out, one file a story. A line is one of
+// TestDrives runs the stories in testdata/drives, one file a story: a short drive, and the
+// verdicts that it must lead to. A line is one of
 //
 //	# what the story is about
 //	90s speed=50 engine=900        a sample, 90 s after the drive's start
 //	+1s speed=50                   … or 1 s after the previous sample
-//	+1s x120 speed=0/4/9           120 samples, 1 s apart, going through the values in turn
+//	+1s x120 speed=0/4/9           120 samples, 1 s apart, with the values in turn
 //	expect driving=3 throttle=1    the verdicts now
 //	never driving=3                from here on, no sample may lead to this verdict
 //	explain throttle/noise         the rule behind the throttle verdict
 //
-// Signals: those of signalWords in their units, codes=P0120,P0300 (codes=none
-// for an empty list) and ignition=ON. Repeated values are separated by "/".
+// Signals: those of signalWords in their units, codes=P0120,P0300 (codes=none for an empty
+// list) and ignition=ON. Repeated values are separated by "/".
 //
-// Verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving;
-// throttle is 0, 1, unknown or stale; driving_time and throttle_time are the
-// verdicts' times since the start, or none. at=6m asks later than the last
-// sample and max_age=5m limits the age of what is accepted.
+// Verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving; throttle is 0, 1,
+// unknown or stale; driving_time and throttle_time are the verdicts' times since the start,
+// or none. at=6m asks later than the last sample, and max_age=5m limits the age of what is
+// accepted.
 func TestDrives(t *testing.T) {
 	files, err := filepath.Glob("testdata/drives/*.txt")
 	if err != nil || len(files) == 0 {
@@ -65,7 +65,7 @@ func TestDrives(t *testing.T) {
 	}
 }
 
-// drive is a story being told.
+// drive is a story in progress.
 type drive struct {
 	start vehicle.UnixMilli
 	last  time.Duration // of the last sample, since the start
@@ -130,8 +130,8 @@ var signalWords = map[string]vehicle.Signal{
 	"mil": vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
 }
 
-// read adds the reading that a word such as speed=0/4/9 gives to the i-th of
-// the repeated samples.
+// read adds to r the reading that a word such as speed=0/4/9 gives to the i-th of the
+// repeated samples.
 func read(r *vehicle.Readings, word string, i int) error {
 	name, list, _ := strings.Cut(word, "=")
 	values := strings.Split(list, "/")
@@ -209,7 +209,7 @@ func (d *drive) expect(words []string) error {
 	return nil
 }
 
-// times makes a verdict's time and an expected one comparable, since the start.
+// times returns a verdict's time and an expected one as comparable text, since the start.
 func (d *drive) times(t vehicle.UnixMilli, want string) (got, wanted string, err error) {
 	if got = "none"; t != 0 {
 		got = t.Sub(d.start).String()

@@ -2,10 +2,10 @@ package vehicle
 
 import "time"
 
-// DrivingState says how a car drives. The values are those of the wire.
+// DrivingState says how a car drives. The values are those sent to clients.
 type DrivingState uint8
 
-// The driving states. Zero is no state.
+// The driving states. Zero means no state.
 const (
 	NormalDriving DrivingState = 1
 	SlowDriving   DrivingState = 2
@@ -25,19 +25,19 @@ func (d DrivingState) String() string {
 	return "none"
 }
 
-// DrivingVerdict is how a car drives, judged at the time of its readings.
+// DrivingVerdict is the result of the driving rules at the time of the readings used.
 type DrivingVerdict struct {
 	// State is 0 if nothing is known or the car is not driving.
 	State DrivingState
-	// NotDriving is set when the car stands with its ignition or engine off.
+	// NotDriving is set if the car is stationary with its ignition or engine off.
 	NotDriving bool
-	// Time is the oldest among the newest readings of the signals used;
-	// zero if there is no verdict.
+	// Time is the oldest of the newest readings of the signals used; zero if there is no
+	// verdict.
 	Time UnixMilli
 }
 
-// At says whether the verdict answers a question asked at now, when readings
-// may be at most maxAge old (zero or less: any age).
+// At returns whether the verdict answers a question asked at now, if readings may be at
+// most maxAge old (zero or less: any age).
 func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	if o := fresh(v.Time, now, maxAge); o != Answered {
 		return o
@@ -48,14 +48,15 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return Answered
 }
 
-// Driving returns the driving verdict. It uses the newest speed reading; one is
-// enough. A fix counts too where the road is known, and else a free-flow speed that
-// its source sent, while it is fresh. "Not driving" uses the
-// ignition, or speed and engine speed, or a long standstill alone.
+// Driving returns the driving verdict. It requires one speed reading and uses the newest.
+// It also uses the last fix if the road is known there, or else a free-flow speed from the
+// source, if either is fresh. "Not driving" is concluded from the ignition, from speed and
+// engine speed, or from a long standstill alone.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
-		// It stands by itself: an older speed is not used, a newer one only confirms.
+		// "Ignition off" needs no speed: an older speed is not used, and a newer one only
+		// confirms it.
 		return DrivingVerdict{NotDriving: true, Time: s.Latest[LowVoltageSystemState].Time}
 	}
 	if !ok {
@@ -70,7 +71,7 @@ func (s *State) Driving() DrivingVerdict {
 	return DrivingVerdict{State: s.Pace, Time: s.roadTime(speed.Time)}
 }
 
-// speedOf picks the speed signal to use: the car's own over OBD's.
+// speedOf chooses the speed signal: Vehicle.Speed if present, otherwise OBD speed.
 func speedOf(has func(Signal) bool) (Signal, bool) {
 	if has(Speed) {
 		return Speed, true
@@ -78,7 +79,8 @@ func speedOf(has func(Signal) bool) (Signal, bool) {
 	return OBDSpeed, has(OBDSpeed)
 }
 
-// speed returns the newest speed reading, the car's own where both are as new.
+// speed returns the newest speed reading. If both signals are equally new, it is
+// Vehicle.Speed.
 func (s *State) speed() (Reading, bool) {
 	r := s.Latest[Speed]
 	if o := s.Latest[OBDSpeed]; o.Time > r.Time {
@@ -87,10 +89,10 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest keeps RestingSince and Traffic.Stood, and forgets the drive once it is
-// over, so that the next one starts in "normal". before is the speed known before
-// this sample: an engine read earlier than that was read before the car moved last,
-// and says nothing of this stop.
+// observeRest maintains RestingSince and Traffic.Stood. When the drive is over it resets
+// the memory of traffic, so that the next drive starts as "normal". before is the speed
+// reading that preceded this sample. An engine speed that was read earlier than before was
+// read while the car still moved, so it says nothing about this stop.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -111,13 +113,13 @@ func (s *State) observeRest(before Reading) {
 	if ok && (s.ignitionOff() || s.resting() || s.parked()) {
 		was := s.Traffic
 		s.startDrive(speed.Value, speed.Time)
-		// The road it came from still counts until it drives again: it says how long a
-		// standstill had to be.
+		// Cruise is kept until the car drives again: parksAfter uses it to decide how long
+		// a standstill must last.
 		s.Traffic.EngineMute, s.Traffic.Stood, s.Traffic.Cruise = was.EngineMute, was.Stood, was.Cruise
 	}
 }
 
-// observeIgnition drops an "ignition off" that the car's motion disproves.
+// observeIgnition discards an "ignition off" that the car's motion disproves.
 func (s *State) observeIgnition() {
 	i := &s.Latest[LowVoltageSystemState]
 	speed, _ := s.speed()
@@ -126,8 +128,8 @@ func (s *State) observeIgnition() {
 	}
 }
 
-// ignitionOff reports whether the car says that its ignition is off and has not
-// been seen moving since.
+// ignitionOff reports whether the car says that its ignition is off and has not been seen
+// moving since.
 func (s *State) ignitionOff() bool {
 	i := s.Latest[LowVoltageSystemState]
 	if k := Ignition(i.Value); k == IgnitionUndefined || k.On() {
@@ -137,23 +139,24 @@ func (s *State) ignitionOff() bool {
 	return speed.Time <= i.Time || speed.Value <= moving
 }
 
-// resting reports whether the car has stood with its engine off for long and
-// no recent "ignition on" contradicts, both at the time of its newest speed: a
-// car that is silent, or reports other things, has not been seen resting.
+// resting reports whether the car has been stationary with its engine off for restAfter,
+// with no recent "ignition on" to contradict it. Both are judged at the time of the newest
+// speed, because a car that is silent or reports other signals was not seen resting.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
 }
 
-// parked reports whether the car has stood for so long that it is parked, where
-// neither engine nor ignition tells whether it waits.
+// parked reports whether the car has been stationary for so long that it counts as parked.
+// It is for cars whose engine and ignition do not tell whether they wait.
 func (s *State) parked() bool {
 	speed, _ := s.speed()
 	t := speed.Time
 	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= s.parksAfter() && !s.engineTells(t) && !s.ignitionOn(t)
 }
 
-// parksAfter is how long it must have stood for that, on the road that it came from.
+// parksAfter returns how long a car must be stationary to count as parked. It depends on
+// the road from which the car came.
 func (s *State) parksAfter() time.Duration {
 	if s.Traffic.Cruise >= motorway {
 		return closedAfter
@@ -161,14 +164,15 @@ func (s *State) parksAfter() time.Duration {
 	return parkedAfter
 }
 
-// engineTells reports whether the engine speed says at t if the car waits: it was
-// read in the last minutes, and is not one that stands while the car drives.
+// engineTells reports whether the engine speed tells, at t, if the car is waiting: it was
+// read within parkedAfter, and it is not the engine of a car that also drives with its
+// engine at rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute
 }
 
-// ignitionOn reports whether the ignition was on not long before t.
+// ignitionOn reports whether the ignition was on within ignitionHolds before t.
 func (s *State) ignitionOn(t UnixMilli) bool {
 	i := s.Latest[LowVoltageSystemState]
 	return Ignition(i.Value).On() && t.Sub(i.Time) <= ignitionHolds

@@ -14,8 +14,8 @@ const (
 	RuleTraffic      = "driving/traffic"
 )
 
-// ExplainDriving says why [State.Driving] answers as it does. It is made when it
-// is asked for, and kept nowhere. Without a verdict its Rule is empty.
+// ExplainDriving returns why [State.Driving] gives its verdict. The explanation is computed
+// on request and not stored. If there is no verdict, its Rule is empty.
 func (s *State) ExplainDriving() Explanation {
 	v := s.Driving()
 	speed, ok := s.speed()
@@ -78,7 +78,7 @@ var freeFlowWords = [NumFreeFlowSources]string{
 	FreeFlowOfRoad:   "as seen on this road",
 }
 
-// trafficText says what decided between normal, slow and jam.
+// trafficText returns the sentence that says what decided between normal, slow and jam.
 func (s *State) trafficText(r *rules, t UnixMilli) string {
 	m := &s.Traffic
 	if m.MeanSeconds == 0 && !s.seenByOthers(t) {
@@ -112,12 +112,12 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 	return text
 }
 
-// fact makes a Fact of a signal's reading.
+// fact returns a signal's reading as a Fact.
 func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
-// speedFact is the newest speed and what it is compared with.
+// speedFact returns the newest speed as a Fact, with the threshold it is compared with.
 func (s *State) speedFact(threshold float32, limit string) Fact {
 	g := Speed
 	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {

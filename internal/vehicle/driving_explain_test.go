@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExplainDriving tells each reason once, and holds it against the verdict.
+// TestExplainDriving checks each reason once, and compares it with the verdict.
 func TestExplainDriving(t *testing.T) {
 	start := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
 	at := start
@@ -79,7 +79,7 @@ func TestExplainDriving(t *testing.T) {
 		t.Errorf("after 130 km/h a free flow of %g km/h is assumed", free)
 	}
 
-	drive(3602, 0) // nobody parks there: an hour it is
+	drive(3602, 0) // nobody parks on a motorway, so it takes an hour
 	want(RuleStandstill, "stood for 60 min", "time standing")
 	if f := s.ExplainDriving().Facts[1]; f.Value < f.Threshold || f.Threshold != closedAfter.Seconds() {
 		t.Errorf("a standstill on a motorway is explained by %+v", f)
@@ -96,8 +96,8 @@ func TestExplainDriving(t *testing.T) {
 	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; a street allows 33 km/h (36 %); that is traffic jam, but the drive has just begun")
 }
 
-// TestExplanationFitsTheVerdict holds for any drive: there is a rule if and only
-// if there is a verdict, and no fact is newer than the state.
+// TestExplanationFitsTheVerdict checks for any drive: there is a rule if and only if there
+// is a verdict, and no fact is newer than the state.
 func TestExplanationFitsTheVerdict(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)

@@ -11,14 +11,14 @@ import (
 // driveStart is when the invented drives below begin.
 const driveStart = UnixMilli(1_800_000_000_000)
 
-// at observes one speed.
+// at folds one speed and checks the state.
 func (s *State) at(t *rapid.T, when UnixMilli, kmh float64) {
 	s.folds(t, when, kmh)
 	check(t, *s)
 }
 
-// folds is at without the check, which costs more than all else, for tests that
-// fold a great many speeds.
+// folds is like at, but without the check, which costs more than all else; it is for tests
+// that fold very many speeds.
 func (s *State) folds(t *rapid.T, when UnixMilli, kmh float64) {
 	x := Sample{Vehicle: "car", Time: when}
 	if err := x.Set(Speed, kmh); err != nil {
@@ -27,7 +27,8 @@ func (s *State) folds(t *rapid.T, when UnixMilli, kmh float64) {
 	*s = Observe(*s, x)
 }
 
-// genSpeeds draws speeds as traffic has them: stretches at about one pace.
+// genSpeeds draws speeds as in traffic: several periods, each with a speed limit of its
+// own.
 func genSpeeds(t *rapid.T) (speeds []float64) {
 	for range rapid.IntRange(1, 12).Draw(t, "stretches") {
 		top := rapid.SampledFrom([]float64{0.5, 4, 12, 17.5, 25, 50, 120}).Draw(t, "top")
@@ -36,8 +37,8 @@ func genSpeeds(t *rapid.T) (speeds []float64) {
 	return speeds
 }
 
-// TestVerdictStands: within a minute of a change a verdict changes only if the share is
-// clearly beyond a border, at any interval and for any speeds; and the first minute of a
+// TestVerdictStands checks at any interval and for any speeds: within a minute of a change,
+// a verdict changes only if the share is clearly beyond a border, and the first minute of a
 // drive is never a jam.
 func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,9 +64,10 @@ func TestVerdictStands(t *testing.T) {
 	})
 }
 
-// TestFluentIsNormal: a car that never falls below what a street allows is neither in a
-// jam nor slow, unless it was on a faster road before; and a car that never falls below
-// two thirds of what is assumed of a fast road is not, whatever it does.
+// TestFluentIsNormal checks that a car which never falls below what a street allows is
+// neither in a jam nor slow, unless it was on a faster road before; and that a car which
+// never falls below two thirds of what is assumed of a fast road is normal, whatever it
+// does.
 func TestFluentIsNormal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		speeds := rapid.SampledFrom([]*rapid.Generator[float64]{rapid.Float64Range(33, 49), rapid.Float64Range(54, 250)}).Draw(t, "road")
@@ -81,9 +83,9 @@ func TestFluentIsNormal(t *testing.T) {
 	})
 }
 
-// TestGapIsNoEvidence: a silence of more than 75 seconds adds and takes nothing.
-// A verdict that was only held back for its minute may come, and a car that stood
-// before and stands after it may turn out to be parked.
+// TestGapIsNoEvidence checks that a silence of more than 75 seconds changes no mean. A
+// verdict that was only held back by the hysteresis may change after it, and a car that was
+// stationary before and after it may turn out to be parked.
 func TestGapIsNoEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
@@ -104,11 +106,11 @@ func TestGapIsNoEvidence(t *testing.T) {
 	})
 }
 
-// TestSamplingRate drives stretches of ten minutes, each at a steady pace or in
-// stop and go, and has them reported every second and at another interval from
-// 0.1 to 60 seconds. The bound: at the end of each stretch the verdict is the
-// same, and what it changed to came at most six minutes later or earlier. The
-// ignition is on, so that a car which stands for long is not parked.
+// TestSamplingRate drives periods of ten minutes, each at a steady pace or in stop and go,
+// and reports them every second and at another interval from 0.1 to 60 seconds. The bound:
+// at the end of each period the verdict is the same, and it changed at most six minutes
+// later or earlier. The ignition is on, so that a car which is stationary for long is not
+// parked.
 func TestSamplingRate(t *testing.T) {
 	type pace struct {
 		speeds []float64 // one a second, in turn
@@ -144,7 +146,7 @@ func TestSamplingRate(t *testing.T) {
 				case p.want == NormalDriving:
 					motorway = p.speeds[0] == 120
 				case motorway:
-					want = TrafficJam // what is slow in a city is a jam there
+					want = TrafficJam // slow in a city is a jam on a motorway
 				}
 				changed := time.Duration(0)
 				for ; at < time.Duration(i+1)*stretch; at += step {
@@ -169,9 +171,9 @@ func TestSamplingRate(t *testing.T) {
 	})
 }
 
-// TestExactSampling: while a speed changes evenly, it makes no difference into how
-// many steps the change is cut. A car that stops or sets off more slowly than cars
-// do is taken to have stood for a part of the time instead.
+// TestExactSampling checks that while a speed changes linearly, it makes no difference into
+// how many steps the change is cut. A car that stops or sets off more slowly than cars do
+// is excluded: it is taken to have been stationary for a part of the time.
 func TestExactSampling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.Float64Range(0, 130).Draw(t, "from")
@@ -188,15 +190,16 @@ func TestExactSampling(t *testing.T) {
 		for i := range pieces {
 			many.collect(&standardRules, v(i), v(i+1), float32(seconds)/float32(pieces))
 		}
-		// Below walking pace, where stops count in part, a change counts by its mean.
+		// Below walking pace, where stops are included in part, a change enters by its
+		// mean.
 		if d := one.MeanSpeed - many.MeanSpeed; d > 0.5 || d < -0.5 {
 			t.Fatalf("%v km/h at once, %v in %d pieces", one.MeanSpeed, many.MeanSpeed, pieces)
 		}
 	})
 }
 
-// TestRedLightAtAnyInterval: a red light of 90 s after a fluent drive is no jam, no
-// matter how often, and at which moments of it, the car reports; and not slow, if it
+// TestRedLightAtAnyInterval checks that a red light of 90 s after a fluent drive is no jam,
+// no matter how often and at which moments of it the car reports; and not slow, if the car
 // reports every 20 s.
 func TestRedLightAtAnyInterval(t *testing.T) {
 	speed := func(second float64) float64 { // brakes at 7 and sets off at 5.4 km/h a second

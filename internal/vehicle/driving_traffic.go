@@ -5,57 +5,56 @@ import (
 	"time"
 )
 
-// TrafficMemory is what the driving rules carry from one speed to the next,
-// besides the state's Pace and MeanSpeed.
+// TrafficMemory is the memory of the driving rules between two speeds, besides Pace and
+// MeanSpeed of the state.
 type TrafficMemory struct {
-	// Start is when the drive began, Changed when Pace last changed; zero if
-	// not in this drive.
+	// Start is when the drive began. Changed is when Pace last changed, zero if it has not
+	// changed in this drive.
 	Start, Changed UnixMilli
-	// Share is the measure behind the verdict: the travel time when traffic is light
-	// over the present one. FreeKmh is the speed when traffic is light, and Source
-	// tells where that is known from.
+	// Share is the measure behind the verdict: the travel time in light traffic divided by
+	// the present travel time. FreeKmh is the speed in light traffic; Source says how it is
+	// known.
 	Share, FreeKmh float32
-	// MeanSeconds is the weight of the state's MeanSpeed, at most about a minute.
+	// MeanSeconds is the total weight of the state's MeanSpeed, at most about a minute.
 	MeanSeconds float32
-	// Stop is how long the car has stood, or moved at walking pace, in seconds,
-	// as far as it matters.
+	// Stop is how long, in seconds, the car has been stationary or at walking pace; at most
+	// longStop.
 	Stop float32
-	// Rolled is how far the car has come since it last stood or went at walking
-	// pace, in metres, as far as it matters.
+	// Rolled is how far, in metres, the car has driven since it was last stationary or at
+	// walking pace; at most moveUp.
 	Rolled float32
-	// Cruise is the mean speed of the last minutes under way, in km/h; zero if the
-	// car has not been under way in this drive.
+	// Cruise is the mean speed, in km/h, of the last minutes in which the car drove faster
+	// than fluent. It is zero if there were none in this drive.
 	Cruise float32
-	// Source is where the free flow is known from.
+	// Source says how FreeKmh is known.
 	Source FreeFlowSource
-	// Moved is set once the car has moved in this drive.
+	// Moved is set when the car has moved in this drive.
 	Moved bool
-	// EngineMute is set once the engine was at rest while the car drove: an electric
-	// car or a hybrid, whose engine tells nothing of a stop.
+	// EngineMute is set when the engine was seen at rest while the car drove. Such a car is
+	// electric or a hybrid, and its engine speed says nothing about a stop.
 	EngineMute bool
-	// Stood is since when the car has stood; zero if it does not.
+	// Stood is when the car became stationary; zero if it is not.
 	Stood UnixMilli
 }
 
-// FreeFlowSource tells where the free flow is known from that a verdict is
-// relative to.
+// FreeFlowSource says how the free flow is known to which a verdict relates.
 type FreeFlowSource uint8
 
 // The sources of a free flow, the best last.
 const (
-	FreeFlowOfStreet FreeFlowSource = iota // nothing is known: that of a street
-	FreeFlowShown                          // what the car itself showed lately
-	FreeFlowSent                           // what its source sent
-	FreeFlowOfRoad                         // what was seen on this road
+	FreeFlowOfStreet FreeFlowSource = iota // nothing is known: the free flow of a street is assumed
+	FreeFlowShown                          // estimated from the car's own speed
+	FreeFlowSent                           // sent by the car's source
+	FreeFlowOfRoad                         // learned from the cars on this road
 	NumFreeFlowSources
 )
 
-// String names the source, as metrics and the API spell it.
+// String returns the source as metrics and the API spell it.
 func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// observeSpeed takes a speed read at t into the car's own mean and judges.
+// observeSpeed folds a speed read at t into the car's own mean, and sets Pace.
 func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	prev, ok := s.speed()
 	step := t.Sub(prev.Time)
@@ -64,32 +63,32 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 		s.startDrive(kmh, t)
 		s.Traffic.Moved = kmh > moving
 	case step > maxStep:
-		// The car may have been anywhere: what was known stands, but it is
-		// another stop.
+		// The car may have been anywhere. What was known is kept, but a new stop begins.
 		s.Traffic.Stop = 0
 	case step > 0:
 		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
 		s.collect(r, prev.Value, kmh, seconds)
-		if s.Pace != TrafficJam { // in a queue the road before it still counts
+		if s.Pace != TrafficJam { // in a queue the road before it remains the reference
 			s.Traffic.cruise(r, prev.Value, kmh, seconds)
 		}
-		if !left && s.Traffic.Cruise > 0 { // of the car park
+		if !left && s.Traffic.Cruise > 0 { // the mean so far was that of the car park
 			s.MeanSpeed, s.Traffic.MeanSeconds = kmh, 0
 		}
 	}
 	s.judge(r, t)
 }
 
-// startDrive forgets what was known of traffic: a drive starts in "normal".
+// startDrive resets what is known of traffic. A drive starts as "normal".
 func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.Traffic = TrafficMemory{Start: t}
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds a drive from one speed to another in so many seconds to the mean,
-// taking the speed to change evenly: then it does not matter how often a car
-// reports on the way. But a car that stops or sets off does so at once, and stands
-// for the rest of a long step: a red light seen once in 30 s is no creeping.
+// collect adds seconds of driving from one speed to another to the mean. The speed is taken
+// to change linearly, so the result does not depend on how often a car reports. An
+// exception is a car that stops or sets off: it does so within the time that
+// rampKmhPerSecond allows, and is stationary for the rest of a long step. Otherwise a red
+// light that is seen once in 30 s would look like creeping.
 func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
@@ -115,18 +114,19 @@ func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.stand(r, to, seconds-ramp)
 }
 
-// stand adds a time on the spot or at walking pace.
+// stand adds seconds in which the car was stationary or at walking pace. Only the part
+// before stopCounts and the part after longStop enter the mean.
 func (s *State) stand(r *rules, kmh, seconds float32) {
 	m := &s.Traffic
 	until := m.Stop + seconds
 	counts := min(until, r.stopCounts) - min(m.Stop, r.stopCounts) + max(until, r.longStop) - max(m.Stop, r.longStop)
 	m.Stop, m.Rolled = min(until, r.longStop), 0
-	if m.Moved { // else it idles where it was parked
+	if m.Moved { // otherwise it idles where it was parked
 		s.average(r, kmh, kmh, counts)
 	}
 }
 
-// drive adds an even change of speed above walking pace.
+// drive adds seconds of linearly changing speed above walking pace.
 func (s *State) drive(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
@@ -147,8 +147,14 @@ func (s *State) drive(r *rules, from, to, seconds float32) {
 	s.average(r, from, to, seconds)
 }
 
-// average adds an even change of speed to the car's mean, exactly: it makes no
-// difference into how many steps the change is cut.
+// average adds seconds of linearly changing speed to the mean, which is an exponentially
+// weighted moving average in continuous time. With the time constant τ = meanDecay, the
+// mean m of weight w becomes
+//
+//	(m·w·e^(-t/τ) + ∫₀ᵗ v(u)·e^(-(t-u)/τ) du) / (w·e^(-t/τ) + τ·(1-e^(-t/τ)))
+//
+// The integral is computed exactly, so the number of steps into which a change of speed is
+// cut makes no difference.
 func (s *State) average(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
@@ -162,19 +168,21 @@ func (s *State) average(r *rules, from, to, seconds float32) {
 	s.Traffic.MeanSeconds = float32(was + weight)
 }
 
-// timeFor is how much of so many seconds, in which the speed changes evenly, it
-// takes to come so many metres.
+// timeFor returns how much of the given seconds, in which the speed changes linearly, the
+// car takes to drive the given metres.
 func timeFor(metres, from, to, seconds float32) float32 {
 	v, change := from/3.6, (to-from)/3.6
 	root := v*v + 2*change/seconds*metres
 	if root < 0 {
-		return seconds // it stops before
+		return seconds // it stops before that
 	}
-	// Of the two forms of the solution this one holds at any acceleration.
+	// Of the two forms of the quadratic solution, this one is valid at any acceleration,
+	// zero included.
 	return min(seconds, 2*metres/(v+float32(math.Sqrt(float64(root)))))
 }
 
-// cruise keeps the speed at which the car goes where it is under way.
+// cruise folds a change of speed into Cruise, an exponentially weighted moving average over
+// the time spent above fluent, with the time constant cruiseDecay.
 func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
 	above := 1 - below(from, to, r.fluent)
 	if above == 0 {
@@ -187,8 +195,8 @@ func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
 	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/r.cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
-// below is the part of an even change from one speed to another that is spent
-// below a third.
+// below returns the part of a linear change from one speed to another that is spent below
+// limit.
 func below(from, to, limit float32) float32 {
 	lo, hi := min(from, to), max(from, to)
 	switch {
@@ -200,8 +208,8 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-// judge sets Pace by the share. Within a minute of a change it takes a share that
-// is clearly beyond the border to change it again.
+// judge sets Pace from the share, with hysteresis: within hold of a change, only a share
+// that is beyond the border by the factor clear changes it again.
 func (s *State) judge(r *rules, t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(r, t)
@@ -221,7 +229,8 @@ func (s *State) judge(r *rules, t UnixMilli) {
 	}
 }
 
-// settles reports whether the drive is too young for its own speeds to say so.
+// settles reports whether the drive is too young for the car's own speeds to make the
+// verdict want.
 func (s *State) settles(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle
@@ -232,12 +241,13 @@ func (s *State) settles(r *rules, want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
 }
 
-// weight is what MeanSeconds has come to once so much time counted.
+// weight returns the value of MeanSeconds when the mean includes counted:
+// τ·(1-e^(-counted/τ)).
 func (r *rules) weight(counted time.Duration) float64 {
 	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
 }
 
-// state is what a share stands for.
+// state returns the driving state of a share.
 func (r *rules) state(share float32) DrivingState {
 	switch {
 	case share <= r.jam:
@@ -248,8 +258,12 @@ func (r *rules) state(share float32) DrivingState {
 	return NormalDriving
 }
 
-// share measures how traffic around the car moves at t, relative to light traffic,
-// and reports whether other cars told it.
+// share sets Share, FreeKmh and Source of the memory as of t. It reports whether other cars
+// showed how traffic moves. If they did not, the share is the car's own mean speed divided
+// by the free flow. If they did, it is the free travel time of the way behind and ahead,
+// divided by its present travel time. The delay behind is that of the other cars with the
+// weight others·ShownBehind, and the car's own with the rest; the delay ahead is that of
+// the other cars.
 func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(r, t)
@@ -261,8 +275,8 @@ func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	if !s.seenByOthers(t) {
 		return false
 	}
-	// The delays are relative to the road's own free flow, which may not be the best
-	// known where it is young.
+	// The delays relate to the road's own free flow. Where the road is young, a better free
+	// flow may be known.
 	scale := m.FreeKmh / a.FreeKmh
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {
@@ -283,11 +297,11 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
-// leastShare keeps a standstill finite.
+// leastShare limits the delay of a stationary car to a finite value.
 const leastShare = 0.01
 
-// freeFlow is the speed that the car's road allows at t when traffic is light, and
-// where that is known from.
+// freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic,
+// and how it is known.
 func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
 	shown := max(r.street, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
 	switch {
@@ -303,19 +317,19 @@ func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
 	return r.street, FreeFlowOfStreet
 }
 
-// knowsRoad reports whether the free flow of the road at t is known from a fix.
+// knowsRoad reports whether a fix that is still valid at t gives the free flow of the road.
 func (s *State) knowsRoad(t UnixMilli) bool {
 	return s.Road.FreeKmh > 0 && t.Sub(s.Road.Time) <= roadHolds
 }
 
-// knowsFreeFlow reports whether a free-flow speed of the road at t was read.
+// knowsFreeFlow reports whether the source sent a free-flow speed that is still valid at t.
 func (s *State) knowsFreeFlow(t UnixMilli) bool {
 	f := s.Latest[FreeFlowSpeed]
 	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
 }
 
-// roadTime is the time of the newest reading, besides the speed, that a verdict at
-// t rests on; t if there is none.
+// roadTime returns the time of the oldest reading on which a verdict at t rests: t itself,
+// or that of the fix or of the sent free flow, if they were used.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)

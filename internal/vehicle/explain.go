@@ -2,31 +2,33 @@ package vehicle
 
 import "math"
 
-// Explanation says why a verdict was given.
+// Explanation says why a rule gave a verdict.
 type Explanation struct {
 	// Rule is the name of the rule that decided.
 	Rule string
-	// Version is that of the rule: it changes whenever the same readings may
-	// lead to another verdict.
+	// Version is the version of the rule. It changes whenever the same readings may lead to
+	// another verdict.
 	Version int
-	// Text says it in one sentence, for people.
+	// Text is one sentence for people.
 	Text string
-	// Facts are what the rule looked at.
+	// Facts are the readings and measures that the rule used.
 	Facts []Fact
 }
 
-// Fact is one reading or measure that a rule looked at.
+// Fact is one reading or measure that a rule used.
 type Fact struct {
 	Name  string
 	Value float64
 	Unit  string
-	// Threshold is what Value was compared with; NaN: with nothing.
+	// Threshold is the value that Value was compared with; NaN if there is none.
 	Threshold float64
-	// Limit says what the threshold means and on which side, such as "anomaly from"; "": nothing.
+	// Limit says what lies beyond the threshold, and on which side, such as "anomaly from".
+	// It is "" if there is no threshold.
 	Limit string
-	// Time is when it was read, or for a measure, the newest reading in it.
+	// Time is when the value was read. For a measure it is the time of the newest reading
+	// in it.
 	Time UnixMilli
 }
 
-// rounded is a measure for people: to a thousandth, and nothing below 0.
+// rounded rounds a measure for people: to a thousandth, and to 0 if it is negative.
 func rounded(measure float32) float64 { return max(0, math.Round(1000*float64(measure))/1000) }

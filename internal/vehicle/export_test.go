@@ -1,25 +1,25 @@
 package vehicle
 
-// For the tests that try other thresholds on recorded drives.
+// These names are for the tests that try other thresholds on recorded drives.
 
 // Rules are the thresholds of the driving rules.
 type Rules = rules
 
-// StandardRules are those in force.
+// StandardRules returns the thresholds in force.
 func StandardRules() Rules { return standardRules }
 
-// ObserveWith is Observe with other thresholds.
+// ObserveWith is like Observe, with other thresholds.
 func ObserveWith(r *Rules, s State, x Sample) State { return observe(r, s, x) }
 
-// Tunable is a threshold that a search may change, and the values it may take.
+// Tunable is a threshold that a search may change, and the range of its values.
 type Tunable struct {
 	Name   string
 	At     *float32
 	Lo, Hi float32
 }
 
-// Tunables are the thresholds that recorded drives could decide on. The ranges
-// are what would be reasonable without any recording.
+// Tunables returns the thresholds that recorded drives could decide. The ranges are what
+// would be reasonable without any recording.
 func Tunables(r *Rules) []Tunable {
 	return []Tunable{
 		{"jam", &r.jam, 0.3, 0.5},

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// FuzzObserve turns bytes into a sequence of samples, hostile values and times
-// included, and folds them. Each sample is: the step to it in milliseconds
-// (int32), which signals it carries (uint32), then four bytes a carried signal;
-// a DTCList takes its four bytes as the digits of one code.
+// FuzzObserve turns bytes into a sequence of samples, hostile values and times included,
+// and folds them. Each sample is: the step to it in milliseconds (int32), which signals it
+// carries (uint32), then four bytes for each carried signal; for a DTCList the four bytes
+// are the digits of one code.
 func FuzzObserve(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(appendSample(nil, 0, 1<<Speed|1<<EngineSpeed, 50, 2000))

@@ -9,8 +9,8 @@ import (
 // any length, compared byte for byte. Obtain one with [ParseID].
 type ID string
 
-// MaxReportingID is the longest ID, in bytes, of a vehicle that sends
-// telemetry. A query may ask for a longer one; it is then simply not known.
+// MaxReportingID is the greatest length, in bytes, of the ID of a vehicle that sends
+// telemetry. A query may name a longer ID; such a vehicle is unknown.
 const MaxReportingID = 256
 
 // Errors of [ParseID].
@@ -19,8 +19,8 @@ var (
 	ErrIDCharacter = errors.New("a vid consists of ASCII letters and digits only")
 )
 
-// ParseID turns text from outside into an ID, or says why it is none
-// ([ErrIDEmpty], [ErrIDCharacter]).
+// ParseID parses untrusted text. It returns [ErrIDEmpty] or [ErrIDCharacter] if the text is
+// not an ID.
 func ParseID(s string) (ID, error) {
 	if err := CheckID(s); err != nil {
 		return "", err
@@ -28,8 +28,8 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
-// ParseReportingID is ParseID for the ID of a vehicle that may report: a longer one than
-// [MaxReportingID] is refused.
+// ParseReportingID is like ParseID, but rejects an ID longer than [MaxReportingID], because
+// no vehicle that reports can have it.
 func ParseReportingID(s string) (ID, error) {
 	id, err := ParseID(s)
 	if err == nil && len(id) > MaxReportingID {
@@ -38,7 +38,8 @@ func ParseReportingID(s string) (ID, error) {
 	return id, err
 }
 
-// CheckID is ParseID for callers that hold bytes and must not allocate.
+// CheckID makes the same checks as ParseID, for callers that hold bytes and must not
+// allocate.
 func CheckID[T string | []byte](s T) error {
 	if len(s) == 0 {
 		return ErrIDEmpty

@@ -47,7 +47,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// TestParseIDEveryByte holds ParseID against the definition, byte by byte.
+// TestParseIDEveryByte compares ParseID with the definition, byte by byte.
 func TestParseIDEveryByte(t *testing.T) {
 	const allowed = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	for b := range 256 {

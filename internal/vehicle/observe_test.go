@@ -7,8 +7,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// fullSample carries every signal, with trouble codes of which the last one is
-// the throttle's.
+// fullSample returns a sample with every signal; its last trouble code is the throttle's.
 func fullSample(tb testing.TB) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: "car", Time: vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
 	for s := range vehicle.Signal(vehicle.NumSignals) {

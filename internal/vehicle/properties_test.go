@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain lets rapid draw more drives than its default of 100: the rules turn on
+// TestMain lets rapid draw more drives than its default of 100, because the rules depend on
 // rare coincidences. The flag -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "1000"); err != nil {
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// check fails the test if the state breaks what must hold for every state.
+// check fails the test if the state violates an invariant of all states.
 func check(t interface{ Fatalf(string, ...any) }, s State) {
 	speedRead := s.Latest[Speed].Time != 0 || s.Latest[OBDSpeed].Time != 0
 	for i, r := range s.Latest {
@@ -74,8 +74,8 @@ func readAny(s State, signals ...Signal) bool {
 	return slices.ContainsFunc(signals, func(g Signal) bool { return s.Latest[g].Time != 0 })
 }
 
-// genReadings draws what a car may report: some signals, each in its range, with
-// the values that rules turn on drawn often.
+// genReadings draws what a car may report: some signals, each in its range, with frequent
+// values at the thresholds of the rules.
 func genReadings(t *rapid.T) Readings {
 	var r Readings
 	for g := range Signal(NumSignals) {
@@ -104,8 +104,7 @@ func genReadings(t *rapid.T) Readings {
 
 var someCodes = []TroubleCode{{'P', '0', '1', '2', '0'}, {'P', '2', '1', '7', '6'}, {'P', '0', '3', '0', '0'}, {'U', '0', '1', '0', '0'}}
 
-// steps are the times between samples, in milliseconds, around which the rules
-// change their mind.
+// steps are times between samples, in milliseconds, around the thresholds of the rules.
 var steps = rapid.OneOf(
 	rapid.SampledFrom([]int64{0, 1, 1000, 30_000, 30_001, 75_000, 75_001, 300_000, 600_000, 600_001, 3_600_001}),
 	rapid.Int64Range(0, 1_000_000),
@@ -143,8 +142,8 @@ func TestSameSampleTwiceChangesNothing(t *testing.T) {
 	})
 }
 
-// TestRepeatedTailChangesNothing is what at-least-once delivery does: a stretch
-// of samples comes again, in order.
+// TestRepeatedTailChangesNothing simulates at-least-once delivery: the latest samples
+// arrive again, in order.
 func TestRepeatedTailChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
@@ -175,22 +174,21 @@ func TestOlderSampleChangesNothing(t *testing.T) {
 	})
 }
 
-// TestSplitSample takes one sample apart into samples of one signal each, all
-// of its time, in two orders. What holds:
+// TestSplitSample splits one sample into samples of one signal each, all with its time, and
+// folds them in two orders. It checks:
 //   - always: the readings that both orders keep, and the throttle verdict;
-//   - with at most one of the two speeds: whether the car is driving, and the
-//     driving verdict's time;
-//   - with at most one of the signals that the driving rule weighs against each
-//     other (two speeds, engine speed, ignition, free flow): the whole state.
+//   - with at most one of the two speeds: whether the car is driving, and the driving
+//     verdict's time;
+//   - with at most one of the signals that the driving rule compares with each other
+//     (two speeds, engine speed, ignition, free flow): the whole state.
 //
-// More cannot hold: the evidence takes the first of two speeds of one time and
-// the free flow known by then, and a drive ends as soon as what has come so far
-// says so.
+// More cannot hold: the rules use the first of two speeds of one time and the free flow
+// known by then, and a drive ends as soon as what has arrived so far says so.
 func TestSplitSample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
 		x := genSample(t, s)
-		x.Time++ // newer than all that is known: every signal counts
+		x.Time++ // newer than everything known: every signal is used
 		var pieces []Sample
 		for g := range Signal(NumSignals) {
 			if v, ok := x.Value(g); ok {
@@ -242,8 +240,8 @@ func count(x Sample, signals ...Signal) (n int) {
 	return n
 }
 
-// TestHostileReadings folds what no checked Readings can hold: any bits in any
-// value, at any time.
+// TestHostileReadings folds what no checked Readings can hold: any bits in any value, at
+// any time.
 func TestHostileReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)

@@ -43,7 +43,7 @@ func recordings(t *testing.T, dir, pattern string) []recording {
 	return all
 }
 
-// sessions takes a recording apart where drives were joined.
+// sessions splits a recording where drives were joined.
 func (r recording) sessions() []recording {
 	var parts []recording
 	from := 0
@@ -57,7 +57,7 @@ func (r recording) sessions() []recording {
 	return parts
 }
 
-// thinned keeps the readings of one row in so many, and every label.
+// thinned keeps the readings of one row in every rows, and all labels.
 func (r recording) thinned(every int) recording {
 	thin := recording{name: r.name, labels: r.labels}
 	for i, x := range r.samples {
@@ -80,7 +80,7 @@ func (c *confusion) add(o confusion) {
 	}
 }
 
-// f1 is the F1 score of each state, and their mean.
+// f1 returns the F1 score of each state, and their mean.
 func (c *confusion) f1() (of [4]float64, macro float64) {
 	for k := 1; k <= 3; k++ {
 		var said, true float64
@@ -98,8 +98,8 @@ func (c *confusion) f1() (of [4]float64, macro float64) {
 	return of, macro
 }
 
-// withShares is what the rule would have scored, had the states had these shares of
-// the time and each been judged as it was.
+// withShares returns the confusion that the rule would have had, had the states had these
+// shares of the time and each been judged as it was.
 func (c *confusion) withShares(normal, slow, jam float64) (o confusion) {
 	for k, share := range []float64{normal, slow, jam} {
 		var rows float64
@@ -118,18 +118,18 @@ func (c *confusion) String() string {
 	return fmt.Sprintf("macro-F1 %.3f  normal %.3f  slow %.3f  jam %.3f", macro, f[1], f[2], f[3])
 }
 
-// outcome is what the rules made of a recording.
+// outcome is the result of the rules for a recording.
 type outcome struct {
 	confusion confusion
 	seconds   [4]float64 // driven in each state
 	changes   []vehicle.UnixMilli
 }
 
-// longestDrivenGap is the longest step between two samples that counts as driven.
+// longestDrivenGap is the longest step between two samples that is included in the time
+// driven.
 const longestDrivenGap = 75 * time.Second
 
-// drive lets the rules judge a recording. A verdict older than five minutes is
-// none.
+// drive runs the rules over a recording. A verdict older than five minutes is ignored.
 func (r *recording) drive(rules *vehicle.Rules) outcome {
 	var o outcome
 	var s vehicle.State

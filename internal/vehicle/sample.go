@@ -18,8 +18,8 @@ func (m UnixMilli) Sub(n UnixMilli) time.Duration { return time.Duration(m-n) * 
 // Add returns m + d.
 func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milliseconds()) }
 
-// Sample is what one vehicle read at one time. It may carry any subset of the
-// signals; readings are never carried forward onto other times.
+// Sample holds the readings of one vehicle at one time. It may carry any subset of the
+// signals; readings are never carried forward to other times.
 type Sample struct {
 	Vehicle ID
 	Time    UnixMilli
@@ -43,8 +43,8 @@ func (r *Readings) Empty() bool { return r.present == 0 }
 // Value returns the signal's value in its unit; ok is false if it was not read.
 func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }
 
-// Set records a reading in the signal's unit. It refuses, with an error that
-// wraps [ErrImpossible], what the sensor cannot give.
+// Set records a reading in the signal's unit. For a value that the sensor cannot report it
+// records nothing and returns an error that wraps [ErrImpossible].
 func (r *Readings) Set(s Signal, v float64) error {
 	if err := s.check(v); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (r *Readings) Set(s Signal, v float64) error {
 	return nil
 }
 
-// SetCodes records a reading of DTCList. An empty list is a reading too: the
-// car says that it has no trouble code. The slice is kept.
+// SetCodes records a reading of DTCList. An empty list is a reading too: the car reports
+// that it has no trouble code. SetCodes keeps the slice.
 func (r *Readings) SetCodes(codes []TroubleCode) error {
 	if err := r.Set(DTCList, float64(len(codes))); err != nil {
 		return err
@@ -64,8 +64,8 @@ func (r *Readings) SetCodes(codes []TroubleCode) error {
 	return nil
 }
 
-// SetIgnition records a reading of LowVoltageSystemState. Undefined is dropped:
-// the car does not know.
+// SetIgnition records a reading of LowVoltageSystemState. [IgnitionUndefined] is ignored:
+// it means that the car does not know.
 func (r *Readings) SetIgnition(i Ignition) error {
 	if i == IgnitionUndefined {
 		return nil

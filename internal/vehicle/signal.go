@@ -8,8 +8,8 @@ import (
 // Signal names one of the sensor readings that the rules use.
 type Signal uint8
 
-// The signals, by their COVESA VSS names (see [Signal.String]). VSS has none for
-// the free flow of a road, so that one is ours.
+// The signals, by their COVESA VSS names (see [Signal.String]). VSS has no signal for the
+// free flow of a road, so that name is our own.
 const (
 	Speed                    Signal = iota // Vehicle.Speed, km/h
 	OBDSpeed                               // Vehicle.OBD.Speed, km/h
@@ -24,7 +24,7 @@ const (
 	DTCList                                // Vehicle.OBD.DTCList, trouble codes; the reading's value is their number
 	MILOn                                  // Vehicle.OBD.Status.IsMILOn, 0 or 1
 	LowVoltageSystemState                  // Vehicle.LowVoltageSystemState, an [Ignition]
-	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h: what cars do on this road when it is empty; 0 where the source does not know
+	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h in light traffic; 0 if unknown to the source
 	CurrentLatitude                        // Vehicle.CurrentLocation.Latitude, degrees north, WGS 84
 	CurrentLongitude                       // Vehicle.CurrentLocation.Longitude, degrees east, WGS 84
 	CurrentHeading                         // Vehicle.CurrentLocation.Heading, degrees clockwise from north
@@ -32,10 +32,10 @@ const (
 	NumSignals               = iota
 )
 
-// signalTable gives each signal its VSS name and the range that a sensor can
-// report. Percent ranges and engine speed (two bytes / 4) are those of SAE
-// J1979; J1979 speed ends at 255 km/h, other sources report up to 500. VSS gives
-// an accuracy no upper end; a million metres is no accuracy at all.
+// signalTable gives each signal its VSS name, its unit, and the range of values that a
+// sensor can report. The ranges of the percentages and of engine speed (two bytes / 4) are
+// those of SAE J1979. J1979 speed ends at 255 km/h; other sources report up to 500. VSS has
+// no upper limit for accuracy; a million metres is as good as no position.
 var signalTable = [NumSignals]struct {
 	name     string
 	unit     string
@@ -69,18 +69,18 @@ func (s Signal) String() string {
 	return signalTable[s].name
 }
 
-// Unit returns the unit of the signal's value, "" where it has none.
+// Unit returns the unit of the signal's value, "" if it has none.
 func (s Signal) Unit() string { return signalTable[s].unit }
 
 // IsNumber reports whether the signal is a plain number in its [Signal.Unit].
 func (s Signal) IsNumber() bool { return s < DTCList || s >= FreeFlowSpeed }
 
-// IsPosition reports whether the signal says where the vehicle is. Positions are
-// private: no log, metric, trace or answer has the value of one.
+// IsPosition reports whether the signal tells the vehicle's place. Positions are private:
+// their values must never appear in a log, a metric, a trace or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 
-// SignalByName finds a signal by its VSS name. The name may be a string or
-// bytes; the look-up does not allocate.
+// SignalByName finds a signal by its VSS name, given as a string or as bytes. It allocates
+// nothing.
 func SignalByName[T string | []byte](name T) (Signal, bool) {
 	s, ok := signalsByName[string(name)]
 	return s, ok
@@ -94,11 +94,11 @@ var signalsByName = func() map[string]Signal {
 	return m
 }()
 
-// ErrImpossible marks a value that no sensor can give.
+// ErrImpossible marks a value that no sensor can report.
 var ErrImpossible = errors.New("impossible value")
 
-// holds reports whether the signal's sensor can report v: not NaN, not infinite,
-// within its range.
+// holds reports whether the signal's sensor can report v: a number within the signal's
+// range, not NaN and not infinite.
 func (s Signal) holds(v float64) bool {
 	return v >= signalTable[s].min && v <= signalTable[s].max
 }
@@ -118,8 +118,8 @@ func (s Signal) check(v float64) error {
 // Ignition is the value of Vehicle.LowVoltageSystemState.
 type Ignition uint8
 
-// The states that VSS lists. IgnitionUndefined is what a car says that does not
-// know; it counts as no reading.
+// The states that VSS lists. A car reports IgnitionUndefined when it does not know its
+// state; such a report is not recorded as a reading.
 const (
 	IgnitionUndefined Ignition = iota
 	IgnitionLock
@@ -143,7 +143,7 @@ func (i Ignition) String() string {
 // On reports whether the engine may run in this state.
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
 
-// ParseIgnition reads a VSS name.
+// ParseIgnition parses a VSS name.
 func ParseIgnition(s string) (Ignition, error) {
 	for i, n := range ignitionNames {
 		if n == s {

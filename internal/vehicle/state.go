@@ -2,53 +2,51 @@ package vehicle
 
 import "time"
 
-// State is all that the service remembers of one vehicle: the latest reading of
-// each signal and what the rules carry from one sample to the next. Its size
-// does not depend on how long or how often the vehicle reports. The zero State
-// is a vehicle that has never reported.
+// State is everything that the service remembers of one vehicle: the latest reading of each
+// signal, and the memory of the rules between samples. Its size is fixed, however long and
+// however often the vehicle reports. The zero State is a vehicle that has never reported.
 type State struct {
 	// Time is the newest event time seen.
 	Time UnixMilli
-	// Latest holds the newest reading of each signal. An "ignition off" that
-	// the car's motion has disproved keeps its time and becomes
-	// [IgnitionUndefined].
+	// Latest holds the newest reading of each signal. An "ignition off" that the car's
+	// motion has disproved keeps its time, and its value becomes [IgnitionUndefined].
 	Latest [NumSignals]Reading
-	// FaultCode is the first throttle code in the latest DTCList that held one;
-	// zero if none ever did, or the lists have been without for a while.
+	// FaultCode is the first throttle code in the latest DTCList that held one. It is zero
+	// if no list ever held one, or if the lists of the last codeGoneFor held none.
 	FaultCode TroubleCode
-	// MeanSpeed is the time-decayed mean speed of about the last minute in km/h;
-	// long stops count in part.
+	// MeanSpeed is the exponentially decayed mean speed, in km/h, with a time constant of
+	// one minute. Of a long stop only a part is included.
 	MeanSpeed float32
-	// Pace is the driving state that Traffic stands for. Zero until a speed was read.
+	// Pace is the driving state that the rules concluded from Traffic. It is zero until a
+	// speed was read.
 	Pace DrivingState
-	// Traffic is what the driving rules remember of this drive.
+	// Traffic is the memory of the driving rules for the current drive.
 	Traffic TrafficMemory
-	// Way is where the car came from, Road what is known of the roads there. Both are
+	// Way is the car's recent way, and Road is what is known of the roads there. Both are
 	// zero for a car that sends no position.
 	Way  Way
 	Road RoadAround
-	// RestingSince is when the car was first seen standing with its engine
-	// off, without a reading to the contrary since. Zero if it is not.
+	// RestingSince is when the car was first seen stationary with its engine off, with no
+	// reading since then that says otherwise. It is zero if the car is not at rest.
 	RestingSince UnixMilli
-	// ThrottleMemory is what the throttle rules remember. Readings of Time
-	// itself are judged when the next time begins, so that they may come in
-	// pieces.
+	// ThrottleMemory is the memory of the throttle rules. Readings taken at Time are not
+	// folded into it until a sample with a later time arrives, so the readings of one time
+	// may arrive in several samples.
 	ThrottleMemory ThrottleMemory
 }
 
-// Reading is one signal's value, in the signal's unit, at the time it was read.
-// A zero Time means that the signal was never read.
+// Reading is one signal's value, in the signal's unit, and the time at which it was read. A
+// zero Time means that the signal was never read.
 type Reading struct {
 	Value float32
 	Time  UnixMilli
 }
 
-// Observe folds one sample into the state of its vehicle and returns the next
-// state. Samples are ordered by event time: one that is older than what is
-// known changes nothing, and neither does the same one twice. A sample of the
-// same time may add signals that were not read at that time before; of two
-// readings of one signal at one time the first counts. A sample without a time
-// changes nothing. It costs no allocation.
+// Observe folds one sample into the state of its vehicle and returns the new state. Samples
+// are ordered by event time: a sample that is older than the state changes nothing, and
+// neither does a repeated sample. A sample of the same time may add signals that were not
+// yet read at that time; if it repeats a signal, the first reading is kept. A sample
+// without a time changes nothing. Observe allocates nothing.
 func Observe(s State, x Sample) State { return observe(&standardRules, s, x) }
 
 func observe(rules *rules, s State, x Sample) State {
@@ -73,8 +71,8 @@ func observe(rules *rules, s State, x Sample) State {
 	s.observeThrottle(r, fresh, x.Time)
 	before, _ := s.speed()
 	parked := s.Driving().NotDriving
-	// The speed rule looks back at the previous speed, so it runs before the
-	// latest readings are replaced.
+	// The speed rule needs the previous speed, so it runs before the latest readings are
+	// replaced.
 	if g, ok := speedOf(has); ok {
 		s.observeSpeed(rules, r.value[g], x.Time)
 	}
@@ -88,14 +86,15 @@ func observe(rules *rules, s State, x Sample) State {
 	s.observeIgnition()
 	s.observeRest(before)
 	if v := s.Driving(); parked && v.State != 0 {
-		// It may have been silent since it parked, and is on another road.
+		// The car may have been silent since it parked, and may be on another road.
 		s.Traffic.Start, s.Traffic.Cruise = x.Time, 0
 	}
 	return s
 }
 
-// observeCodes takes in a list of trouble codes, if one came. A code that was cleared
-// may return: the anomaly ends when the newest lists have been without for a minute.
+// observeCodes folds a list of trouble codes into the state; listed reports whether the
+// sample has one. A code that was cleared may return, so the anomaly ends only when the
+// lists have held no throttle code for codeGoneFor (a minute).
 func (s *State) observeCodes(listed bool, codes []TroubleCode) {
 	gone := &s.ThrottleMemory.CodeGone
 	if listed {
@@ -119,32 +118,32 @@ func firstThrottleCode(codes []TroubleCode) TroubleCode {
 	return TroubleCode{}
 }
 
-// Outcome says whether a verdict answers a question asked at some time, and if
+// Outcome says whether a verdict answers a question asked at a given time, and if it does
 // not, why.
 type Outcome uint8
 
 // Outcomes of a question.
 const (
 	Answered   Outcome = iota
-	Unknown            // nothing was ever read that could answer it
-	Stale              // what was read is older than the asker accepts
-	NotDriving         // the car stands with its engine or ignition off
+	Unknown            // no reading that could answer it was ever received
+	Stale              // the readings are older than the caller accepts
+	NotDriving         // the car is stationary with its engine or ignition off
 )
 
-// String returns the outcome as the wire spells it: "", "unknown", "stale",
+// String returns the outcome as it is sent to clients: "", "unknown", "stale",
 // "not_driving".
 func (o Outcome) String() string {
 	return [...]string{"", "unknown", "stale", "not_driving"}[o]
 }
 
-// MaxAhead is how far the time of a verdict may be ahead of the clock of whoever is
-// asked: samples are taken in that are 30 s ahead, and two nodes' clocks may be as
-// much apart. What is further ahead was made while a clock was wrong, and how old
-// it is nobody knows.
+// MaxAhead is how far the time of a verdict may be ahead of the clock of the node that is
+// asked. Ingest accepts samples that are 30 s ahead, and the clocks of two nodes may differ
+// by as much again. A verdict further ahead was made while a clock was wrong, so its age is
+// unknown.
 const MaxAhead = time.Minute
 
-// fresh judges the age of a verdict made at t for a question asked at now. A
-// maxAge of zero or less accepts any age.
+// fresh returns the outcome of a question asked at now about a verdict made at t. A maxAge
+// of zero or less accepts any age.
 func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
 	switch {
 	case t == 0:

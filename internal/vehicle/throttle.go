@@ -2,8 +2,8 @@ package vehicle
 
 import "time"
 
-// ThrottleSystem says whether a car's throttle system is healthy. The values
-// are those of the wire.
+// ThrottleSystem says whether a car's throttle system is healthy. The values are those sent
+// to clients.
 type ThrottleSystem uint8
 
 // The states of the throttle system.
@@ -20,26 +20,25 @@ func (t ThrottleSystem) String() string {
 	return "anomaly"
 }
 
-// ThrottleVerdict is the health of a throttle system, judged at the time of its
-// readings.
+// ThrottleVerdict is the result of the throttle rules at the time of the readings used.
 type ThrottleVerdict struct {
 	System ThrottleSystem
-	// Time is the oldest among the newest readings of the signals used;
-	// zero if there is no verdict.
+	// Time is the oldest of the newest readings of the signals used; zero if there is no
+	// verdict.
 	Time UnixMilli
 }
 
-// At says whether the verdict answers a question asked at now, when readings
-// may be at most maxAge old (zero or less: any age).
+// At returns whether the verdict answers a question asked at now, if readings may be at
+// most maxAge old (zero or less: any age).
 func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
-// Throttle returns the throttle verdict. A throttle or pedal trouble code in a list is
-// an anomaly, and stays one until the lists have been without for a minute: silence
-// does not clear a code. So is what any other rule found, until it has looked for a
-// minute without finding it. Otherwise a throttle reading says "normal". Without any
-// of these there is no verdict.
+// Throttle returns the throttle verdict. A throttle or pedal trouble code in a list is an
+// anomaly until the lists have held none for a minute; silence does not clear a code. An
+// anomaly found by any other rule lasts until that rule has looked for a minute without
+// finding it. If there is no anomaly, a throttle reading means "normal". Without any of
+// these there is no verdict.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
@@ -52,7 +51,7 @@ func (s *State) Throttle() ThrottleVerdict {
 	return ThrottleVerdict{ThrottleNormal, s.plateTime()}
 }
 
-// plateTime is when the plate was last read, by any sensor.
+// plateTime returns when the plate was last read, by any sensor.
 func (s *State) plateTime() (newest UnixMilli) {
 	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator} {
 		newest = max(newest, s.Latest[g].Time)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkThrottle fails the test if the throttle's memory, verdict or explanation
-// breaks what must hold for every state.
+// checkThrottle fails the test if the throttle's memory, verdict or explanation violates an
+// invariant of all states.
 func checkThrottle(t interface{ Fatalf(string, ...any) }, s State) {
 	finite(t, reflect.ValueOf(s.ThrottleMemory), "ThrottleMemory")
 	m := &s.ThrottleMemory
@@ -70,15 +70,15 @@ func finite(t interface{ Fatalf(string, ...any) }, v reflect.Value, name string)
 	}
 }
 
-// TestThrottleMemorySize pins what a vehicle costs.
+// TestThrottleMemorySize limits the memory of one vehicle.
 func TestThrottleMemorySize(t *testing.T) {
 	if n := unsafe.Sizeof(ThrottleMemory{}); n > 1024 {
 		t.Errorf("the throttle's memory takes %d bytes", n)
 	}
 }
 
-// genPairs draws readings of the throttle's sensors close in time, as a car sends
-// them, with sudden faults.
+// genPairs draws readings of the throttle's sensors close in time, as a car sends them,
+// with sudden faults.
 func genPairs(t *rapid.T) State {
 	var s State
 	at := UnixMilli(1_800_000_000_000)
@@ -111,9 +111,9 @@ func TestThrottleStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkThrottle(t, genPairs(t)) })
 }
 
-// TestGapIsNoThrottleEvidence: one sample after a silence raises the evidence that
-// two sensors disagree by no more than a second's worth, however long the silence
-// and however wrong the sample.
+// TestGapIsNoThrottleEvidence checks that one sample after a silence raises the evidence of
+// a disagreement by no more than a second's worth, however long the silence and however
+// wrong the sample.
 func TestGapIsNoThrottleEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)
@@ -136,7 +136,7 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 	})
 }
 
-// TestAnomalyOutlastsSilence: an anomaly ends after its rule has looked for a
+// TestAnomalyOutlastsSilence checks that an anomaly ends after its rule has looked for a
 // minute, never by the clock alone.
 func TestAnomalyOutlastsSilence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

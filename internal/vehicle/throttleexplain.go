@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// ExplainThrottle says why [State.Throttle] gives its verdict: the rule, the
-// readings and the measures behind an anomaly; what every rule measures, and how
-// much it would take, where there is none.
+// ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly it has the
+// rule, the readings and the measures behind it. Otherwise it has what every rule measures
+// and the value at which it would raise an anomaly.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.judge(s)
@@ -38,7 +38,7 @@ func explain(r ThrottleRule) Explanation {
 	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
-// pair is the index of the two sensors among throttlePairs; -1: they are no pair.
+// pair returns the index of the two sensors in throttlePairs, -1 if they are not a pair.
 func (a *AlarmMemory) pair() int {
 	for i, d := range throttlePairs {
 		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
@@ -48,7 +48,8 @@ func (a *AlarmMemory) pair() int {
 	return -1
 }
 
-// text is what was read when the anomaly was raised, and how much of it is normal.
+// text returns what was read when the anomaly was raised, and how large a difference is
+// normal.
 func (a *AlarmMemory) text() string {
 	x, y := sensorWords[a.X], sensorWords[a.Y]
 	switch a.Rule {
@@ -77,7 +78,8 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-// alarmFacts are what the standing anomaly was raised on, and how it is now.
+// alarmFacts returns the readings with which the present anomaly was raised, and those of
+// now.
 func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
 	read := func(name string, value float32, t UnixMilli) {
@@ -107,7 +109,7 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", calmFor, "normal again from", a.Looked})
 }
 
-// measures are those of all rules that have readings to look at.
+// measures returns the measures of all rules that have readings.
 func (m *ThrottleMemory) measures(s *State) (facts []Fact) {
 	for _, f := range m.findings(s) {
 		facts = append(facts, f.fact(max(s.reading(f.x).Time, s.reading(f.y).Time)))
@@ -115,7 +117,7 @@ func (m *ThrottleMemory) measures(s *State) (facts []Fact) {
 	return facts
 }
 
-// findings are the measures of all sensors and pairs that were ever read.
+// findings returns the measures of all sensors and pairs that were ever read.
 func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	for i := range m.Pairs {
 		if m.Pairs[i].Last != 0 {
@@ -128,19 +130,19 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 			all = append(all, m.limitFinding(s, i))
 			travel := m.travelFindings(s, i)
 			all = append(all, travel[0])
-			if travel[1].y != i { // else it repeats the first
+			if travel[1].y != i { // otherwise it repeats the first
 				all = append(all, travel[1])
 			}
 		}
 	}
-	if m.Follow.Demand != PlateA { // a rise of something was ever looked for
+	if m.Follow.Demand != PlateA { // a demand was read at least once
 		all = append(all, m.followFinding())
 	}
 	return all
 }
 
-// fact puts a finding into words. Evidence that has no unit of its own is the share of what an
-// anomaly takes.
+// fact returns a finding in words. A measure without a unit of its own is given as a
+// percentage of its alarm threshold.
 func (f finding) fact(t UnixMilli) Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
 	switch {
@@ -161,37 +163,38 @@ func (f finding) fact(t UnixMilli) Fact {
 	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
 }
 
-// AnomalyFrom is the Limit of what is evidence of an anomaly.
+// AnomalyFrom is the Limit of the facts that are evidence of an anomaly.
 const AnomalyFrom = "anomaly from"
 
 func (f finding) measured(name string, t UnixMilli) Fact {
 	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t}
 }
 
-// sensorWords name the sensors for people.
+// sensorWords are the names of the sensors for people.
 var sensorWords = [NumThrottleSensors]string{
 	PlateA: "plate sensor A", PlateB: "plate sensor B", Command: "the command",
 	PedalD: "pedal sensor D", PedalE: "pedal sensor E", Load: "engine load",
 }
 
-// ThrottleAlarm is an anomaly that a rule found and that stands. A trouble code is none.
+// ThrottleAlarm is the present anomaly of a rule. A trouble code is not one.
 type ThrottleAlarm struct {
 	Since UnixMilli
-	// X and Y are the sensors concerned, the same one twice if it is alone.
+	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y         Signal
 	NameX, NameY string
-	// Banded reports that this car has shown what Y reads by X: Expected, and up to Free percent
-	// from it.
+	// Banded reports whether this car has shown what Y reads by X: Expected, give or take
+	// Free percent.
 	Banded      bool
 	Free        float64
 	meanX, base float64
 	slope       float64
 }
 
-// Expected is what Y should read where X reads x. It is valid for an alarm that is Banded.
+// Expected returns what Y should read where X reads x. It is valid only if the alarm is
+// Banded.
 func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
-// ThrottleAlarm returns the anomaly that a rule found and that stands.
+// ThrottleAlarm returns the present anomaly of a rule, and whether there is one.
 func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, stands bool) {
 	m := s.ThrottleMemory
 	m.judge(s)

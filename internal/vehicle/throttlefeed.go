@@ -1,28 +1,31 @@
 package vehicle
 
-// Many loggers and gateways repeat the last value of every sensor in each row, with
-// the row's time. Compared as they come, a sensor that is read every few seconds
-// seems to stand while its partner moves. So each pair learns how long one of its
-// sensors takes to follow the other in what is reported, and meanwhile a repeated
-// value is not taken for a reading.
+// Many loggers and gateways repeat the last value of every sensor in each row, with the
+// row's time. Compared without correction, a sensor that is read every few seconds seems
+// stationary while its partner moves. So each pair of sensors learns how long one of its
+// sensors takes to follow the other in what is reported. During that time, a repeated value
+// is not treated as a reading.
 
-// LagMemory is how one sensor of a pair follows the other, in hundredths of a second.
+// LagMemory is what is known of how one sensor of a pair follows the other. Times are in
+// hundredths of a second.
 type LagMemory struct {
-	// Behind is how long ago the other moved, if this one has not followed since;
-	// else zero.
+	// Behind is the time since the other sensor moved, if this one has not followed;
+	// otherwise zero.
 	Behind uint16
-	// Lag is about the longest that it took to follow.
+	// Lag is about the longest time that this sensor took to follow. It is an asymmetric
+	// exponentially weighted average, which rises fast and falls slowly; see learn.
 	Lag uint16
-	// Led is set if the other moved first: else both changed at one time, and which
-	// was read first is not known.
+	// Led is set if the other sensor moved first. Otherwise both changed at one time, so it
+	// is unknown which was read first.
 	Led bool
 }
 
-// repeats reports whether a value that is read again may be an old one.
+// repeats reports whether an unchanged value may be a repetition of an old reading.
 func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
 
-// patience is how long to wait for the sensor to follow: longer than it took before,
-// for loggers hang.
+// patience returns how long to wait for the sensor to follow: half as long again as before,
+// and lagSpare more, because loggers pause. It returns zero if the sensor has no notable
+// lag.
 func (m *LagMemory) patience() uint16 {
 	if m.Lag < lagLeast {
 		return 0
@@ -30,8 +33,10 @@ func (m *LagMemory) patience() uint16 {
 	return m.Lag + m.Lag/2 + lagSpare
 }
 
-// observe takes in, for a time after so long, how far this sensor moved, whether the
-// other did, and whether they agree: else it has not followed, but is wrong.
+// observe folds one time at which something was read. after is the time since the last one,
+// and step is how far this sensor moved. otherMoved reports whether the other sensor moved.
+// agree reports whether the two agree; if they do not, this sensor has not followed but is
+// wrong.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -47,7 +52,7 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 	case otherMoved && m.Behind == 0:
 		m.Behind, m.Led = 1, !changed
 	case otherMoved:
-		m.Led = false // it moves on, or is noisy: no telling which move is followed
+		m.Led = false // the other moves on or is noisy, so it is unknown which of its moves is followed
 	}
 }
 
@@ -59,9 +64,10 @@ func (m *LagMemory) learn(lag uint16) {
 	}
 }
 
-// observeLags takes in what was read at t, when all of it is there. A sensor lags only
-// if it is reported with its partner: where each comes when it is read, none repeats.
-// It reports for each pair whether one has just followed the other.
+// observeLags folds what was read at t, when all of it has arrived. A sensor has a lag only
+// if it is reported together with its partner: where each reading is sent when it is taken,
+// nothing is repeated. observeLags reports for each pair whether one sensor has just
+// followed the other.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -79,8 +85,8 @@ func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrott
 	return followed
 }
 
-// agree reports whether the sensors of a pair stand where they should, or nothing is
-// known of that.
+// agree reports whether the sensors of a pair are where they should be, or nothing is known
+// of where they should be.
 func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	d, p := &throttlePairs[pair], &m.Pairs[pair]
 	x, y := s.reading(d.x).Value, s.reading(d.y).Value
@@ -88,7 +94,7 @@ func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	return !p.mature() || off <= d.free
 }
 
-// stepAt is how far a sensor moved with what was read at t.
+// stepAt returns how far a sensor moved with the reading taken at t.
 func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
 	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
 		return 0
@@ -96,8 +102,8 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// anew reports whether a reading v of a sensor says something: another value, or the
-// same one while none of its partners waits for it to follow.
+// anew reports whether v is a new reading of a sensor: another value, or the same value
+// while none of the sensor's partners waits for it to follow.
 func (m *ThrottleMemory) anew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
@@ -111,13 +117,13 @@ func (m *ThrottleMemory) anew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether a sensor of a pair, whose partner has moved, was perhaps not
-// read since.
+// waits reports whether a sensor of a pair, whose partner has moved, may not have been read
+// since.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }
 
-// reading is the sensor's newest reading that says something.
+// reading returns the sensor's newest reading that is not a repetition.
 func (s *State) reading(i ThrottleSensor) Reading {
 	r := s.Latest[throttleSensors[i]]
 	r.Time -= 10 * UnixMilli(s.ThrottleMemory.Ages[i])

@@ -1,6 +1,8 @@
 package vehicle
 
-// follow watches whether the plate moves when it is asked to.
+// follow folds what was read at t into Follow, which watches whether the plate moves when
+// the pedal (or engine load) demands it. It returns the time for which this look counts,
+// and whether there was one.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -25,7 +27,7 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		return 0, false
 	}
 	if f.Floor = min(f.Floor, up.hi); f.Floor == 0 && demand == Load {
-		f.Floor = up.hi // no load at all: the engine was off
+		f.Floor = up.hi // a load of zero: the engine was off
 	}
 	if up.hi-f.Floor <= demand.rest() {
 		f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
@@ -46,8 +48,8 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	return after, true
 }
 
-// rest is how far above its floor a demand is still none: an idling engine bears
-// some load.
+// rest returns how far above its lowest value a demand still counts as no demand. An idling
+// engine bears some load.
 func (i ThrottleSensor) rest() float32 {
 	if i == Load {
 		return loadRests
@@ -55,7 +57,7 @@ func (i ThrottleSensor) rest() float32 {
 	return settledWithin
 }
 
-// asks is by how much the demand must rise, and for how long, for the plate to
+// asks returns by how much the demand must rise, and for how long, for the plate to have to
 // answer.
 func (f *FollowMemory) asks() (rise, lasts float32) {
 	if f.Demand == Load {
@@ -64,13 +66,14 @@ func (f *FollowMemory) asks() (rise, lasts float32) {
 	return pedalRise, pedalLasts
 }
 
-// restart begins to watch for a rise from low.
+// restart begins to watch for a rise of the demand from low.
 func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// count takes in a rise that moved the plate, or did not. Once the plate is known
-// to follow, a rise that it ignores is evidence, and no longer a habit.
+// count folds a rise that moved the plate, or did not. Once the plate is known to follow,
+// an ignored rise is evidence of a fault. Before that it shows only that this car's plate
+// does not always follow.
 func (f *FollowMemory) count(moved bool) {
 	const many = 1000
 	switch {

@@ -1,6 +1,7 @@
 package vehicle
 
-// finding is what one rule measured of one or two sensors.
+// finding is what one rule measured on one or two sensors. The rule raises an alarm if
+// measure reaches alarm.
 type finding struct {
 	rule           ThrottleRule
 	x, y           ThrottleSensor
@@ -8,8 +9,7 @@ type finding struct {
 	unit           string
 }
 
-// judge runs the rules over all that was read at s.Time. It looks at each time
-// once.
+// judge runs the rules over all that was read at s.Time. It handles each time once.
 func (m *ThrottleMemory) judge(s *State) {
 	t := s.Time
 	if m.Last == t || !s.throttleReadAt(t) {
@@ -61,16 +61,17 @@ func (m *ThrottleMemory) judge(s *State) {
 	}
 }
 
-// engineOff reports whether nothing drives the plate at t: the engine stands, in a
-// start-stop system or a hybrid too, or the ignition is off. The plate then rests
-// wherever its spring puts it, and sensors may have no supply.
+// engineOff reports whether nothing drives the plate at t: the engine is at rest, as in a
+// start-stop system or a hybrid too, or the ignition is off. The plate then rests wherever
+// its spring puts it, and sensors may have no supply.
 func (s *State) engineOff(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
-// pauseEngine drops what the rules that need a running engine have begun to
-// collect. An anomaly that they raised stands: it is not looked for meanwhile.
+// pauseEngine drops the evidence that was collected by the rules that need a running
+// engine. An anomaly that they raised is kept, and the pause is not counted as time without
+// a look.
 func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
@@ -98,14 +99,14 @@ func (s *State) throttleReadAt(t UnixMilli) bool {
 	return false
 }
 
-// recent reports whether the sensor was read close before t.
+// recent reports whether the sensor was read at most bracketWithin before t.
 func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 	r := s.reading(i)
 	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
 }
 
-// startDrive keeps what was learned, lets this drive correct it, and keeps an
-// anomaly: a fault does not heal overnight.
+// startDrive keeps what was learned, with so little weight that this drive can correct it,
+// and keeps an anomaly: a fault does not heal overnight.
 func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
@@ -118,8 +119,9 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	}
 }
 
-// report raises an alarm, or keeps or calms the one that stands. after is the time
-// for which the look stands.
+// report raises an alarm for a finding, or keeps the present alarm, or adds to its time
+// without evidence. This is a hysteresis: an alarm is raised at f.alarm and has evidence
+// down to half of it. after is the time for which the look counts.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -140,7 +142,7 @@ func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	}
 }
 
-// expected is what y should read by x, 0 if that is not known.
+// expected returns what y should read by x, 0 if that is unknown.
 func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	for i := range throttlePairs {
 		d, p := &throttlePairs[i], &m.Pairs[i]
@@ -156,7 +158,7 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	return 0
 }
 
-// pairFindings are the measures of a pair.
+// pairFindings returns the measures of a pair.
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
@@ -168,8 +170,8 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	}
 }
 
-// limitFinding is how long a sensor has been at an end of its electrical range
-// where it does not belong.
+// limitFinding returns how long a sensor has been at an end of its electrical range, if it
+// does not belong there.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	sensor := &m.Sensors[i]
 	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
@@ -184,9 +186,9 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings are how far a sensor has moved of late: beyond what any foot does,
-// and, for a plate whose position nothing else reports, beyond what a witness
-// explains.
+// travelFindings returns how far a sensor has moved recently: beyond what any foot does,
+// and, for a plate whose position no other sensor reports, beyond what engine load or the
+// pedal explains.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
@@ -204,7 +206,7 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
 }
 
-// followFinding is how many demands in a row the plate has missed.
+// followFinding returns how many demands in a row the plate has ignored.
 func (m *ThrottleMemory) followFinding() finding {
 	f := &m.Follow
 	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}

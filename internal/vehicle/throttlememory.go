@@ -1,31 +1,30 @@
 package vehicle
 
-// ThrottleMemory is what the throttle rules carry from one sample to the next.
-// Its size is fixed; it holds no window of samples. Positions are in percent,
-// durations in seconds.
+// ThrottleMemory is the memory of the throttle rules between two samples. Its size is
+// fixed; it holds no window of samples. Positions are in percent, durations in seconds.
 type ThrottleMemory struct {
-	// Last is the newest time that has been judged.
+	// Last is the newest time whose readings were judged.
 	Last    UnixMilli
 	Sensors [NumThrottleSensors]SensorMemory
 	Pairs   [NumThrottlePairs]PairMemory
 	Follow  FollowMemory
 	Alarm   AlarmMemory
-	// Lags are how the sensors of each pair follow each other, x then y. Ages are how
-	// much older than its latest reading that one is which said something, in
-	// hundredths of a second. (New fields go to the end: stored memories then still
-	// say what they said.)
+	// Lags are the lags of the sensors of each pair, x then y. Ages are, for each sensor,
+	// how much older its newest true reading is than its latest repeated one, in hundredths
+	// of a second. (New fields must be added at the end, so that stored memories keep their
+	// meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeGone is the time of the first list without a throttle code since one held
-	// the state's FaultCode; zero if the newest list holds one.
+	// CodeGone is the time of the first list without a throttle code after one that held
+	// the state's FaultCode. It is zero if the newest list holds one.
 	CodeGone UnixMilli
 }
 
 // ThrottleSensor numbers the signals that the throttle rules compare.
 type ThrottleSensor uint8
 
-// The sensors. Engine load is no part of the throttle system: a plate's only
-// sensor is held against it where there is no better witness.
+// The sensors. Engine load is not part of the throttle system. A plate with only one sensor
+// is compared with it if there is no better reference.
 const (
 	PlateA ThrottleSensor = iota
 	PlateB
@@ -54,20 +53,22 @@ var throttleSignals = func() (mask uint32) {
 
 // SensorMemory is the recent past of one sensor.
 type SensorMemory struct {
-	// Start is when the latest readings began, PrevStart when those before them
-	// did; Lo, Hi, PrevLo and PrevHi are their extremes.
+	// The recent readings are kept as the ranges of two consecutive periods. Start, Lo and
+	// Hi are the beginning and the extremes of the present period; PrevStart, PrevLo and
+	// PrevHi are those of the one before.
 	Start, PrevStart       UnixMilli
 	Lo, Hi, PrevLo, PrevHi float32
-	// Gap is the time between the last two readings; zero if the last has none
-	// close before it. Step is how far apart they were.
+	// Gap is the time between the last two readings; zero if no reading is close before the
+	// last. Step is the difference of their values.
 	Gap, Step float32
-	// Travel is how far the sensor moved, up and down, of late.
+	// Travel is the distance that the sensor moved recently, up and down: a sum of steps of
+	// at most travelMost that decays with travelDecay.
 	Travel float32
-	// AtLimit is how long it has been at an end of its electrical range,
-	// OffLimits how long it has been seen elsewhere.
+	// AtLimit is how long the sensor has been at an end of its electrical range. OffLimits
+	// is how long it has been seen elsewhere.
 	AtLimit, OffLimits float32
-	// Rests says at which ends this car's sensor was seen before it was known
-	// not to rest there: bit 0 the low one, bit 1 the high one.
+	// Rests says at which ends this car's sensor was seen before it had been seen elsewhere
+	// for long enough: bit 0 is the low end, bit 1 the high one. The sensor may rest there.
 	Rests uint8
 }
 
@@ -75,71 +76,75 @@ type SensorMemory struct {
 type PairMemory struct {
 	// Last is when they were last compared.
 	Last UnixMilli
-	// Weight, MeanX, MeanY, Sxx and Sxy are the moments of y(x) as learned on
-	// this car, weighted in seconds.
+	// Weight, MeanX, MeanY, Sxx and Sxy are the weighted moments of the line y(x) as
+	// learned on this car. Weight is in seconds; Sxx is Σ w·(x-MeanX)², Sxy is Σ
+	// w·(x-MeanX)·(y-MeanY).
 	Weight, MeanX, MeanY, Sxx, Sxy float32
-	// Apart is the evidence that they disagree, in percent × seconds.
+	// Apart is the evidence that they disagree, in percent × seconds: a one-sided CUSUM of
+	// their distance (see compare).
 	Apart float32
-	// Still and Rough watch x, then y, for standing still and for moving while
-	// the other does not.
+	// Still and Rough watch x, then y: Still for a sensor that is stuck while the other
+	// moves, Rough for a sensor that moves while the other does not.
 	Still [2]StillMemory
 	Rough [2]RoughMemory
 }
 
-// StillMemory watches one sensor of a pair for not moving while the other does.
+// StillMemory watches one sensor of a pair for being stuck while the other moves.
 type StillMemory struct {
-	// Since is when the sensor came to At, which it has not left.
+	// Since is when the sensor reached At, from which it has not moved.
 	Since UnixMilli
 	At    float32
-	// Low is the least that the other's upper bound has been since, High the
-	// most that its lower bound has: it was surely as low as the one and as high
-	// as the other.
+	// Low is the minimum of the other sensor's upper bound since then, and High is the
+	// maximum of its lower bound. So the other was surely as low as Low and as high as
+	// High.
 	Low, High float32
-	// WasLo and WasHi are the other's bounds when last looked at.
+	// WasLo and WasHi are the other sensor's bounds at the previous look.
 	WasLo, WasHi float32
-	// For is how long these have been too far apart.
+	// For is how long High has exceeded Low by too much.
 	For float32
 }
 
-// RoughMemory adds up what one sensor of a pair moved more than the other.
+// RoughMemory adds up what one sensor of a pair moved beyond the movement of the other.
 type RoughMemory struct {
-	Level float32 // fading
-	Moved float32 // by the one, since the other was last looked at
-	Wide  float32 // the other's range when last looked at
+	Level float32 // decays with roughDecay
+	Moved float32 // movement since the previous look at the other sensor
+	Wide  float32 // range of the other sensor at that look
 }
 
-// FollowMemory knows whether this car's plate follows what is asked of it.
+// FollowMemory is what is known of whether this car's plate follows the demand.
 type FollowMemory struct {
 	// Last is when demand and plate were last looked at.
 	Last UnixMilli
-	// Low is the demand from which a rise counts, PlateLo and PlateHi the
-	// plate's range since the demand was there, For how long it has been up.
+	// Low is the demand from which a rise is measured. PlateLo and PlateHi are the plate's
+	// range since the demand was Low. For is how long the demand has been up.
 	Low, PlateLo, PlateHi, For float32
-	// Floor is the lowest demand seen, Rest the highest position in which the
-	// plate stayed while the demand was there, seen for RestFor.
+	// Floor is the lowest demand seen. Rest is the highest position in which the plate
+	// stayed while the demand was at its floor. RestFor is how long that was seen.
 	Floor, Rest, RestFor float32
-	// Followed and Ignored count the rises that moved the plate and those that
-	// did not, Missed those in a row of late that a plate which follows did not.
+	// Followed and Ignored count the rises of the demand that moved the plate and those
+	// that did not. Missed counts the rises in a row that did not move a plate that is
+	// known to follow.
 	Followed, Ignored uint16
 	Missed            uint8
-	// Demand is what asks: a pedal sensor, or engine load. Zero: none yet.
+	// Demand is the sensor whose rises are watched: a pedal sensor, or engine load. It is
+	// zero while none was read.
 	Demand ThrottleSensor
 }
 
-// AlarmMemory is the anomaly that stands, the zero value if there is none.
+// AlarmMemory is the present anomaly; the zero value if there is none.
 type AlarmMemory struct {
 	Since UnixMilli
-	// Seen is when its evidence was last present, Looked when its rule last had
-	// readings to look at.
+	// Seen is when its evidence was last present. Looked is when its rule last had readings
+	// to look at.
 	Seen, Looked UnixMilli
 	// Calm is how long the rule has looked without finding evidence.
 	Calm float32
-	// ValueX and ValueY are the readings when it was raised, Expected is what Y
-	// should then have read (0: not known), Measure what the rule measured.
+	// ValueX and ValueY are the readings when it was raised. Expected is what Y should have
+	// read then (0: unknown). Measure is what the rule measured.
 	ValueX, ValueY, Expected, Measure float32
 	Rule                              ThrottleRule
-	// X and Y are the sensors concerned; the same one twice if it is alone.
+	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y ThrottleSensor
-	// Drives counts the drives that ended with it.
+	// Drives is the number of drives that ended with this anomaly.
 	Drives uint8
 }

@@ -1,8 +1,13 @@
 package vehicle
 
-// compare compares the two sensors of pair i, if one was read at t and the other
-// at a time that says where it was then. It reports how much time the comparison
-// stands for, and whether there was one.
+// compare compares the two sensors of pair i, if one was read at t and the other at a time
+// that tells where it was at t. It returns the time for which the comparison counts, and
+// whether there was one.
+//
+// The evidence of a disagreement is a one-sided CUSUM (E. S. Page, 1954) of the distance d
+// that [PairMemory.off] returns, with the allowance free and limited steps:
+//
+//	Apart = min(max(Apart + after·(min(d, apartMost) - free), 0), apartAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	sx, sy := &m.Sensors[d.x], &m.Sensors[d.y]
@@ -10,8 +15,8 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
-	// Between two close readings of x, x was somewhere in its range; so was y,
-	// if it was read meanwhile.
+	// Between two close readings of x, x was somewhere in its range. So was y, if it was
+	// read between them.
 	together := x.Time == y.Time
 	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
 		return 0, false
@@ -54,9 +59,10 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		if y.Time == t {
 			p.Rough[1].moved(sy.Step)
 		}
-		// A reading of one, before and after which the other was read.
-		// A partner that was waited for, and now repeats itself, is no witness of where
-		// it stands: neither reading may be one.
+		// One sensor's reading, with readings of the other before and after it, can show
+		// that it is stuck. If this pair waits for a sensor to follow, a partner that
+		// repeats its value does not tell where it is, because neither of its two readings
+		// may be a true one.
 		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
 		if y.Time == t && !(waited && sy.Step == 0) {
 			p.Still[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.standsFor())
@@ -85,8 +91,8 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	return after, true
 }
 
-// sure reports whether the partner was surely read between this sensor's last two
-// readings. Where both carry one stamp, it may have been read a second before.
+// sure reports whether the partner was surely read between this sensor's last two readings.
+// If both carry one time stamp, the partner may have been read a second before.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
@@ -94,29 +100,32 @@ func (m *SensorMemory) sure(together bool) bool {
 // mature reports whether the pair's relation is known well enough to judge by.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
-// slope is how much y moves for x, drawn to 1 while x has hardly moved.
+// slope returns the slope of y(x): the least-squares slope Sxy/Sxx, pulled towards 1 while
+// x has moved little. It is a ridge regression with the prior slope 1 and the weight λ =
+// slopePrior: (Sxy+λ)/(Sxx+λ).
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
-// doubt is by how much the slope may be off.
+// doubt returns by how much the slope may be off: slopeDoubt times the weight that the
+// prior still has, λ/(Sxx+λ).
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off is by how much x and y, somewhere in these ranges, disagree at least. It
-// asks both ways: where x says y should be, and where y says x should be. While
-// the slope is in doubt, only one of them may tell: a sensor that leaves its
-// place while the other does not is wrong at any slope. Agreement means something
-// only if told: where either way leaves room for any answer, it does not.
+// off returns by how much x and y, each somewhere in its range, disagree at least. It
+// compares in both directions: y with where x puts it, and x with where y puts it. While
+// the slope is in doubt, one direction alone may show a disagreement: a sensor that moves
+// while the other does not is wrong at any slope. told reports whether an agreement means
+// anything: it does not if one direction allows almost any value.
 func (p *PairMemory) off(x, y span) (off float32, told bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
 	return max(y.apart(toY), x.apart(toX)), min(toY.width(), toX.width()) <= apartMost
 }
 
-// expectY is where y should be when x is in a range.
+// expectY returns the range of y for x in a range.
 func (p *PairMemory) expectY(x span) span {
 	return expect(x, p.MeanX, p.MeanY, p.slope()-p.doubt(), p.slope()+p.doubt())
 }
 
-// expectX is where x should be when y is in a range.
+// expectX returns the range of x for y in a range.
 func (p *PairMemory) expectX(y span) span {
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
 	switch {
@@ -130,14 +139,17 @@ func (p *PairMemory) expectX(y span) span {
 	return expect(y, p.MeanY, p.MeanX, flat, steep)
 }
 
-// expect maps a range through a relation that goes through (from, to) with a slope
-// between flat and steep.
+// expect maps a range through a line through (from, to) whose slope is between flat and
+// steep.
 func expect(a span, from, to, flat, steep float32) span {
 	lo, hi := a.lo-from, a.hi-from
 	return span{to + min(lo*flat, lo*steep, hi*flat, hi*steep), to + max(lo*flat, lo*steep, hi*flat, hi*steep)}
 }
 
-// learn takes in two positions that belong together.
+// learn folds two positions that belong together into the moments, as in D. H. D. West's
+// incremental algorithm for a weighted mean and sum of squares (1979). Older moments are
+// scaled down to the weight memory, which is exponential forgetting. The weight of a
+// position far from the mean is limited to leverage/(x-MeanX)².
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
@@ -155,7 +167,7 @@ func (p *PairMemory) learn(x, y, weight float32) {
 	p.Sxy += weight * (1 - share) * dx * dy
 }
 
-// forget leaves what was learned at most this weight.
+// forget scales the moments down so that their weight is at most weight.
 func (p *PairMemory) forget(weight float32) {
 	if p.Weight > weight {
 		keep := weight / p.Weight
@@ -163,15 +175,16 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe takes in a sensor's reading and the range of its partner, which began
-// at the given time.
+// observe folds a sensor's reading r and its partner's range, which began at began. sure
+// reports whether the partner was surely in that range while the sensor had this reading;
+// otherwise the range before is included. after is the time for which the reading counts.
 func (m *StillMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stillWithin {
 		*m = StillMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, WasLo: 0, WasHi: 100}
 		return
 	}
 	if began < m.Since {
-		return // some of the partner's range is older than the stillness
+		return // a part of the partner's range is older than the standstill
 	}
 	lo, hi := partner.lo, partner.hi
 	if !sure {
@@ -190,13 +203,13 @@ func (m *StillMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 
 func (m *RoughMemory) fade(after float32) { m.Level = fade(m.Level, after, roughDecay) }
 
-// moved takes in a step of the sensor; what its partner did is not known yet.
+// moved adds a step of the sensor. What its partner did is not known yet.
 func (m *RoughMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, roughMost)-roughFree), 2*roughMost)
 }
 
-// observe adds what the sensor moved while its partner was in a range, as wide as
-// it is now or was just before.
+// observe adds to Level what the sensor moved beyond its partner's range, which is width
+// now and was Wide before. Level is a leaky integrator: fade lets it decay.
 func (m *RoughMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

@@ -1,9 +1,9 @@
 package vehicle
 
-// observeThrottle takes in the fresh readings of a sample, each into the memory
-// of its own sensor only: readings of one time may come in any order and in
-// pieces. They are judged once the next time begins, or a verdict is asked for.
-// Latest must still hold the readings before them.
+// observeThrottle folds the fresh readings of a sample, each into the memory of its own
+// sensor only, so the readings of one time may arrive in any order and in several samples.
+// They are judged when the next time begins, or when a verdict is asked for. Latest must
+// still hold the previous readings.
 func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
@@ -26,7 +26,7 @@ func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	}
 }
 
-// observe takes in a reading v at t; was is the one before.
+// observe folds a reading v at t; was is the one before.
 func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
 	m.Step = abs(v - was.Value)
@@ -46,7 +46,7 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// standsFor is how much time the last reading stands for.
+// standsFor returns the time for which the last reading counts.
 func (m *SensorMemory) standsFor() float32 {
 	if m.Gap == 0 {
 		return aloneMost
@@ -54,8 +54,8 @@ func (m *SensorMemory) standsFor() float32 {
 	return min(m.Gap, most)
 }
 
-// limit is the end of the electrical range at which a reading is: 1 the low one,
-// 2 the high one, 0 neither.
+// limit returns at which end of the electrical range a reading is: 1 the low one, 2 the
+// high one, 0 neither.
 func limit(v float32) uint8 {
 	switch {
 	case v <= lowLimit:
@@ -66,8 +66,8 @@ func limit(v float32) uint8 {
 	return 0
 }
 
-// observeLimit takes in any reading, a repeated one too: no healthy sensor is at a
-// limit that it does not know, however often that is said.
+// observeLimit folds any reading, repeated ones included: no healthy sensor is at an end of
+// its range at which it does not rest, however often that is repeated.
 func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
 	if was.Time == 0 {
@@ -102,14 +102,15 @@ func (m *SensorMemory) span() span { return span{min(m.Lo, m.PrevLo), max(m.Hi, 
 
 func (a span) width() float32 { return a.hi - a.lo }
 
-// apart is how far two ranges are from touching.
+// apart returns the distance between two ranges, 0 if they touch.
 func (a span) apart(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// saturated reports whether a bound may be the sensor's end rather than a position.
+// saturated reports whether a bound may be the end of the sensor's range rather than a
+// position.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
 
-// open removes the bounds at which a sensor may be cut off: beyond, it may be
-// anywhere.
+// open removes the bounds at which a sensor may be at the end of its range, because the
+// true position may be anywhere beyond.
 func (a span) open() span {
 	const anywhere = 1000
 	if a.lo <= 100-saturated {
@@ -121,8 +122,9 @@ func (a span) open() span {
 	return a
 }
 
-// fade lets a level decay over a step of time. Unlike an exponential it costs
-// one division; over steps much shorter than decay they are the same.
+// fade lets a level decay over a step of time: level·decay/(decay+step). It approximates
+// the exponential level·e^(-step/decay) for steps much shorter than decay, and costs one
+// division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
 
 // seconds returns m − n in seconds.

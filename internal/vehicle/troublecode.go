@@ -17,9 +17,8 @@ func (c TroubleCode) String() string {
 	return string(c[:])
 }
 
-// ParseTroubleCode reads a code. Lower case is accepted, and so is the failure
-// type that SAE J2012-DA appends (P0120-13, P012013), which the rules do not
-// need and drop.
+// ParseTroubleCode parses a code. It accepts lower case, and it accepts and drops the
+// failure type that SAE J2012-DA appends (P0120-13, P012013), which the rules do not need.
 func ParseTroubleCode(s string) (TroubleCode, error) {
 	var c TroubleCode
 	if len(s) < len(c) || !validFailureType(s[len(c):]) {
@@ -50,10 +49,10 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'A' && c <= 'F' || c >= 'a' && c <= 'f'
 }
 
-// throttleCodes are the code families of SAE J2012 that speak of the throttle
-// plate, its actuator, its position sensors, or the pedal's sensors.
+// throttleCodes are the families of SAE J2012 codes that concern the throttle plate, its
+// actuator, its position sensors, or the pedal's sensors.
 var throttleCodes = []struct {
-	first, last int // the digits behind the P
+	first, last int // the digits after the P
 	about       string
 }{
 	{120, 124, "throttle/pedal position sensor A circuit"},
@@ -64,9 +63,9 @@ var throttleCodes = []struct {
 	{2172, 2176, "throttle actuator control: airflow and idle position"},
 }
 
-// IsThrottle reports whether the code speaks of the throttle system: its plate,
-// actuator or sensors, or the pedal's sensors. The families hold decimal digits
-// only, so P210A is not among them.
+// IsThrottle reports whether the code concerns the throttle system: its plate, its actuator
+// or its sensors, or the pedal's sensors. The families contain decimal digits only, so
+// P210A is not a member.
 func (c TroubleCode) IsThrottle() bool {
 	if c[0] != 'P' {
 		return false

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestIsThrottleBoundaries names the first and last code of each family and
-// their neighbours outside.
+// TestIsThrottleBoundaries checks the first and last code of each family and the codes next
+// to them.
 func TestIsThrottleBoundaries(t *testing.T) {
 	for code, want := range map[string]bool{
 		"P0119": false, "P0120": true, "P0122": true, "P0124": true, "P0125": false,
@@ -17,9 +17,10 @@ func TestIsThrottleBoundaries(t *testing.T) {
 		"P0637": false, "P0638": true, "P0639": true, "P0640": false,
 		"P2099": false, "P2100": true, "P2119": true, "P2120": true, "P2140": true, "P2141": false,
 		"P2171": false, "P2172": true, "P2176": true, "P2177": false,
-		// Hexadecimal codes lie between the decimal ones as text, but in no family.
+		// As text, hexadecimal codes lie between the decimal ones, but they belong to no
+		// family.
 		"P012A": false, "P022F": false, "P063A": false, "P210A": false, "P212F": false, "P213C": false, "P217A": false,
-		// The same digits in another system are another matter.
+		// The same digits in another system mean something else.
 		"C0120": false, "B0120": false, "U0120": false, "P1120": false, "P3120": false,
 		"P0000": false, "P0300": false, "P0420": false,
 	} {
@@ -40,8 +41,8 @@ func TestIsThrottleBoundaries(t *testing.T) {
 	}
 }
 
-// TestThrottleFamilySize counts over every powertrain code, so that no family
-// is wider than its boundaries say.
+// TestThrottleFamilySize counts the throttle codes among all powertrain codes, so that no
+// family is wider than its boundaries say.
 func TestThrottleFamilySize(t *testing.T) {
 	n := 0
 	for i := range 0x4000 {

@@ -7,7 +7,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestOutcomes asks a verdict at the edges of its age.
+// TestOutcomes asks for a verdict at the limits of its age.
 func TestOutcomes(t *testing.T) {
 	const read = vehicle.UnixMilli(1_000_000)
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestWireValues pins the numbers and words that travel.
+// TestWireValues checks the numbers and words that are sent to clients.
 func TestWireValues(t *testing.T) {
 	if vehicle.NormalDriving != 1 || vehicle.SlowDriving != 2 || vehicle.TrafficJam != 3 {
 		t.Error("driving states are not those of the wire")

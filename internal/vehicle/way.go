@@ -1,66 +1,68 @@
 package vehicle
 
-// Stretch names a stretch of road in one direction of travel. What it stands for
-// is known to the package road alone; zero is no stretch.
+// Stretch names a stretch of road in one direction of travel. Only package road knows where
+// it is. Zero is no stretch.
 type Stretch uint64
 
-// Way is where a car came from: the last 300 m or so of its way, as stretches.
-// The package road keeps it. It is the only part of a State, besides the latest
-// readings, from which a place can be told.
+// Way is the car's recent way: about the last 300 m, as stretches. Package road maintains
+// it. Besides the latest readings, it is the only part of a State that reveals a place.
 type Way struct {
-	// Latitude and Longitude are those of the last fix that counted, in degrees;
-	// Time is when it was taken, zero if there is none.
+	// Latitude and Longitude are the position of the last accepted fix, in degrees. Time is
+	// when it was taken, zero if there is none.
 	Latitude, Longitude float32
 	Time                UnixMilli
-	// AnchorLatitude and AnchorLongitude are where the metres began from which the
-	// next heading is taken.
+	// AnchorLatitude and AnchorLongitude are the position from which the next heading is
+	// measured.
 	AnchorLatitude, AnchorLongitude float32
-	// SpeedKmh is the car's speed at the fix; negative if it was not known.
+	// SpeedKmh is the car's speed at the fix; negative if it was unknown.
 	SpeedKmh float32
-	// Octant is the direction of travel, 0 (north) to 7 (north-west), if Heading
-	// is set.
+	// Octant is the direction of travel, from 0 (north) to 7 (north-west). It is valid if
+	// Heading is set.
 	Octant  uint8
 	Heading bool
-	// Count is how many of Steps are in use.
+	// Count is the number of Steps in use.
 	Count uint8
 	// Steps are the stretches driven, the newest first.
 	Steps [WaySteps]WayStep
 }
 
-// WaySteps is how many stretches a Way holds at most.
+// WaySteps is the greatest number of stretches in a Way.
 const WaySteps = 12
 
-// WayStep is a part of a Way.
+// WayStep is the part of a Way on one stretch.
 type WayStep struct {
 	Stretch Stretch
-	// Metres and Seconds are what the car has driven there since it came onto it. A
-	// stretch that it left and came back to goes on from where it was.
+	// Metres and Seconds are the distance and the time driven on the stretch since the car
+	// entered it. If the car leaves the stretch and comes back to it within the Way, they
+	// continue from their last values.
 	Metres, Seconds float32
 }
 
-// RoadAround is what is known of the road around a car, from the stretches behind
-// and ahead of it and the cars that drive there, as of the last fix. The zero value
-// is a road of which nothing is known.
+// RoadAround is what is known of the road around a car as of its last fix, from the
+// stretches behind and ahead of it and from the cars that drive there. The zero value means
+// that nothing is known.
 type RoadAround struct {
-	// Time is that of the fix.
+	// Time is the time of the fix.
 	Time UnixMilli
-	// FreeSecondsBehind and FreeSecondsAhead are how long the way behind and the
-	// likeliest way ahead take when traffic is light, ordinary red lights included.
+	// FreeSecondsBehind and FreeSecondsAhead are the travel times in light traffic,
+	// ordinary red lights included, of the way behind the car and of its likeliest way
+	// ahead.
 	FreeSecondsBehind, FreeSecondsAhead float32
-	// DelayBehind and DelayAhead are how many times as long they take now, as the
-	// cars there show; zero if too few cars do.
+	// DelayBehind and DelayAhead are the present travel times as multiples of these,
+	// measured from the cars there. They are zero if too few cars show them.
 	DelayBehind, DelayAhead float32
-	// ShownBehind is the share of the way behind, by its free travel time, on which
-	// enough cars are to show DelayBehind.
+	// ShownBehind is the share of the way behind, by free travel time, on which enough cars
+	// drive to show DelayBehind.
 	ShownBehind float32
-	// FreeKmh is the speed at which the way behind is driven when traffic is light.
+	// FreeKmh is the speed on the way behind in light traffic.
 	FreeKmh float32
-	// Cars is how many cars showed the delays; 0 if none did.
+	// Cars is the number of cars that showed the delays; 0 if none did.
 	Cars uint8
-	// Young is set if the free flow is that of a road which was not seen free yet.
+	// Young is set if the road was not yet seen in light traffic, so that its free flow is
+	// a guess.
 	Young bool
 }
 
-// roadHolds is how long what was known of the road at a fix counts. A car without
-// newer fixes may be on another road.
+// roadHolds is how long the road of a fix remains valid. A car without newer fixes may be
+// on another road.
 const roadHolds = maxStep
