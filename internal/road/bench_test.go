@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// fleet is cars on roads that lie side by side, half of them eastward and half northward,
-// reporting every 5 s. It drives to the end of the road and begins again.
+// fleet is a number of cars on roads that lie side by side, half of them eastward and half
+// northward. Each car reports every 5 s, drives to the end of its road and begins again.
 type fleet struct {
 	m    Map
 	cars []*car
@@ -22,10 +22,11 @@ type fleet struct {
 
 const (
 	fleetStep   = 5 * time.Second
-	fleetMetres = 5000 // of a road
+	fleetMetres = 5000 // length of a road
 )
 
-// newFleet is a fleet that has driven for half an hour, and knows some 2,000 stretches.
+// newFleet returns a fleet that has driven for half an hour and knows about 2,000
+// stretches.
 func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	f := new(fleet)
@@ -51,7 +52,7 @@ func (c *car) begin(i int) {
 	}
 }
 
-// report moves the next car on and returns its report.
+// report moves the next car and returns its report.
 func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	i := f.next % len(f.cars)
 	f.next++
@@ -74,7 +75,7 @@ func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	return c, c.sample(t, kmh)
 }
 
-// TestObserveAllocatesNothing on a road that is known.
+// TestObserveAllocatesNothing checks this on a known road.
 func TestObserveAllocatesNothing(t *testing.T) {
 	f := newFleet(t)
 	for _, position := range []bool{true, false} {
@@ -87,7 +88,7 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve folds the reports of a fleet that knows its roads, prepared beforehand.
+// BenchmarkObserve folds the reports, prepared beforehand, of a fleet that knows its roads.
 func BenchmarkObserve(b *testing.B) {
 	for _, position := range []bool{true, false} {
 		name := "without position"
@@ -105,7 +106,7 @@ func BenchmarkObserve(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if i == len(samples) { // the same again, later
+				if i == len(samples) { // the same samples again, later
 					b.StopTimer()
 					for k := range samples {
 						samples[k].Time = samples[k].Time.Add(lasts)
@@ -122,7 +123,7 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// heapBytes is what is in use after a collection.
+// heapBytes returns the heap in use after a collection.
 func heapBytes() float64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -130,7 +131,7 @@ func heapBytes() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// cells yields so many neighbouring stretches.
+// cells yields n neighbouring stretches.
 func cells(n int, yield func(vehicle.Stretch)) {
 	c := s2.CellIDFromLatLng(s2.LatLngFromDegrees(townLatitude, townLongitude)).Parent(Level)
 	for i := range n {
@@ -141,7 +142,7 @@ func cells(n int, yield func(vehicle.Stretch)) {
 	}
 }
 
-// BenchmarkStretches reports the memory that a stretch takes, of 10 million.
+// BenchmarkStretches reports the memory of one stretch among 10 million.
 func BenchmarkStretches(b *testing.B) {
 	const n = 10_000_000
 	for b.Loop() {
@@ -164,7 +165,7 @@ func BenchmarkStretches(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad takes in the stored profiles of a million stretches.
+// BenchmarkLoad loads the stored profiles of a million stretches.
 func BenchmarkLoad(b *testing.B) {
 	const n = 1_000_000
 	m := new(Map)

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Box is a part of the earth between two meridians and two parallels, in degrees.
-// West is greater than East if the box crosses the date line.
+// Box is an area between two meridians and two parallels, in degrees. If West is greater
+// than East, the area crosses the date line.
 type Box struct{ West, South, East, North float64 }
 
 func (b Box) rect() s2.Rect {
@@ -22,8 +22,8 @@ func (b Box) rect() s2.Rect {
 	}
 }
 
-// Around is a box whose sides are so many metres from the middle of a stretch. Near a
-// pole it goes around the earth.
+// Around returns a box whose sides are the given number of metres from the middle of a
+// stretch. Near a pole it goes all around the earth.
 func Around(s vehicle.Stretch, metres float64) Box {
 	latitude, longitude := Centre(s)
 	const metresPerDegree = math.Pi / 180 * earthMetres
@@ -36,11 +36,12 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is less than the width of most cells.
+// cellMetres is less than the width of most cells, so that a count of cells is not too low.
 const cellMetres = 45
 
-// ConditionsIn is [Map.Conditions] of the stretches whose middle lies in a box. For a
-// box that is small beside the map it looks up the stretches that there can be.
+// ConditionsIn is like [Map.Conditions], for the stretches whose middle lies in a box. If
+// the box is small in comparison with the map, it looks up each stretch that may lie there;
+// otherwise it walks through the map.
 func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {

@@ -1,20 +1,20 @@
-// Package road holds what stretches of road are known to do: how fast the cars there
-// move now, how fast they move when traffic is light, and which stretch usually comes
-// next. It learns all of it from the positions of the fleet, without a map.
+// Package road holds what is known of stretches of road: how fast the cars there drive now,
+// how fast they drive in light traffic, and which stretch usually comes next. It learns all
+// of this from the positions of the fleet, without a map. DESIGN.md explains the protocol.
 //
-// A [vehicle.Stretch] is a cell of S2 at level 17, about 70 m wide, and one of eight
-// directions of travel, so that the two directions of a motorway, and a street that
+// A [vehicle.Stretch] is a cell of the grid S2 at level 17, about 70 m wide, together with
+// one of eight directions of travel. So the two directions of a motorway, and a street that
 // crosses it, are different stretches.
 //
-// A [Map] folds samples as [vehicle.Observe] does, and before that follows the car
-// along its way, adds what it shows to the stretches, and gives the car's state what
-// they tell of the road around it. What a Map holds is soft: profiles of stretches
-// survive a crash as of the last time that they were stored, the present of a road is
-// learned again within minutes.
+// A [Map] folds samples as [vehicle.Observe] does. Before that it follows the car along its
+// way, adds the car's evidence to the stretches driven, and writes into the car's state
+// what the stretches say about the road around it. The content of a Map is soft: after a
+// crash, profiles of stretches are those last stored, and the present of a road is learned
+// again within minutes.
 //
 // # Privacy
 //
-// No stretch holds a vehicle. A car counts on a stretch by one of 32 numbers that its
-// id is hashed to, which it shares with a thirty-second of all cars. The package must
+// No stretch stores a vehicle. A car is counted on a stretch by one of 32 numbers to which
+// its id is hashed, and which it shares with a thirty-second of all cars. The package must
 // never log a position, nor put one into an error.
 package road

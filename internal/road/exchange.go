@@ -10,18 +10,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// outbox holds what this node's cars showed until it is sent to other nodes.
+// outbox holds the evidence of this node's cars until it is sent to other nodes. Its mutex
+// guards waiting.
 type outbox struct {
 	sharing atomic.Bool
 	mu      sync.Mutex
 	waiting []evidence
 }
 
-// mostWaiting bounds the outbox, some 4 MB: what does not fit is lost, which costs
+// mostWaiting limits the outbox to about 4 MB. Evidence beyond it is lost, which costs
 // other nodes seconds of evidence.
 const mostWaiting = 1 << 16
 
-// Share makes the map keep what this node's cars show for [Map.Drain].
+// Share makes the map keep the evidence of this node's cars for [Map.Drain].
 func (m *Map) Share() { m.out.sharing.Store(true) }
 
 func (o *outbox) add(e evidence) {
@@ -35,13 +36,14 @@ func (o *outbox) add(e evidence) {
 	}
 }
 
-// evidenceBytes is the length of packed evidence, all little endian: the stretch and
-// the one before (8 each), seconds since 1970 (4), metres and seconds on both (float32
-// each), voice (1).
+// evidenceBytes is the length of packed evidence, all little endian: the stretch and the
+// one before (8 each), seconds since 1970 (4), metres and seconds on both (float32 each),
+// voice (1).
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
 
-// Drain packs what this node's cars showed since the last call, for [Map.Absorb] on
-// other nodes, in messages of at most about so many bytes.
+// Drain returns the packed evidence of this node's cars since the last call, for
+// [Map.Absorb] on other nodes. Each message has at most most bytes, but always one piece of
+// evidence.
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting
@@ -68,11 +70,11 @@ func appendEvidence(b []byte, e evidence) []byte {
 	return append(b, e.voice)
 }
 
-// errMalformed marks bytes that are no evidence or no profiles.
+// errMalformed is the error for bytes that are not evidence, profiles or a tile.
 var errMalformed = errors.New("malformed")
 
-// Absorb takes in what the cars of another node showed. Malformed evidence is refused
-// whole.
+// Absorb adds the evidence of another node's cars. If any of a message is malformed, Absorb
+// returns an error and adds none of it.
 func (m *Map) Absorb(message []byte) error {
 	if len(message)%evidenceBytes != 0 {
 		return errMalformed
@@ -97,7 +99,8 @@ func (m *Map) Absorb(message []byte) error {
 	return nil
 }
 
-// plausible reports whether a car can have driven so.
+// plausible reports whether metres and seconds are within generous limits: 0 to 1,000,000
+// each.
 func plausible(metres, seconds float32) bool {
 	return metres >= 0 && metres <= 1e6 && seconds >= 0 && seconds <= 1e6
 }

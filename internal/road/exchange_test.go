@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sameConditions fails the test if two maps differ, beyond rounding, in what they say of
+// sameConditions fails the test if two maps differ, beyond rounding, in the condition of
 // any stretch.
 func sameConditions(t interface {
 	Helper()
@@ -33,7 +33,7 @@ func sameConditions(t interface {
 	}
 }
 
-// someFlows draws traffic for some minutes around the crossing of the stories.
+// someFlows draws some minutes of traffic around the crossing of the stories.
 func someFlows(t *rapid.T) (flows []flow) {
 	for i := range rapid.IntRange(1, 3).Draw(t, "flows") {
 		flows = append(flows, flow{
@@ -50,8 +50,8 @@ func someFlows(t *rapid.T) (flows []flow) {
 	return flows
 }
 
-// TestExchange: a node that takes in what the cars of another showed, batch by batch,
-// says the same of every stretch, and of what comes after it.
+// TestExchange checks that a node which absorbs the evidence of another node's cars, batch
+// by batch, has the same conditions of every stretch and the same next stretches.
 func TestExchange(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var from, to Map
@@ -87,7 +87,7 @@ func TestExchange(t *testing.T) {
 	})
 }
 
-// nameOrNone is nameAt for a place that may be none.
+// nameOrNone is like nameAt, but returns 0 for no place.
 func (m *Map) nameOrNone(p place) uint64 {
 	if p == 0 {
 		return 0
@@ -95,7 +95,7 @@ func (m *Map) nameOrNone(p place) uint64 {
 	return uint64(m.nameAt(p))
 }
 
-// TestDrainOfAMapThatSharesNothing: a node by itself keeps nothing to send.
+// TestDrainOfAMapThatSharesNothing checks that a single node keeps no evidence to send.
 func TestDrainOfAMapThatSharesNothing(t *testing.T) {
 	var m Map
 	f := street
@@ -106,7 +106,8 @@ func TestDrainOfAMapThatSharesNothing(t *testing.T) {
 	}
 }
 
-// TestOutboxIsBounded: what is not sent for long is lost and costs no more memory.
+// TestOutboxIsBounded checks that evidence that cannot be sent is dropped and does not use
+// more memory.
 func TestOutboxIsBounded(t *testing.T) {
 	var m Map
 	m.Share()
@@ -118,7 +119,7 @@ func TestOutboxIsBounded(t *testing.T) {
 	}
 }
 
-// TestMalformedEvidence is refused whole: none of a message with one bad entry counts.
+// TestMalformedEvidence checks that a message with one bad entry is refused whole.
 func TestMalformedEvidence(t *testing.T) {
 	good := evidence{stretch: stretchAt(townLatitude, townLongitude, 2), metres: 50, seconds: 4, unix: 1000}
 	spoilt := func(change func(e *evidence)) []byte {

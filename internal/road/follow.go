@@ -7,49 +7,51 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits of what counts as a fix.
+// Limits for accepting a position as a fix.
 const (
-	// worstAccuracyMetres is the worst accuracy of a fix that can name a stretch.
+	// worstAccuracyMetres is the worst accuracy of a fix that can identify a stretch.
 	worstAccuracyMetres = 50
-	// fastestMetresPerSecond is 300 km/h: no car jumps farther between two fixes.
+	// fastestMetresPerSecond is 300 km/h: no car moves farther between two fixes.
 	fastestMetresPerSecond = 300 / 3.6
-	// receiverMetres is what a receiver may be off without having jumped.
+	// receiverMetres is the error of a receiver that is not yet a jump.
 	receiverMetres = 100
 )
 
 // How a way is followed.
 const (
-	// headingMetres is the way that a heading is taken from, long enough for a
-	// receiver's noise.
+	// headingMetres is the distance over which a heading is measured, long in comparison
+	// with a receiver's noise.
 	headingMetres = 20
-	// hysteresisDegrees is how far beyond its octant a heading must be to leave it.
+	// hysteresisDegrees is how far outside its octant a heading must be to change the
+	// octant.
 	hysteresisDegrees = 10
-	// compassKmh is the speed above which a receiver's own heading is one.
+	// compassKmh is the speed above which a receiver's own heading is used.
 	compassKmh = 10
-	// standsKmh is the speed below which a car stands: a receiver's noise then neither
-	// turns it nor takes it to another stretch.
+	// standsKmh is the speed below which a car is taken to be stationary. Then a receiver's
+	// noise neither turns it nor moves it to another stretch.
 	standsKmh = 1
-	// partMetres is how finely the line between two fixes is cut into stretches.
+	// partMetres is the length of the parts into which the line between two fixes is cut to
+	// find its stretches.
 	partMetres = 25
-	// measuredMetres is the distance between two fixes above which it tells better
-	// than the speeds how far a car has come.
+	// measuredMetres is the distance between two fixes above which it measures the distance
+	// driven better than the speeds do.
 	measuredMetres = 40
-	// mostGapMetres is the longest line between two fixes that is taken for the way:
-	// 10 s at 180 km/h. A longer one leaves the road, as in a tunnel.
+	// mostGapMetres is the longest line between two fixes that is taken for the way: 10 s
+	// at 180 km/h. If it is longer, as after a tunnel, a new way begins.
 	mostGapMetres = 500
 	// mostGap is the longest time between two fixes of one way.
 	mostGap = 75 * time.Second
-	// behindMetres is how much of a car's way is remembered.
+	// behindMetres is how much of a car's way is kept.
 	behindMetres = 300
 )
 
-// Dropped is why a position was no fix.
+// Dropped is the reason why a position was not accepted as a fix.
 type Dropped uint8
 
 // The reasons.
 const (
 	Incomplete Dropped = iota // latitude without longitude, or the reverse
-	NullIsland                // 0/0, as receivers say that have no fix
+	NullIsland                // 0/0, which receivers report that have no fix
 	Inaccurate                // an accuracy worse than 50 m
 	Jump                      // farther from the last fix than 300 km/h allow
 	NumDropped
@@ -60,16 +62,16 @@ func (d Dropped) String() string {
 	return [...]string{"incomplete", "null_island", "inaccurate", "jump"}[d]
 }
 
-// fix is a position that counts.
+// fix is an accepted position.
 type fix struct {
 	latitude, longitude float64
 	time                vehicle.UnixMilli
-	kmh                 float32 // negative: not known
-	heading             float32 // degrees; negative: not known
+	kmh                 float32 // negative: unknown
+	heading             float32 // degrees; negative: unknown
 }
 
-// fixOf takes the fix from a sample. It reports whether the sample has a position at
-// all, and a reason if that is none.
+// fixOf returns the fix of a sample. has reports whether the sample has a position at all;
+// why is NumDropped if it is accepted, otherwise the reason why it is not.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -89,8 +91,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// After mostGap a way begins here in any case: of two fixes that contradict each
-	// other the first may have been the wrong one.
+	// After mostGap a new way begins here in any case, so a jump is not checked: if two
+	// fixes contradict each other, the first may have been the wrong one. Otherwise a wrong
+	// first fix would keep out all later ones until its distance could have been driven.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -100,10 +103,10 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	return f, true, NumDropped
 }
 
-// speedHolds is how old a speed may be that belongs to a fix.
+// speedHolds is how old a speed may be to be used with a fix.
 const speedHolds = 10 * time.Second
 
-// speedAt is the car's speed at a sample, in km/h; negative if it is not known.
+// speedAt returns the car's speed at a sample, in km/h; negative if it is unknown.
 func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	for _, g := range [...]vehicle.Signal{vehicle.Speed, vehicle.OBDSpeed} {
 		if v, ok := x.Value(g); ok {
@@ -124,19 +127,19 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is the way's step on the stretch without this part, if it held one; else
-	// from is the step that the car came from.
+	// before is the way's step on the stretch without this part, if it had one. Otherwise
+	// from is the step from which the car came.
 	before, from vehicle.WayStep
 }
 
-// parts are those between two fixes, in order.
+// parts are the parts between two fixes, in order.
 type parts struct {
 	n    int
 	part [mostGapMetres/partMetres + 1]part
 }
 
-// follow extends a way to a fix. It adds to driven what was driven since the last one:
-// nothing if the way begins here or its direction is not known yet.
+// follow extends a way to a fix and adds to driven what was driven since the last fix. It
+// adds nothing if the way begins here or its direction is not known yet.
 func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
@@ -164,10 +167,11 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 	w.Latitude, w.Longitude, w.Time, w.SpeedKmh = float32(f.latitude), float32(f.longitude), f.time, f.kmh
 }
 
-// stands reports whether a speed is known to be that of a car that stands.
+// stands reports whether a speed is known and is that of a stationary car.
 func stands(kmh float32) bool { return kmh >= 0 && kmh < standsKmh }
 
-// turn takes the direction of travel from the receiver, or from the last metres driven.
+// turn sets the direction of travel from the receiver's heading, or from the last metres
+// driven.
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && stands(f.kmh) {
 		return
@@ -190,7 +194,7 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut divides the line from a way's last fix to the next into stretches.
+// cut divides the line from a way's last fix to the next one into stretches.
 func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	n := min(max(1, int(math.Ceil(line/partMetres))), len(d.part))
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -208,8 +212,8 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	}
 }
 
-// extend adds a part to the steps of a way. A stretch that the way holds already comes to
-// the front and goes on: a car that goes back and forth is on one passage.
+// extend adds a part to the steps of a way. A stretch that the way holds already moves to
+// the front and continues: a car that goes back and forth makes one passage.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
@@ -229,7 +233,7 @@ func extend(w *vehicle.Way, p *part) {
 	w.Steps[0] = vehicle.WayStep{Stretch: p.stretch, Metres: p.before.Metres + p.metres, Seconds: p.before.Seconds + p.seconds}
 }
 
-// trim forgets what lies farther behind than behindMetres. The newest step stays whole.
+// trim removes what lies more than behindMetres back. The newest step is kept whole.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// inBounds fails the test if a state breaks what must hold for every way and road.
+// inBounds fails the test if a state violates an invariant of ways and roads.
 func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	w, a := &s.Way, &s.Road
 	finite := func(all ...float32) bool {
@@ -41,8 +41,8 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	}
 }
 
-// TestDropped: a position that is no fix is counted by its reason, and the rest of the
-// sample is in force.
+// TestDropped checks that a position that is not accepted is counted by its reason, and
+// that the rest of its sample is used.
 func TestDropped(t *testing.T) {
 	for _, c := range []struct {
 		why   Dropped
@@ -87,7 +87,8 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestFixAtTheLimit: an accuracy of 50 m and a fix as far as 300 km/h allow still count.
+// TestFixAtTheLimit checks that an accuracy of 50 m, and a fix as far away as 300 km/h
+// allow, are still accepted.
 func TestFixAtTheLimit(t *testing.T) {
 	var m Map
 	c := newCar(&m, "car", 0, 0, start)
@@ -102,8 +103,8 @@ func TestFixAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestWrongFirstFix: a fix on the other side of the earth costs a car a minute or so of its
-// way, and not the hours in which 300 km/h lead back.
+// TestWrongFirstFix checks that a fix on the other side of the earth costs a car about a
+// minute of its way, and not the hours that it takes to return at 300 km/h.
 func TestWrongFirstFix(t *testing.T) {
 	var m Map
 	c := newCarAt(&m, "car", -40, -170, start)
@@ -119,7 +120,8 @@ func TestWrongFirstFix(t *testing.T) {
 	}
 }
 
-// TestFirstMetres: a car is on no stretch until it has driven far enough for a heading.
+// TestFirstMetres checks that a car is on no stretch until it has driven far enough for a
+// heading.
 func TestFirstMetres(t *testing.T) {
 	var m Map
 	c := newCar(&m, "car", 0, 0, start)
@@ -136,8 +138,8 @@ func TestFirstMetres(t *testing.T) {
 	}
 }
 
-// TestHeadingOfReceiver: a receiver's heading counts at once in a car that drives, and not
-// at all in one that does not.
+// TestHeadingOfReceiver checks that a receiver's heading is used at once if the car drives,
+// and not at all if it does not.
 func TestHeadingOfReceiver(t *testing.T) {
 	for _, c := range []struct {
 		kmh, degrees float64
@@ -163,7 +165,7 @@ func TestHeadingOfReceiver(t *testing.T) {
 	}
 }
 
-// stand lets a car stand for a step, with a receiver's noise of 4 m.
+// stand lets a car be stationary for a step, with a receiver's noise of 4 m.
 func (c *car) stand(t testing.TB, random *rand.Rand) {
 	t.Helper()
 	latitude, longitude := c.latitude, c.longitude
@@ -173,8 +175,9 @@ func (c *car) stand(t testing.TB, random *rand.Rand) {
 	c.latitude, c.longitude = latitude, longitude
 }
 
-// TestStandstillJitter: a receiver's noise of 4 m neither turns a car that stands for ten
-// minutes nor moves it to another stretch, wherever it stands, nor adds metres.
+// TestStandstillJitter checks that a receiver's noise of 4 m neither turns a car that is
+// stationary for ten minutes nor moves it to another stretch, wherever it is, nor adds
+// metres.
 func TestStandstillJitter(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for k := range 40 {
@@ -196,7 +199,7 @@ func TestStandstillJitter(t *testing.T) {
 	}
 }
 
-// anyPlace draws a position: mostly ones a car's way apart, and extremes.
+// anyPlace draws a position: mostly as far from the last one as a car drives, and extremes.
 func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
 	near := func(v, most float64, name string) float64 {
 		return max(-most, min(v+rapid.Float64Range(-0.002, 0.002).Draw(t, name), most))
@@ -213,7 +216,7 @@ func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
 	return [2]float64{near(last[0], 90, "north"), near(last[1], 180, "east")}
 }
 
-// anySample draws a sample of a car, and where it is then.
+// anySample draws a sample of a car, and returns it with the car's place.
 func anySample(t *rapid.T, id vehicle.ID, at vehicle.UnixMilli, last [2]float64) (vehicle.Sample, [2]float64) {
 	x := vehicle.Sample{Vehicle: id, Time: at}
 	place := anyPlace(t, last)
@@ -234,8 +237,8 @@ func anySample(t *rapid.T, id vehicle.ID, at vehicle.UnixMilli, last [2]float64)
 	return x, place
 }
 
-// TestAnyPositions: whatever positions cars send, states stay within bounds; the same
-// sample again and an older one change no state.
+// TestAnyPositions checks that states stay within bounds whatever positions cars send, and
+// that a repeated or an older sample changes no state.
 func TestAnyPositions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var m Map
@@ -266,7 +269,7 @@ func TestAnyPositions(t *testing.T) {
 	})
 }
 
-// checkMap fails the test if what is known of a stretch breaks what must hold for all.
+// checkMap fails the test if a condition violates an invariant of all stretches.
 func checkMap(t interface{ Fatalf(string, ...any) }, m *Map, at vehicle.UnixMilli) {
 	m.Conditions(at, func(c Condition) bool {
 		if !Valid(c.Stretch) || c.State > vehicle.TrafficJam || c.Cars < 0 ||

@@ -24,8 +24,8 @@ func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, l
 }
 
 // FuzzPositions turns bytes into reports of a few cars, with any bits in speed, position
-// and time, and folds them: what a sample refuses is not in it, as at the edge of the
-// service. States and stretches stay within bounds.
+// and time, and folds them. As at the edge of the service, a sample does not contain what
+// it refuses. States and stretches must stay within bounds.
 func FuzzPositions(f *testing.F) {
 	nan := math.NaN()
 	drive := func(latitude, longitude, north, east float64) (b []byte) {
@@ -84,8 +84,8 @@ func FuzzPositions(f *testing.F) {
 	})
 }
 
-// FuzzAbsorb: evidence is refused whole or leaves all stretches within bounds, and those
-// who drive there after it.
+// FuzzAbsorb checks that evidence is refused whole, or leaves all stretches, and the cars
+// that drive there later, within bounds.
 func FuzzAbsorb(f *testing.F) {
 	from := new(Map)
 	from.Share()
@@ -131,8 +131,9 @@ func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
 	}
 }
 
-// FuzzLoad: profiles are refused whole or leave all stretches within bounds, and those who
-// drive there after it; what is stored of them is loaded again.
+// FuzzLoad checks that profiles are refused whole, or leave all stretches, and the cars
+// that drive there later, within bounds; and that what is stored of them can be loaded
+// again.
 func FuzzLoad(f *testing.F) {
 	m := new(Map)
 	g := street

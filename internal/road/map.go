@@ -9,15 +9,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// aheadMetres is how far ahead a car's likeliest way is looked at. A car is judged by
-// the 300 m behind and ahead of it, and what is farther ahead is what it comes to next.
+// aheadMetres is how far ahead a car's likeliest way is examined. The truth by which
+// verdicts are evaluated is the 300 m behind and ahead of a car; what is farther ahead is
+// what it reaches next.
 const aheadMetres = 450
 
-// knownShare is the share of a car's way whose free flow must be known.
+// knownShare is the share of a car's way, behind and ahead, whose free flow must be known.
 const knownShare = 0.5
 
-// Map holds the stretches. Its methods may be called at the same time. The zero Map
-// holds none.
+// Map holds the stretches. It is safe for concurrent use. The zero Map is empty and has no
+// bound.
 type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
@@ -26,10 +27,9 @@ type Map struct {
 	out     outbox
 }
 
-// Bound sets how many stretches the map holds at most, in steps of 64. Without
-// it, there is no bound. Evidence of a stretch that is
-// not in a full map is refused, and counted by [Map.Refused]: nothing that is known is
-// dropped for it.
+// Bound sets the greatest number of stretches in the map, in steps of 64. Without a call
+// there is no bound. A full map refuses evidence of a stretch that it does not hold, and
+// counts it in [Map.Refused]; it never drops what is known to make room.
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -39,13 +39,13 @@ func (m *Map) Bound(most int) {
 	}
 }
 
-// Refused is how often evidence of an unknown stretch was refused because the map was
+// Refused returns how often evidence of an unknown stretch was refused because the map was
 // full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, and
-// in the light of the road that the car is on. What the car shows of that road counts
-// for others from then on.
+// Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, using
+// what is known of the road that the car is on. It also adds the car's evidence to the
+// stretches, where other cars' verdicts use it from then on.
 func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	if x.Time >= s.Time && x.Time > s.Way.Time {
 		m.locate(&s, &x)
@@ -57,7 +57,7 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return next
 }
 
-// locate moves a car to the fix of a sample, if it has one.
+// locate moves a car to the fix of a sample, if the sample has one.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -75,8 +75,8 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 	s.Road = m.around(&s.Way, f.time)
 }
 
-// voiceOf is the number by which a vehicle counts on a stretch, the same on all nodes:
-// 5 bits of FNV-1a.
+// voiceOf returns the number, 0 to 31, by which a vehicle is counted on a stretch. It is
+// the same on all nodes: 5 bits of FNV-1a of the id.
 func voiceOf(id vehicle.ID) uint8 {
 	h := uint32(2166136261)
 	for i := range len(id) {
@@ -85,10 +85,10 @@ func voiceOf(id vehicle.ID) uint8 {
 	return uint8((h ^ h>>15) % 32)
 }
 
-// unixOf is an event time in seconds since 1970, from 1970 to 2106.
+// unixOf returns an event time in seconds since 1970, limited to the years 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// show adds what a car drove to the stretches.
+// show adds to the stretches what a car drove.
 func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	for i := range driven.part[:driven.n] {
 		p := &driven.part[i]
@@ -97,7 +97,8 @@ func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// A cap does not take back metres that other cars showed since.
+			// A cap that has shrunk does not take back metres, because other cars have
+			// added theirs since.
 			e.metres, e.seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -110,15 +111,15 @@ func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 type evidence struct {
 	stretch vehicle.Stretch
 	contribution
-	// from is the stretch that the car came from, if it came onto this one, and what it
+	// from is the stretch from which the car came, if it entered this one, and what it
 	// drove there.
 	from                    vehicle.Stretch
 	fromMetres, fromSeconds float32
 }
 
-// apply takes in what a car of this or another node showed, and reports whether the map
-// has room for it. If not nil, bound is called first, to settle how much of it counts on
-// the stretch.
+// apply adds the evidence of a car of this or of another node, and reports whether the map
+// has room for its stretch. It calls bound first, with the stretch locked, to limit how
+// much of the evidence is added. If nil, all of it is.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
@@ -149,13 +150,13 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	return true
 }
 
-// glimpse is what a look at a stretch tells.
+// glimpse is what a stretch says at one time.
 type glimpse struct {
 	free, pace float32 // m/s, s/m
 	length     float32 // m
 	voices     uint32
 	next       place
-	young, now bool // the free flow; pace and voices tell what is now
+	young, now bool // the free flow is a guess; pace and voices are valid
 }
 
 func (s *stretch) glimpse(unix uint32) (g glimpse) {
@@ -167,9 +168,9 @@ func (s *stretch) glimpse(unix uint32) (g glimpse) {
 
 // wayTally adds up what is known of a way, behind the car or ahead of it.
 type wayTally struct {
-	all, known, young float32 // m: of the way, with a known free flow, not seen free yet
-	free              float32 // s: what the known part takes when traffic is light
-	shown, present    float32 // s: the same of the part that cars show, and what that takes now
+	all, known, young float32 // m: of the way; of its part with a known free flow; of that, not yet seen in light traffic
+	free              float32 // s: free travel time of the known part
+	shown, present    float32 // s: free and present travel time of the part on which cars drive now
 	voices            uint32
 }
 
@@ -190,7 +191,7 @@ func (t *wayTally) add(g glimpse, metres float32) {
 	}
 }
 
-// around is what is known of the road around a car at a time.
+// around returns what is known of the road around a car at a time.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
@@ -238,17 +239,18 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	return road
 }
 
-// maxAhead is the most stretches that are looked at ahead.
+// maxAhead is the greatest number of stretches examined ahead.
 const maxAhead = 16
 
-// carsOf estimates how many cars set so many of 32 bits (linear counting: K. Whang et
-// al., "A linear-time probabilistic counting algorithm", 1990).
+// carsOf estimates the number of cars from the bits that they set in 32, by linear counting
+// (K.-Y. Whang et al., "A linear-time probabilistic counting algorithm for database
+// applications", 1990): -32·ln(empty/32) for the number of empty bits, at least 0.5.
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-// look reads a stretch; nothing is known of one that is not there.
+// look reads a stretch. For an unknown one it returns the zero glimpse.
 func (m *Map) look(name vehicle.Stretch, unix uint32) glimpse {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
@@ -268,7 +270,7 @@ func (m *Map) lookAt(p place, unix uint32) glimpse {
 	return sh.at(p.number()).glimpse(unix)
 }
 
-// Len is how many stretches are known.
+// Len returns the number of known stretches.
 func (m *Map) Len() (n int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -279,10 +281,11 @@ func (m *Map) Len() (n int) {
 	return n
 }
 
-// Dropped is how many positions were no fix, for a reason.
+// Dropped returns the number of positions that were not accepted as fixes, for a reason.
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
-// Judged is how many samples with a speed were judged by a source of the free flow.
+// Judged returns the number of samples with a speed whose verdict used a source of the free
+// flow.
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 // Condition is how traffic moves on a stretch.
@@ -290,19 +293,19 @@ type Condition struct {
 	Stretch vehicle.Stretch
 	// State is 0 if too few cars show it.
 	State vehicle.DrivingState
-	// SpeedKmh is that of the cars now, 0 if too few show it; FreeKmh that of light
-	// traffic, 0 if it is not known.
+	// SpeedKmh is the speed of the cars now, 0 if too few show it. FreeKmh is the speed in
+	// light traffic, 0 if it is unknown.
 	SpeedKmh, FreeKmh float64
-	// Cars is how many showed it in the last 6 minutes.
+	// Cars is the number of cars that showed it in the last 6 minutes.
 	Cars int
-	// Young is set if the stretch was not seen free yet.
+	// Young is set if the stretch was not yet seen in light traffic.
 	Young bool
 	// Since is when State changed.
 	Since vehicle.UnixMilli
 }
 
-// Conditions calls yield for each stretch at a time, in no order, until it returns
-// false. Nobody is kept from the map for longer than one shard takes.
+// Conditions calls yield for each stretch, with its condition at a time and in no order,
+// until yield returns false. It locks one shard at a time, and none while it calls yield.
 func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
 	for i := range m.shards {
@@ -321,8 +324,8 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	}
 }
 
-// Condition is how traffic moves on one stretch at a time; ok is false if it is not
-// known.
+// Condition returns how traffic moves on one stretch at a time; ok is false if the stretch
+// is unknown.
 func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition, ok bool) {
 	sh := m.shardOf(name)
 	sh.mu.Lock()

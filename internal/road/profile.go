@@ -8,32 +8,36 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// What a stretch remembers, and for how long. The numbers are reasoned, and were
-// compared on the roads of docs/verdicts.md; none of them decides much.
+// What a stretch remembers, and for how long. The numbers are reasoned, not found by
+// search. They were compared on the simulated roads of docs/verdicts.md (69 random draws),
+// and no single one of them has much influence.
 const (
-	// presentDecay is the time constant of what cars show now.
+	// presentDecay is the time constant of the exponential decay of what cars show now.
 	presentDecay = 180 * time.Second
-	// voicesSeconds is half of the time in which cars are counted.
+	// voicesSeconds is half of the time for which cars are counted.
 	voicesSeconds = 180
-	// fewestCars is from how many cars on a stretch tells others how traffic moves.
+	// fewestCars is the least number of cars on a stretch from which other cars learn how
+	// traffic moves.
 	fewestCars = 3
-	// lateSeconds is how much older than the newest a reading may be to tell what is now.
+	// lateSeconds is how much older than the newest a reading may be to be used for the
+	// present.
 	lateSeconds = 60
-	// A car adds at most the time of capPassages in light traffic to what is known of a
-	// stretch now, capSeconds where that is not known, or capShare of it where many cars
-	// are: so that one that stands makes no jam for others.
+	// One car adds a limited time to the present of a stretch, so that a stationary car
+	// makes no jam for others: the time of capPassages in light traffic, or capSeconds if
+	// that is unknown, or, if more, capShare of the time that all cars have added.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// A free flow is the mean of the fastest quarter hours, an hour in all, in which at
+	// The free flow is the mean of the fastest quarter hours, an hour in total, in which at
 	// least fewestCars drove.
 	quarterSeconds = 15 * 60
-	// periodSeconds is how long the fastest are gathered; those of the period before
-	// count as well. So roadworks are learned in two to four weeks.
+	// periodSeconds is the length of a period for which the fastest quarter hours are
+	// gathered. Those of the period before are used as well, so roadworks are learned in
+	// two to four weeks.
 	periodSeconds = 14 * 24 * 3600
-	// youngQuarters is how many quarter hours a stretch must have been seen, and
-	// streetKmh how fast two cars must have been there, for its free flow to be believed.
-	// Until then it is at least streetKmh, which a street allows with its lights, and
-	// half of what its two fastest cars showed.
+	// A stretch is young until it was seen in youngQuarters quarter hours and two cars
+	// drove there at streetKmh. Until then its free flow is at least streetKmh, which a
+	// street allows with its lights, and at least half of the fastest passage that two cars
+	// showed.
 	youngQuarters = 4
 	streetKmh     = 25
 	// leastFreeKmh is what any road open to cars allows.
@@ -41,55 +45,56 @@ const (
 
 	// passageMetres is the shortest passage from which a car's speed is taken.
 	passageMetres = 30
-	// usualMetres is the length of a stretch before cars have shown it.
+	// usualMetres is the assumed length of a stretch before cars have shown it.
 	usualMetres = 75
 )
 
-// fastest is how many quarter hours make a free flow.
+// fastest is the number of quarter hours that make a free flow.
 const fastest = 4
 
-// stretch is what is known of one. It has no pointers, so that the garbage collector
-// need not look at it, and 80 bytes, because there are many.
+// stretch is what is known of one stretch of road. It has no pointers, so the garbage
+// collector need not scan it, and only 80 bytes, because there are many.
 type stretch struct {
 	name vehicle.Stretch
 
 	// What cars show now, decayed to newest, which is in seconds since 1970.
 	metres, seconds float32
 	newest          uint32
-	// The cars of voicesSeconds up to newest, and of as long before, one bit a car.
+	// The cars seen in the part of voicesSeconds that holds newest, and in the one before
+	// it; one bit a voice.
 	voices, before uint32
 	// since is when state changed.
 	since uint32
 
-	// The quarter hour under way.
+	// The quarter hour in progress.
 	quarterMetres  float32
 	quarterSeconds float32
-	// next are the stretches that cars went on to, and nextWeight how often.
+	// next are the stretches that cars entered next, and nextWeight is how often, decayed.
 	next       [2]place
 	nextWeight [2]uint8
 
-	// best are the fastest quarter hours of this period, last those of the period
-	// before, in cm/s; zero if there are fewer. free is the mean of the fastest.
+	// best are the fastest quarter hours of this period and last those of the period
+	// before, in cm/s; zero if there are fewer. free is the mean of the fastest of both.
 	best, last [fastest]uint16
 	free       uint16
 	period     uint16 // number of the period since 1970
-	// The cars of the quarter hour.
+	// The cars of the quarter hour in progress, one bit for two voices.
 	quarterVoices uint16
 	quarter       uint8 // its number since 1970, modulo 256
 	quarters      uint8 // seen so far, at most 255
-	// The fastest passage that two cars showed, and the fastest of all with its car:
-	// one car alone may lie.
+	// The fastest passage that two cars showed, and the fastest of all with its car. A
+	// passage shown by one car alone is not used, because the car may lie.
 	fastestKmh, claimedKmh, claimant uint8
-	lengthMetres                     uint8 // the usual passage; 0: not known
+	lengthMetres                     uint8 // the usual length of a passage; 0: unknown
 	state                            vehicle.DrivingState
 	changed                          bool // since the profile was stored
 }
 
-// place is where a stretch is kept: its shard, and its number there plus one; zero is
+// place is where a stretch is stored: its shard, and its number there plus one. Zero means
 // none.
 type place uint32
 
-// number is the stretch's number in its shard.
+// number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
 // contribution is what a car adds to a stretch.
@@ -99,10 +104,11 @@ type contribution struct {
 	unix            uint32 // seconds since 1970
 }
 
-// add takes in what a car shows.
+// add adds what a car showed.
 func (s *stretch) add(c contribution) {
-	// A reading that is hardly late belongs to the quarter hour under way, or each of two cars whose
-	// readings cross at the end of one would begin another.
+	// A reading that is slightly late belongs to the quarter hour in progress. Otherwise
+	// two cars whose readings cross at the end of a quarter hour would begin another with
+	// each reading.
 	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && c.unix >= s.newest {
 		s.close()
 		s.quarter = quarter
@@ -131,8 +137,8 @@ func (s *stretch) add(c contribution) {
 	}
 }
 
-// capped is what of a passage on the stretch counts, when a car has driven so far on it
-// in so many seconds.
+// capped returns how much of a passage is used, if a car has driven metres in seconds on
+// the stretch.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -145,24 +151,25 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	return metres * most / seconds, most
 }
 
-// isLate reports whether what a car showed at a time is too old to tell what is now.
+// isLate reports whether evidence of a time is too old to be used for the present.
 func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest }
 
-// close ends the quarter hour under way.
+// close ends the quarter hour in progress.
 func (s *stretch) close() {
 	s.count(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
 }
 
-// lateQuarter is a quarter hour of readings that come late, such as those of another day.
-// They tell of free flow as well as any, since only the fastest quarter hours count.
+// lateQuarter is a quarter hour of readings that arrived late, such as those of another
+// day. They are as good as any for the free flow, since only the fastest quarter hours are
+// used.
 type lateQuarter struct {
 	quarter         uint32 // number since 1970
 	metres, seconds float32
 	voices          uint16
 }
 
-// count takes in a quarter hour, if enough cars showed it.
+// count adds a quarter hour to the profile, if enough cars showed it.
 func (s *stretch) count(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return
@@ -182,16 +189,17 @@ func (s *stretch) count(metres, seconds float32, voices uint16) {
 		}
 	}
 	s.free = meanOfFastest(s.best, s.last)
-	s.quarters = max(s.quarters, s.quarters+1) // it does not wrap around
+	s.quarters = max(s.quarters, s.quarters+1) // saturates at 255
 	s.changed = true
 }
 
-// enough reports whether the cars of a quarter hour tell how fast the road is.
+// enough reports whether a quarter hour has enough cars to show how fast the road is.
 func enough(seconds float32, voices uint16) bool {
 	return seconds > 0 && bits.OnesCount16(voices) >= fewestCars
 }
 
-// meanOfFastest is the mean of the fastest of two lists, each in falling order.
+// meanOfFastest returns the mean of the fastest entries of two lists, each in falling
+// order.
 func meanOfFastest(a, b [fastest]uint16) uint16 {
 	var sum, n uint32
 	for i, j := 0, 0; n < fastest; n++ {
@@ -212,8 +220,8 @@ func meanOfFastest(a, b [fastest]uint16) uint16 {
 	return uint16(sum / n)
 }
 
-// freeFlow is the speed, in m/s, at which the stretch is driven when traffic is light,
-// and whether it was not seen free yet; zero if nothing is known.
+// freeFlow returns the speed, in m/s, on the stretch in light traffic, zero if nothing is
+// known; and whether the stretch is young, so that the speed is a guess.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := float32(s.free) / 100
 	if known == 0 && enough(s.quarterSeconds, s.quarterVoices) {
@@ -229,8 +237,8 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present is the pace, in seconds a metre, at which cars drive the stretch at a time,
-// and the cars that show it, as bits; ok is false if they are too few.
+// present returns the pace, in seconds a metre, at which cars drive the stretch at a time,
+// and these cars as bits. ok is false if there are too few.
 func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -244,11 +252,11 @@ func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	return 1 / min(max(s.metres/s.seconds, slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// slowestMetresPerSecond keeps a standstill finite: 0.7 km/h.
+// slowestMetresPerSecond limits the pace of a standstill to a finite value: 0.7 km/h.
 const slowestMetresPerSecond = 0.2
 
-// stateAt is how traffic moves on the stretch at a time; 0 if too few cars show it or
-// its free flow is not known.
+// stateAt returns the driving state on the stretch at a time; 0 if too few cars show it or
+// its free flow is unknown.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix)
@@ -258,7 +266,10 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed takes in a whole passage of a car.
+// passed adds a whole passage of a car, which went on to next. The usual length is an
+// exponentially weighted moving average with the weight 1/8. The two most frequent next
+// stretches are kept in the manner of the Misra-Gries algorithm for heavy hitters: another
+// one halves the weight of the rarer of the two, and replaces it at zero.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
 		kmh := uint8(min(3.6*metres/seconds, 255))
@@ -277,7 +288,7 @@ func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	for i, n := range s.next {
 		if n == next || n == 0 {
 			s.next[i] = next
-			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // all of them age
+			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // both weights age
 				s.nextWeight[0] /= 2
 				s.nextWeight[1] /= 2
 			}
@@ -293,7 +304,7 @@ func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	}
 }
 
-// likeliest is where most cars went on to.
+// likeliest returns the stretch that most cars entered next.
 func (s *stretch) likeliest() place {
 	if s.nextWeight[1] > s.nextWeight[0] {
 		return s.next[1]

@@ -10,7 +10,7 @@ import (
 
 func everyTile(Tile) bool { return true }
 
-// restart is a map that knows what another has stored.
+// restart returns a map that has loaded what another has stored.
 func restart(t interface{ Fatal(...any) }, packed map[Tile][]byte) *Map {
 	m := new(Map)
 	for tile, b := range packed {
@@ -21,8 +21,8 @@ func restart(t interface{ Fatal(...any) }, packed map[Tile][]byte) *Map {
 	return m
 }
 
-// TestProfilesSurvive: a map that is loaded with the profiles of another knows the same
-// free flows and ways ahead, and what it stores in turn is the same to the byte.
+// TestProfilesSurvive checks that a map loaded with the profiles of another knows the same
+// free flows and next stretches.
 func TestProfilesSurvive(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var m Map
@@ -50,7 +50,7 @@ func TestProfilesSurvive(t *testing.T) {
 					continue
 				}
 				b := loaded.shards[i].at(j)
-				if a.free == 0 { // it is known as the next of one that was stored
+				if a.free == 0 { // it is only known as the next one of a stored stretch
 					if b.free != 0 {
 						r.Fatalf("%+v became %+v", a, b)
 					}
@@ -66,8 +66,8 @@ func TestProfilesSurvive(t *testing.T) {
 	})
 }
 
-// TestChangedOfWantedTiles: a node stores the tiles that are its own, and what changed in
-// others does not wait for it.
+// TestChangedOfWantedTiles checks that a node stores the tiles that it owns, and that
+// changes in other tiles are not kept for later.
 func TestChangedOfWantedTiles(t *testing.T) {
 	var m Map
 	teach(t, &m, eastbound)
@@ -87,8 +87,8 @@ func TestChangedOfWantedTiles(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsWhatIsMore: what a node has learned since its start stays if it rests on
-// more than what was stored.
+// TestLoadKeepsWhatIsMore checks that what a node has learned since its start is kept if it
+// rests on more quarter hours than what was stored.
 func TestLoadKeepsWhatIsMore(t *testing.T) {
 	var little, much Map
 	f := street
@@ -109,7 +109,7 @@ func TestLoadKeepsWhatIsMore(t *testing.T) {
 	}
 }
 
-// TestMalformedProfiles are refused whole.
+// TestMalformedProfiles checks that malformed profiles are refused whole.
 func TestMalformedProfiles(t *testing.T) {
 	var m Map
 	teach(t, &m, street)
@@ -132,7 +132,7 @@ func TestMalformedProfiles(t *testing.T) {
 	}
 }
 
-// TestParseTile refuses what no tile is named.
+// TestParseTile checks that names that no tile has are refused.
 func TestParseTile(t *testing.T) {
 	for _, name := range []string{"", "X", "0", "1", "47a1cbd595", "479e7580", "ffffffffffffffff", "479E75", "../479e75"} {
 		if tile, err := ParseTile(name); err == nil {
@@ -141,9 +141,9 @@ func TestParseTile(t *testing.T) {
 	}
 }
 
-// TestQuartersCross: readings that cross at the end of a quarter hour, as those of cars
-// whose messages take unlike times do, make no more quarter hours of it, so that the road
-// stays young.
+// TestQuartersCross checks that readings which cross at the end of a quarter hour, as those
+// of cars whose messages take different times do, do not add quarter hours, so that the
+// road stays young.
 func TestQuartersCross(t *testing.T) {
 	var s stretch
 	end := (unixOf(start)/quarterSeconds + 1) * quarterSeconds

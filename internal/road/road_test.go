@@ -12,22 +12,22 @@ import (
 // start is when the stories begin: one and a half minutes into a quarter hour.
 var start = vehicle.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
 
-// day is how long before that the roads are learned.
+// day is how long before start the roads are learned.
 const day = 24 * time.Hour
 
-// The stories happen around a town. Places are metres east and north of it.
+// The stories take place around a town. Places are in metres east and north of it.
 const townLatitude, townLongitude = 48.7, 11.6
 
-// car drives through a map and reports every step.
+// car drives on a map and reports every step.
 type car struct {
 	m                   *Map
 	id                  vehicle.ID
 	state               vehicle.State
 	latitude, longitude float64
 	at                  vehicle.UnixMilli
-	silent              bool // about where it is
-	// claims is the speed that it reports in place of its own, worst the slowest verdict
-	// so far.
+	silent              bool // sends no position
+	// claims is the speed that the car reports instead of its own. worst is the slowest
+	// verdict so far.
 	claims *float64
 	worst  vehicle.DrivingState
 }
@@ -44,14 +44,14 @@ func newCarAt(m *Map, id string, latitude, longitude float64, at vehicle.UnixMil
 	return &car{m: m, id: vehicle.ID(id), latitude: latitude, longitude: longitude, at: at}
 }
 
-// move moves the car by so many metres, across a pole or the date line if need be.
+// move moves the car by a number of metres, across a pole or the date line if need be.
 func (c *car) move(east, north float64) {
 	const perDegree = math.Pi / 180 * earthMetres
 	c.latitude += north / perDegree
 	c.longitude = math.Remainder(c.longitude+east/perDegree/max(0.01, math.Cos(c.latitude*math.Pi/180)), 360)
 }
 
-// drive moves the car at a speed and a heading, and reports.
+// drive moves the car at a speed and a heading, with a report each step.
 func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	t.Helper()
 	says := kmh
@@ -70,7 +70,7 @@ func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	}
 }
 
-// sample is a report of a speed alone.
+// sample returns a report of a speed alone.
 func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := vehicle.Sample{Vehicle: c.id, Time: c.at}
@@ -78,7 +78,7 @@ func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	return x
 }
 
-// fix is a report of a speed and of where the car is.
+// fix returns a report of a speed and of the car's place.
 func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := c.sample(t, kmh)
@@ -102,7 +102,8 @@ func set(t interface {
 	}
 }
 
-// is fails the test if the car's road was judged otherwise, or not by what others show.
+// is fails the test if the car's driving state is another one, or does not rest on what
+// other cars show.
 func (c *car) is(t *testing.T, want vehicle.DrivingState) {
 	t.Helper()
 	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad || c.state.Road.Cars == 0 {
@@ -116,7 +117,7 @@ type flow struct {
 	cars        int
 	every       time.Duration // between two cars
 	from        vehicle.UnixMilli
-	east, north float64 // where each begins
+	east, north float64 // where each car begins
 	degrees     float64
 	kmh, metres float64
 	claims      *float64
@@ -155,14 +156,14 @@ func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
 	return all
 }
 
-// teach shows a road in light traffic, for an hour and a half of the day before.
+// teach shows the map a road in light traffic, for an hour and a half of the day before.
 func teach(t testing.TB, m *Map, f flow) {
 	t.Helper()
 	f.cars, f.every, f.from = 60, 90*time.Second, start.Add(-day)
 	run(t, m, f)
 }
 
-// queue is traffic that creeps over a part of a road: a car every 15 m.
+// queue returns traffic that creeps over a part of a road: a car every 15 m.
 func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 	for i := range int(f.metres / 15) {
 		behind := 15 * float64(i)
@@ -183,7 +184,8 @@ var (
 	crossing  = flow{name: "crossing", north: -2000, degrees: 0, kmh: 50, metres: 3500}
 )
 
-// jam is on the eastbound lanes of the motorway, from 1 km before the crossing on.
+// jam returns a map with a jam on the eastbound lanes of the motorway, which begins 1 km
+// before the crossing.
 func jam(t testing.TB) *Map {
 	t.Helper()
 	m := new(Map)
@@ -201,8 +203,8 @@ func jam(t testing.TB) *Map {
 	return m
 }
 
-// TestDirections: one direction of a motorway is jammed; the other, a street 70 m beside
-// it and one that crosses it are free.
+// TestDirections checks that one direction of a motorway is jammed while the other one, a
+// street 70 m beside it and a street that crosses it are free.
 func TestDirections(t *testing.T) {
 	m := jam(t)
 	now := start.Add(2 * time.Minute)
@@ -222,17 +224,18 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-// TestJamIsSaidInTime: a car that drives into a jam hears of it at the latest 90 s after.
+// TestJamIsSaidInTime checks that the verdict of a car that drives into a jam is "jam"
+// within 90 s.
 func TestJamIsSaidInTime(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "comes", -2600, 0, start.Add(90*time.Second))
-	x.drive(t, 110, 90, 40*time.Second) // to the jam's end, at -1370 m or so
+	x.drive(t, 110, 90, 40*time.Second) // to the end of the jam, at about -1370 m
 	x.drive(t, 12, 90, 90*time.Second)
 	x.is(t, vehicle.TrafficJam)
 }
 
-// TestTunnel: without fixes a car is judged by its own speeds, and by its road again once
-// it is out.
+// TestTunnel checks that a car without fixes is judged by its own speeds, and by its road
+// again once it has left the tunnel.
 func TestTunnel(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
@@ -250,8 +253,9 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// TestStandingCars: neither a car parked at the kerb with its engine on, nor a bus at its
-// stop, nor a source that says that it stands makes a jam on a street where others flow.
+// TestStandingCars checks that no stationary car makes a jam on a street where others flow:
+// neither one parked at the kerb with its engine on, nor a bus at its stop, nor a source
+// that claims to be stationary.
 func TestStandingCars(t *testing.T) {
 	for _, standing := range []time.Duration{time.Minute, 5 * time.Minute, 9 * time.Minute} {
 		var m Map
@@ -265,8 +269,9 @@ func TestStandingCars(t *testing.T) {
 	}
 }
 
-// TestStandingInThinTraffic: on a motorway where a car comes every 90 s, one that stands
-// on the hard shoulder, or goes back and forth there, makes no jam for those who pass.
+// TestStandingInThinTraffic checks a motorway where a car comes every 90 s: one that is
+// stationary on the hard shoulder, or moves back and forth there, makes no jam for those
+// who pass.
 func TestStandingInThinTraffic(t *testing.T) {
 	for _, kmh := range []float64{0.01, 10} {
 		var m Map
@@ -275,7 +280,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 		f.cars, f.every, f.from = 10, 90*time.Second, start
 		shoulder := newCar(&m, "stands", 0, 0, start)
 		shoulder.drive(t, 60, 90, 4*time.Second)
-		for i := range 10 { // between two of the others
+		for i := range 10 { // between two of the other cars
 			f.cars, f.from, f.name = 1, start.Add(time.Duration(i)*90*time.Second), fmt.Sprintf("thin%d", i)
 			for _, c := range run(t, &m, f) {
 				if got := c.state.Driving().State; got != vehicle.NormalDriving {
@@ -290,8 +295,9 @@ func TestStandingInThinTraffic(t *testing.T) {
 	}
 }
 
-// TestFullMap_KeepsWhatItKnows: evidence of unknown stretches is refused and counted, also
-// what other nodes share and what was stored, and cars on known roads are judged as before.
+// TestFullMap_KeepsWhatItKnows checks that evidence of unknown stretches is refused and
+// counted, also that of other nodes and of stored profiles, and that verdicts on known
+// roads do not change.
 func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	var known, other Map
 	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the second closes the first's quarter hours
@@ -301,7 +307,7 @@ func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 		}
 	}
 	before := known.Len()
-	known.Bound(shards) // one stretch a shard: those with one or more are full
+	known.Bound(shards) // one stretch a shard, so that shards with one or more are full
 	stranger := newCar(&known, "stranger", 0, 20_000, start.Add(time.Hour))
 	stranger.drive(t, 50, 90, 10*time.Minute)
 	refused := known.Refused()

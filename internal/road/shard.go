@@ -6,34 +6,36 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Stretches are spread over shards by a hash of their names. Within one they lie in
-// pages, which never move, so that growing copies none and a place stays valid; an index
-// of open addressing finds them. A stretch is never removed.
+// Stretches are spread over shards by a hash of their names. Within a shard they are stored
+// in pages, which never move, so that growth copies no stretch and a place stays valid. An
+// index with open addressing finds them by name. A stretch is never removed.
 const (
 	shards    = 64
 	placeBits = 26
-	pageSize  = 128 // of 10,240 bytes together, which is a size class of the allocator
+	pageSize  = 128 // together 10,240 bytes, which is a size class of the allocator
 )
 
 type shard struct {
 	mu    sync.Mutex
 	pages []*[pageSize]stretch
 	count uint32
-	most  uint32   // the bound of count; zero: mostInShard
-	index []uint32 // numbers plus one; a power of two long; zero is free
+	most  uint32   // bound of count; zero: mostInShard
+	index []uint32 // numbers plus one; length is a power of two; zero is free
 	late  map[uint32]lateQuarter
 }
 
-// mostInShard is how many numbers plus one a place can hold.
+// mostInShard is the greatest number of stretches in a shard: a place holds a number plus
+// one.
 const mostInShard = 1<<placeBits - 1
 
-// isFull reports whether the shard holds no further stretch.
+// isFull reports whether the shard has no room for another stretch.
 func (sh *shard) isFull() bool {
 	return sh.count >= mostInShard || sh.most != 0 && sh.count >= sh.most
 }
 
 func hashOf(name vehicle.Stretch) uint64 {
-	// The finalizer of splitmix64: names of neighbours differ in few bits.
+	// The finalizer of splitmix64, because the names of neighbouring stretches differ in
+	// few bits.
 	h := uint64(name)
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
@@ -44,7 +46,7 @@ func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(nam
 
 func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
 
-// find returns a stretch's number.
+// find returns the number of a stretch.
 func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	if len(sh.index) == 0 {
 		return 0, false
@@ -61,11 +63,11 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	}
 }
 
-// mostLate bounds the quarter hours of late readings of a shard; where there are more,
-// all of them end.
+// mostLate limits the quarter hours of late readings of a shard. If there are more, all of
+// them are closed.
 const mostLate = 4096
 
-// addLate takes in what a car showed of a stretch too late to tell what is now.
+// addLate adds evidence that is too old for the present: only the free flow uses it.
 func (sh *shard) addLate(i uint32, c contribution) {
 	q := sh.late[i]
 	if quarter := c.unix / quarterSeconds; q.quarter != quarter {
@@ -76,7 +78,7 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	q.seconds += c.seconds
 	q.voices |= 1 << (c.voice % 16)
 	if sh.late == nil || len(sh.late) == mostLate {
-		delete(sh.late, i) // it goes on
+		delete(sh.late, i) // it continues
 		for k, ended := range sh.late {
 			sh.at(k).count(ended.metres, ended.seconds, ended.voices)
 		}
@@ -85,8 +87,8 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	sh.late[i] = q
 }
 
-// getAt returns a stretch and its place. An unknown stretch is added; nil is returned if
-// the shard is full.
+// getAt returns a stretch and its place. It adds an unknown stretch; if the shard is full,
+// it returns nil.
 func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
@@ -116,7 +118,7 @@ func (sh *shard) insert(name vehicle.Stretch) uint32 {
 	return i
 }
 
-// note enters a stretch's number into the index.
+// note adds a stretch's number to the index.
 func (sh *shard) note(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	h := hashOf(sh.at(i).name) / shards

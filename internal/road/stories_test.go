@@ -10,9 +10,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestLyingSource: neither a car that drives along and claims to stand, nor one that
-// claims 200 km/h, changes the verdict of any other on a fluent road, be it known for long
-// or seen for the first time.
+// TestLyingSource checks that neither a car that drives and claims to be stationary, nor
+// one that claims 200 km/h, changes the verdict of any other car on a fluent road, whether
+// the road is known or new.
 func TestLyingSource(t *testing.T) {
 	for _, claims := range []float64{0, 200} {
 		for _, known := range []bool{true, false} {
@@ -33,8 +33,8 @@ func TestLyingSource(t *testing.T) {
 	}
 }
 
-// TestFewLiars_BusyRoad: three cars that claim to creep make no jam where a car comes every
-// four seconds. Where few drive they do: SECURITY.md says so.
+// TestFewLiars_BusyRoad checks that three cars that claim to creep make no jam where a car
+// comes every four seconds. Where few drive they do, as SECURITY.md says.
 func TestFewLiars_BusyRoad(t *testing.T) {
 	for _, kmh := range []float64{4, 7.5} {
 		var m Map
@@ -52,8 +52,9 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 	}
 }
 
-// TestNoiseMovesNoStandingCar: a car that stands between others for eight minutes, with a
-// receiver's noise, is one car on one stretch, and makes no jam, wherever it stands.
+// TestNoiseMovesNoStandingCar checks that a car that is stationary among others for eight
+// minutes, with a receiver's noise, is one car on one stretch and makes no jam, wherever it
+// is.
 func TestNoiseMovesNoStandingCar(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for metres := 0.0; metres < 80; metres += 8 {
@@ -79,16 +80,16 @@ func TestNoiseMovesNoStandingCar(t *testing.T) {
 	}
 }
 
-// jammed is the street on a day on which nobody gets ahead.
+// jammed returns the street on a day on which it is jammed all the time.
 func jammed(from vehicle.UnixMilli) flow {
 	f := street
 	f.name, f.cars, f.every, f.from, f.kmh, f.metres = fmt.Sprintf("jammed%d ", from), 40, 90*time.Second, from, 9, 900
 	return f
 }
 
-// TestOnlyEverJammed: a road that nobody has seen free is not taken for one where 9 km/h
-// are normal, neither on its first day nor three weeks later, though a car a day claims
-// 200 km/h there.
+// TestOnlyEverJammed checks that a road that was never seen free is not taken for one where
+// 9 km/h are normal, neither on its first day nor three weeks later, though one car a day
+// claims 200 km/h there.
 func TestOnlyEverJammed(t *testing.T) {
 	var m Map
 	claims := 200.0
@@ -113,8 +114,8 @@ func TestOnlyEverJammed(t *testing.T) {
 	}
 }
 
-// freeKmh is the free flow in the middle of a flow's road, as a car that drives there
-// hears of it.
+// freeKmh returns the free flow in the middle of a flow's road, as the state of a car there
+// has it.
 func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 	t.Helper()
 	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
@@ -125,8 +126,8 @@ func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 	return float64(a.FreeKmh)
 }
 
-// TestRoadworks: a road of 110 on which 60 is the most for five weeks is one of 60 after
-// two to five weeks, and not on the next day.
+// TestRoadworks checks that a road of 110 km/h, on which 60 is the most for five weeks, is
+// one of 60 after two to five weeks, and not on the next day.
 func TestRoadworks(t *testing.T) {
 	var m Map
 	f := eastbound
@@ -153,8 +154,9 @@ func TestRoadworks(t *testing.T) {
 	}
 }
 
-// TestFewFastCars: the hours count in which a few cars go fast, though they stay on a
-// stretch for seconds only, and not just those in which many are slow.
+// TestFewFastCars checks that hours in which a few cars drive fast are used, though these
+// cars stay on a stretch for seconds only, and not just the hours in which many cars are
+// slow.
 func TestFewFastCars(t *testing.T) {
 	var m Map
 	f := eastbound
@@ -167,8 +169,8 @@ func TestFewFastCars(t *testing.T) {
 	}
 }
 
-// TestYesterdayComesLate: what other cars showed a day ago and report only now does not
-// count for what is on the road, and teaches how fast it can be.
+// TestYesterdayComesLate checks that evidence of a day ago that arrives only now does not
+// change what is on the road at present, and does teach how fast the road can be.
 func TestYesterdayComesLate(t *testing.T) {
 	var m Map
 	f := street
@@ -211,8 +213,8 @@ func conditions(m *Map, at vehicle.UnixMilli) map[vehicle.Stretch]Condition {
 	return all
 }
 
-// TestClockRollsOver: a jam across midnight, the end of a month, of a year and of February
-// is one jam, and the road of yesterday is the same road.
+// TestClockRollsOver checks that a jam across midnight, the end of a month, of a year and
+// of February is one jam, and that the road of yesterday is the same road.
 func TestClockRollsOver(t *testing.T) {
 	for _, at := range []time.Time{
 		time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC),
@@ -247,7 +249,7 @@ func TestClockRollsOver(t *testing.T) {
 	}
 }
 
-// TestFewCarsShowNothing: what one or two cars did stays between them.
+// TestFewCarsShowNothing checks that one or two cars show nothing to others.
 func TestFewCarsShowNothing(t *testing.T) {
 	for cars := 1; cars < fewestCars; cars++ {
 		var m Map
@@ -276,7 +278,8 @@ func TestFewCarsShowNothing(t *testing.T) {
 	}
 }
 
-// TestNotDriving: a car whose ignition is off adds nothing, though it is towed.
+// TestNotDriving checks that a car whose ignition is off adds no evidence, though it is
+// towed.
 func TestNotDriving(t *testing.T) {
 	var m Map
 	c := newCar(&m, "parked", 0, 0, start)
@@ -292,14 +295,14 @@ func TestNotDriving(t *testing.T) {
 	if !c.state.Driving().NotDriving || c.state.Way.Count == 0 {
 		t.Fatalf("%+v", c.state.Driving())
 	}
-	// The first sample alone was read before its ignition was known to be off.
+	// Only the first sample was folded before the ignition was known to be off.
 	if n := m.Len(); n != 0 {
 		t.Errorf("it made %d stretches known", n)
 	}
 }
 
-// TestEdgesOfTheEarth: across the date line, the equator and the zero meridian a way is as
-// anywhere else. Near a pole nothing but a state within bounds is promised.
+// TestEdgesOfTheEarth checks that a way across the date line, the equator or the zero
+// meridian is like any other. Near a pole nothing but a state within bounds is promised.
 func TestEdgesOfTheEarth(t *testing.T) {
 	for _, c := range []struct {
 		name                         string

@@ -8,19 +8,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Level is the S2 level of the cells: about 70 m wide. Level 16, 140 m, gave verdicts that
-// were as good on the roads of docs/verdicts.md, but takes a street 70 m beside a motorway
+// Level is the S2 level of the cells: about 70 m wide. On the roads of docs/verdicts.md
+// level 16, 140 m, gave equally good verdicts, but it takes a street 70 m from a motorway
 // for the motorway.
 const Level = 17
 
-// Octants is how many directions of travel there are. The first is north, the next
-// north-east.
+// Octants is the number of directions of travel. The first is north, the next north-east.
 const Octants = 8
 
 const octantDegrees = 360.0 / Octants
 
-// stretchAt is the stretch at a place, in degrees, in a direction of travel. The bits
-// of a cell's number below its level are the same for all, so they hold the octant.
+// stretchAt returns the stretch at a place, in degrees, in a direction of travel. The bits
+// of a cell's number below its level are the same for all cells of the level, so they hold
+// the octant.
 func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return vehicle.Stretch(uint64(cell) | uint64(octant))
@@ -34,18 +34,18 @@ func Valid(s vehicle.Stretch) bool {
 	return c.IsValid() && c.Level() == Level
 }
 
-// HeadingDegrees is the direction of travel of a stretch, clockwise from north.
+// HeadingDegrees returns the direction of travel of a stretch, clockwise from north.
 func HeadingDegrees(s vehicle.Stretch) float64 {
 	return octantDegrees * float64(uint64(s)&(Octants-1))
 }
 
-// Centre is the middle of a stretch's cell, in degrees.
+// Centre returns the middle of a stretch's cell, in degrees.
 func Centre(s vehicle.Stretch) (latitude, longitude float64) {
 	c := cellOf(s).LatLng()
 	return c.Lat.Degrees(), c.Lng.Degrees()
 }
 
-// octantOf is the octant that a heading in degrees lies in.
+// octantOf returns the octant of a heading in degrees.
 func octantOf(degrees float64) uint8 {
 	return uint8(int(math.Floor(degrees/octantDegrees+0.5)) & (Octants - 1))
 }
@@ -53,8 +53,9 @@ func octantOf(degrees float64) uint8 {
 // earthMetres is the mean radius of the earth (IUGG).
 const earthMetres = 6_371_008.8
 
-// offset is how far, in metres, the second of two near places lies east and north of
-// the first. Near a pole it is too far to the east, never not a number.
+// offset returns how far, in metres, the second of two near places lies east and north of
+// the first, on an equirectangular projection. Near a pole the result is too far to the
+// east, but never NaN.
 func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east, north float64) {
 	turn := toLongitude - fromLongitude
 	if turn > 180 {
@@ -66,7 +67,7 @@ func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east,
 	return turn * perDegree * math.Cos((fromLatitude+toLatitude)/2*math.Pi/180), (toLatitude - fromLatitude) * perDegree
 }
 
-// headingOf is the heading of an offset, in degrees from 0 to 360.
+// headingOf returns the heading of an offset, in degrees from 0 to 360.
 func headingOf(east, north float64) float64 {
 	h := math.Atan2(east, north) * 180 / math.Pi
 	if h < 0 {

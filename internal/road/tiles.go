@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tile names a square of some 2.5 km, in which the profiles of all stretches are stored
-// as one record.
+// Tile names a square of about 2.5 km. The profiles of all its stretches are stored as one
+// record.
 type Tile uint64
 
 // tileLevel is the S2 level of tiles.
@@ -19,10 +19,10 @@ const tileLevel = 12
 
 func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 
-// String is the tile as it stands in the name of its record: S2's token.
+// String returns the tile as the name of its record has it: S2's token.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
 
-// ParseTile reads what [Tile.String] writes.
+// ParseTile parses what [Tile.String] returns.
 func ParseTile(token string) (Tile, error) {
 	c := s2.CellIDFromToken(token)
 	if !c.IsValid() || c.Level() != tileLevel || c.ToToken() != token {
@@ -31,15 +31,15 @@ func ParseTile(token string) (Tile, error) {
 	return Tile(c), nil
 }
 
-// profileBytes is the length of a packed profile, all little endian: the stretch (8),
-// the fastest quarter hours of this and the last period (2 each), the period's number
-// (2), how many quarter hours were seen, the fastest passage in km/h and the usual one
-// in metres (1 each), and two next stretches (8 each) with their weights (1 each).
+// profileBytes is the length of a packed profile, all little endian: the stretch (8), the
+// fastest quarter hours of this and the last period (2 each), the period's number (2), the
+// number of quarter hours seen, the fastest passage in km/h and the usual one in metres (1
+// each), and two next stretches (8 each), each followed by its weight (1).
 const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 
-// Changed returns the profiles of each tile in which one changed since the last call,
-// packed for [Map.Load]. Of tiles that want says no of, nothing is returned; they count
-// as unchanged too.
+// Changed returns, for each tile in which a profile changed since the last call, all
+// profiles of the tile, packed for [Map.Load]. Tiles for which want returns false are left
+// out, and their profiles are marked unchanged too.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -95,7 +95,7 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	return b
 }
 
-// nameAt is the name of the stretch at a place.
+// nameAt returns the name of the stretch at a place.
 func (m *Map) nameAt(p place) vehicle.Stretch {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
@@ -103,8 +103,9 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 	return sh.at(p.number()).name
 }
 
-// Load takes in profiles of a tile that were stored. Malformed ones are refused whole.
-// What was learned of a stretch since stays if it is more.
+// Load adds stored profiles of a tile. If any of them is malformed, Load returns an error
+// and adds none. What the map has learned of a stretch since is kept if it rests on at
+// least as many quarter hours.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
@@ -125,7 +126,7 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// load takes in one profile. What a full map has no room for is left out.
+// load adds one profile, unless the map is full.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
 	for i := range fastest {

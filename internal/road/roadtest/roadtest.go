@@ -1,5 +1,5 @@
-// Package roadtest drives cars along streets, for the tests of those who show what a
-// [road.Map] learned from them.
+// Package roadtest drives cars along streets. It serves tests of packages that show what a
+// [road.Map] has learned.
 package roadtest
 
 import (
@@ -16,18 +16,18 @@ import (
 
 // Street is a straight street in one direction of travel.
 type Street struct {
-	Name                string  // the names of its cars begin with it
-	Latitude, Longitude float64 // where it begins, degrees
+	Name                string  // names of its cars begin with it
+	Latitude, Longitude float64 // beginning, in degrees
 	Heading             float64 // degrees clockwise from north
 	Metres              float64
 }
 
-// every is how often a car reports.
+// every is the time between two reports of a car.
 const every = 5 * time.Second
 
-// Drive has cars drive along the street at a speed, each a gap after the one before. It
-// returns their samples in order of time. After the street's, their names begin with a
-// prefix.
+// Drive lets cars drive along the street at a speed, each a gap after the one before, and
+// returns their samples in order of time. The cars' names are the street's name, the prefix
+// and a number.
 func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time, gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195
 	sin, cos := math.Sincos(s.Heading * math.Pi / 180)
@@ -42,7 +42,7 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time, gap 
 				vehicle.CurrentLongitude: math.Remainder(s.Longitude+metres*sin/metresPerDegree/math.Cos(s.Latitude*math.Pi/180), 360),
 			} {
 				if err := x.Set(signal, value); err != nil {
-					panic(err) // the street leaves the earth
+					panic(err) // the street leads off the earth
 				}
 			}
 			samples = append(samples, x)
@@ -52,8 +52,8 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time, gap 
 	return samples
 }
 
-// Learn has cars drive along the street with nothing in their way, in five quarter
-// hours that end half an hour before a time, so that its free flow is known by then.
+// Learn lets cars drive along the street without traffic, in five quarter hours that end
+// half an hour before until, so that its free flow is known by then.
 func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sample) {
 	const quarter = 15 * time.Minute
 	for i := range 5 {
@@ -63,7 +63,7 @@ func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sampl
 	return samples
 }
 
-// StretchAt names the stretch at a place, in degrees, in a direction of travel, in
+// StretchAt returns the stretch at a place, in degrees, in a direction of travel, in
 // degrees clockwise from north.
 func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude)).Parent(road.Level)
@@ -71,7 +71,7 @@ func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
 	return vehicle.Stretch(uint64(cell) | octant)
 }
 
-// Feed has a map take in samples. It returns the states of their cars.
+// Feed folds samples with a map and returns the states of their cars.
 func Feed(m *road.Map, samples []vehicle.Sample) map[vehicle.ID]vehicle.State {
 	states := make(map[vehicle.ID]vehicle.State)
 	for _, x := range samples {

@@ -8,11 +8,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Observer judges cars in the light of a map of its own, which is empty at first.
+// Observer returns a function that folds samples with a map of its own, which is empty at
+// first.
 func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
 
-// State is the state of a car that has driven north for ten minutes and reports
-// every signal once a second: about the most that there is to store.
+// State returns the state of a car that has driven north for ten minutes and reports every
+// signal once a second. It is close to the largest state that can be stored.
 func State(t testing.TB) vehicle.State {
 	t.Helper()
 	var s vehicle.State
