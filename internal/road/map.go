@@ -168,7 +168,7 @@ func (s *stretch) glimpse(unix uint32) (g glimpse) {
 
 // wayTally adds up what is known of a way, behind the car or ahead of it.
 type wayTally struct {
-	all, known, young float32 // m: of the way; of its part with a known free flow; of that, not yet seen in light traffic
+	all, known, young float32 // m: of the way; with a known free flow; young
 	free              float32 // s: free travel time of the known part
 	shown, present    float32 // s: free and present travel time of the part on which cars drive now
 	voices            uint32

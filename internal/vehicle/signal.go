@@ -21,13 +21,13 @@ const (
 	ThrottleActuator                       // Vehicle.OBD.ThrottleActuator, percent, commanded
 	AcceleratorPositionD                   // Vehicle.OBD.AcceleratorPositionD, percent
 	AcceleratorPositionE                   // Vehicle.OBD.AcceleratorPositionE, percent
-	DTCList                                // Vehicle.OBD.DTCList, trouble codes; the reading's value is their number
+	DTCList                                // Vehicle.OBD.DTCList; the reading's value is the number of codes
 	MILOn                                  // Vehicle.OBD.Status.IsMILOn, 0 or 1
 	LowVoltageSystemState                  // Vehicle.LowVoltageSystemState, an [Ignition]
-	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h in light traffic; 0 if unknown to the source
+	FreeFlowSpeed                          // x-carstate.FreeFlowSpeed, km/h; 0 if the source does not know
 	CurrentLatitude                        // Vehicle.CurrentLocation.Latitude, degrees north, WGS 84
 	CurrentLongitude                       // Vehicle.CurrentLocation.Longitude, degrees east, WGS 84
-	CurrentHeading                         // Vehicle.CurrentLocation.Heading, degrees clockwise from north
+	CurrentHeading                         // Vehicle.CurrentLocation.Heading, degrees from north
 	CurrentAccuracy                        // Vehicle.CurrentLocation.HorizontalAccuracy, m
 	NumSignals               = iota
 )

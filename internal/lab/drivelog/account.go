@@ -1,7 +1,7 @@
 package drivelog
 
-// account collects what was left out or put right, in the order in which it
-// was first met.
+// account collects what was left out or corrected, in the order in which each reason first
+// occurred.
 type account struct{ rows, readings, mended []Count }
 
 func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }
@@ -18,7 +18,7 @@ func count(list []Count, reason string) []Count {
 	return append(list, Count{reason, 1})
 }
 
-// Why a row is left out.
+// Reasons why a row is left out.
 const (
 	noTime      = "no readable time"
 	tooLong     = "more cells than the header has columns, so none can be trusted"
@@ -28,7 +28,7 @@ const (
 	nothingNew  = "repeats earlier values; no sensor was certainly read anew"
 )
 
-// Why a reading is left out of a row that stays.
+// Reasons why a reading is left out of a row that is kept.
 const (
 	notANumber   = "not a number"
 	impossible   = "outside what the sensor can give"
@@ -36,7 +36,7 @@ const (
 	unknownLabel = "a label that is not one of the three known"
 )
 
-// What is put right.
+// What is corrected.
 const (
 	repeatedHeader = "header line repeated inside the file: taken as the start of another recording"
 	clockSet       = "clock set back, or ahead by more than a day: the row follows the one before by 1 ms"

@@ -10,12 +10,12 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// longestDrive is what the rows of one file may span; without it, a file
-	// of nothing but gaps could carry the time past what a Duration holds.
+	// longestDrive is the longest time that the rows of one file may span. Without it, a
+	// file of gaps alone could exceed what a Duration holds.
 	longestDrive = 366 * day
 )
 
-// timeOfDay reads HH:MM:SS with an optional fraction.
+// timeOfDay parses HH:MM:SS with an optional fraction.
 func timeOfDay(cell string) (int64, bool) {
 	t, err := time.Parse("15:04:05", cell)
 	if err != nil {
@@ -25,7 +25,7 @@ func timeOfDay(cell string) (int64, bool) {
 	return t.Sub(midnight).Milliseconds(), true
 }
 
-// seconds reads seconds since some start, at most a year.
+// seconds parses seconds since some start, at most a year.
 func seconds(cell string) (int64, bool) {
 	s, err := strconv.ParseFloat(cell, 64)
 	if err != nil || !(s >= 0 && s < 366*86400) {
@@ -34,20 +34,20 @@ func seconds(cell string) (int64, bool) {
 	return int64(math.Round(s * 1000)), true
 }
 
-// unixMillis reads Unix milliseconds between the years 2000 and 2100.
+// unixMillis parses Unix milliseconds between the years 2000 and 2100.
 func unixMillis(cell string) (int64, bool) {
 	whole, _, _ := strings.Cut(cell, ".")
 	ms, err := strconv.ParseInt(whole, 10, 64)
 	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
 }
 
-// plainClock takes the stamps as they are.
+// plainClock uses the stamps as they are.
 func plainClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
 }
 
-// dailyClock takes times of day. One that falls by more than half a day has
-// passed midnight; one that rises by more was set back across it.
+// dailyClock uses times of day. A time that falls by more than half a day has passed
+// midnight; one that rises by more was set back across midnight.
 func dailyClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration {
 		switch {
@@ -60,10 +60,10 @@ func dailyClock(t *table, a *account) []time.Duration {
 	})
 }
 
-// clockBy adds up the steps between rows. A step back, or ahead by more than a
-// day, is a clock being set and no time passing; the smallest step that the
-// service can tell apart stands in for it, so that no row hides another. So it
-// is with every step once the rows span more than any drive.
+// clockBy adds up the steps between rows. A step back, or ahead by more than a day, means
+// that the clock was set and not that time passed. It is replaced by 1 ms, the smallest
+// step that the service can distinguish, so that no row hides another. The same is done
+// with every step once the rows span more than longestDrive.
 func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
@@ -77,15 +77,15 @@ func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) 
 	return at
 }
 
-// snapshotEvery is the time between two rows of a carOBD log: 0.491 to 0.495 s
-// in each of the 54 published files.
+// snapshotEvery is the time between two rows of a carOBD log: 0.491 to 0.495 s in each of
+// the 54 published files.
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock places the rows of logs whose only clock is the engine's run
-// time in whole seconds, read anew once in three or four rows. The rows of one
-// value are spread evenly up to the next. Where that cannot be true, they are
-// taken as snapshotEvery apart: at run time 0, when the engine is off and its
-// clock stands; at the end; before a gap; and where the clock starts again.
+// runTimeClock is for logs whose only clock is the engine's run time in whole seconds,
+// which is read once in three or four rows. The rows of one value are spread evenly up to
+// the next value. Where that cannot be true, they are taken as snapshotEvery apart: at run
+// time 0, when the engine is off and its clock does not run; at the end; before a gap; and
+// where the clock restarts.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -117,18 +117,18 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is blank in the first rows of a recording, because it averages
-// over the last minute. The published files are several recordings joined; the
-// runs of blanks that mark the joints are 10 to 59 rows long.
+// sessionColumn is blank in the first rows of a recording, because it is an average over
+// the last minute. The published files are several recordings joined. The runs of blanks
+// that mark the joints are 10 to 59 rows long.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
 	sessionPause  = time.Hour
 )
 
-// sessionClock places the rows of logs without a clock: one a second, and a
-// pause before each recording that was joined on. How long the car really
-// stood in between is not known; that it is another drive is.
+// sessionClock is for logs without a clock. Rows are one second apart, with a pause before
+// each recording that was joined on. How long the car really waited between recordings is
+// unknown, but each is another drive.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -143,9 +143,9 @@ func sessionClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// blankRuns tells for each row how many rows from it on, itself included, have
-// no value in the session column, the one column of these logs that is kept
-// though no rule uses it.
+// blankRuns returns for each row how many rows from it on, itself included, have no value
+// in the session column, which is the one column of these logs that is kept although no
+// rule uses it.
 func blankRuns(t *table) []int {
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	runs := make([]int, len(t.records)+1)

@@ -13,44 +13,43 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Drive is one recorded file, as far as it could be read.
+// Drive is one recorded file, as far as it was readable.
 type Drive struct {
 	// Format names the logger: [KIT], [CarOBD], [PyOBD], [TDS] or [HIL].
 	Format string
-	// Start is the time of the file's first row, zero if the log has no
-	// absolute time.
+	// Start is the time of the file's first row, zero if the log has no absolute time.
 	Start time.Time
 	// Rows are the rows that carry a reading or a label, in order of time.
 	Rows []Row
-	// Lines counts the file's data rows, with readings or without: it is the
-	// length of Rows plus all of RowsLeftOut.
+	// Lines is the number of the file's data rows: the length of Rows plus all of
+	// RowsLeftOut.
 	Lines int
 	// RowsLeftOut says how many rows are not in Rows, and why.
 	RowsLeftOut []Count
 	// ReadingsLeftOut says which single readings are missing from Rows.
 	ReadingsLeftOut []Count
-	// Mended says what was put right rather than left out.
+	// Mended says what was corrected rather than left out.
 	Mended []Count
 }
 
-// Row is what was read at one time.
+// Row holds the readings of one time.
 type Row struct {
 	// At is the time since the file's first row. It never decreases.
 	At time.Duration
-	// Readings holds only what was read at this time, nothing forward-filled.
-	// It may be empty in a labelled row.
+	// Readings holds only what was read at this time, nothing forward-filled. It may be
+	// empty in a labelled row.
 	Readings vehicle.Readings
-	// Label is the driving state that an observer noted, 0 for none.
+	// Label is the driving state that an observer noted; 0 if there is none.
 	Label vehicle.DrivingState
 }
 
-// Count is how often something happened, in plain words.
+// Count is how often something happened. Reason says what, for people.
 type Count struct {
 	Reason string
 	N      int
 }
 
-// Duration is the time from the file's first row to the last of Rows.
+// Duration returns the time from the file's first row to the last of Rows.
 func (d *Drive) Duration() time.Duration {
 	if len(d.Rows) == 0 {
 		return 0
@@ -58,8 +57,8 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes tells in one line each what was left out or put right, for people. It
-// is empty for a flawless file.
+// Notes returns one line for each thing left out or corrected, for people. It is empty for
+// a flawless file.
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {
@@ -77,8 +76,8 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings tells in one line each what falsifies figures made of the drive: that the
-// file is cut off or damaged, and labels that are not known. It is empty for most files.
+// Warnings returns one line for each thing that falsifies figures about the drive: that the
+// file is cut off or damaged, and unknown labels. It is empty for most files.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -94,9 +93,9 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip, until ctx ends: a large file takes a while,
-// and a pipe may stay silent for ever. A read that still blocks then ends with the program.
-// The error names the file.
+// Open reads the drive in a file, plain or gzip. It returns early if ctx ends, because a
+// large file takes long and a pipe may never send anything; a read that still blocks then
+// lasts until the program ends. The error names the file.
 func Open(ctx context.Context, path string) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -133,10 +132,10 @@ func open(path string) (*Drive, error) {
 	return nil, fmt.Errorf("the drive cannot be read: %w", err)
 }
 
-// Read reads a drive, plain or gzip. The name is used in errors only. An error
-// means that nothing could be read: the header is unknown, the file holds no
-// usable row, it is beyond the package's bounds, or r failed. A file that was
-// cut off or damaged yields what came before, with a note.
+// Read reads a drive, plain or gzip. The name is used only in errors. An error means that
+// nothing is usable: the header is unknown, the file holds no usable row, it exceeds the
+// package's limits, or r failed. A file that was cut off or damaged yields what came
+// before, with a note.
 func Read(r io.Reader, name string) (*Drive, error) {
 	d, err := read(r, bounds)
 	if err != nil {
@@ -145,7 +144,7 @@ func Read(r io.Reader, name string) (*Drive, error) {
 	return d, nil
 }
 
-// limits bound what a file may cost.
+// limits restrict the size of a file.
 type limits struct {
 	unpacked int64 // bytes of the whole file
 	line     int   // bytes of one row
@@ -181,7 +180,7 @@ func read(r io.Reader, max limits) (*Drive, error) {
 	return d, nil
 }
 
-// because names the reasons for which all rows were left out.
+// because returns the reasons why all rows were left out.
 func because(rows []Count) string {
 	var reasons []string
 	for _, c := range rows {
@@ -193,13 +192,13 @@ func because(rows []Count) string {
 	return ": " + strings.Join(reasons, "; ")
 }
 
-// assemble builds the rows from the cells that were read anew.
+// assemble returns the rows, with the cells that were newly read.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {
 		rec := &t.records[i]
 		row := Row{At: at[i], Label: rec.label}
-		usable := false // a cell that the rules use was read, if not well
+		usable := false // a cell that the rules use was read, perhaps with an invalid value
 		for c, col := range t.columns {
 			if !reads[i].has(c) || !col.used {
 				continue

@@ -8,7 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The formats, as [Drive.Format] names them.
+// The formats, as in [Drive.Format].
 const (
 	KIT    = "KIT"    // KIT "Automotive OBD-II Dataset": one sensor a row, time of day
 	CarOBD = "carOBD" // carOBD: snapshots about every 0.49 s, engine run time
@@ -17,30 +17,30 @@ const (
 	HIL    = "HIL"    // hardware-in-the-loop bench: 10 Hz
 )
 
-// maxColumns is what a readSet can hold. Real headers have at most 27.
+// maxColumns is the capacity of a readSet. Real headers have at most 27 columns.
 const maxColumns = 64
 
-// errUnknown does not repeat the header: it is whatever the file holds.
+// errUnknown does not repeat the header, because the file may hold anything.
 var errUnknown = errors.New("the first line is no header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
 
-// column says what a column of the file stands for.
+// column describes a column of the file.
 type column struct {
 	signal vehicle.Signal
-	used   bool    // false: needed to tell what was read, but no rule uses it
+	used   bool    // false: needed to determine what was read, but no rule uses it
 	factor float64 // to the signal's unit
 }
 
 func in(s vehicle.Signal) column { return column{s, true, 1} }
 
-// format is one kind of log. Columns are known by the text before their unit,
-// in lower case; the bytes of the unit differ from export to export.
+// format is one kind of log. Columns are identified by the text before their unit, in lower
+// case; the bytes of the unit differ between exports.
 type format struct {
 	name     string
-	needs    []string // columns that tell this format from all others
+	needs    []string // columns that distinguish this format from all others
 	time     string   // column of the time; "" if rows are a second apart
-	label    string   // column of the label; "" for none
+	label    string   // column of the label; "" if there is none
 	columns  map[string]column
-	watchAll bool // keep the other columns too: they take part in polling
+	watchAll bool // keep the other columns too, because they take part in polling
 	absolute bool // stamps are Unix milliseconds
 	stamp    func(cell string) (ms int64, ok bool)
 	clock    func(*table, *account) []time.Duration
@@ -66,7 +66,7 @@ var formats = []format{
 		read:     roundRobin,
 	},
 	{
-		// The first column's name is misspelt in every published file.
+		// The name of the first column is misspelt in all published files.
 		name:  CarOBD,
 		needs: []string{"engine_run_tine", "vehicle_speed"},
 		time:  "engine_run_tine",
@@ -90,8 +90,8 @@ var formats = []format{
 		needs: []string{"ts", "rpm", "speed"},
 		time:  "ts",
 		columns: map[string]column{
-			// The logger divides whole km/h by 1.609: multiplied back, every
-			// speed of the published drive is whole again to 1e-10.
+			// The logger divides whole km/h by 1.609. Multiplied back, every speed of the
+			// published drive is a whole number again, to 1e-10.
 			"speed":        {vehicle.OBDSpeed, true, 1.609},
 			"rpm":          in(vehicle.EngineSpeed),
 			"load":         in(vehicle.EngineLoad),
@@ -137,15 +137,15 @@ var labels = map[string]vehicle.DrivingState{
 	"HighCongestionCondition":   vehicle.TrafficJam,
 }
 
-// spellings maps other names of a column, as the logger's own description has
-// them, to those in its files and in the tables above.
+// spellings maps other names of columns, used in the logger's own description, to those in
+// its files and in the tables above.
 var spellings = map[string]string{
 	"engine_run_time":              "engine_run_tine",
 	"accelerator_pedal_position_d": "pedal_d",
 	"accelerator_pedal_position_e": "pedal_e",
 }
 
-// columnKey is a header cell's name without its unit.
+// columnKey returns a header cell's name without its unit.
 func columnKey(cell string) string {
 	name, _, _ := strings.Cut(cell, "[")
 	name, _, _ = strings.Cut(name, "(")
@@ -159,7 +159,7 @@ func columnKey(cell string) string {
 // trimCell removes white space and the quotes that some exports add.
 func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 
-// findFormat matches a header, given as its column keys.
+// findFormat returns the format of a header, which is given as its column keys.
 func findFormat(keys []string) (*format, error) {
 	has := make(map[string]bool, len(keys))
 	for _, k := range keys {

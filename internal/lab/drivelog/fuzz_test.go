@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRead looks for bytes that make the readers panic, lose count of rows, let
-// time run backwards or echo what they read.
+// FuzzRead looks for bytes that make the readers panic, lose count of rows, let time run
+// backwards or repeat the content in an error.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.csv")
 	if err != nil || len(files) == 0 {

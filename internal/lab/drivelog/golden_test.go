@@ -13,9 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write what is read now to testdata/*.want")
 
-// TestDrives reads the invented drives in testdata and compares them with what
-// a person should find there: each row's time, readings and label, and what was
-// left out.
+// TestDrives reads the invented drives in testdata and compares each with a golden file:
+// each row's time, readings and label, and what was left out.
 func TestDrives(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.csv")
 	if err != nil || len(files) < len(formats) {
@@ -46,7 +45,7 @@ func TestDrives(t *testing.T) {
 	}
 }
 
-// tell writes a drive out for people.
+// tell returns a drive as text for people.
 func tell(d *Drive) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d rows of %d", d.Format, len(d.Rows), d.Lines)
@@ -73,7 +72,7 @@ func tell(d *Drive) string {
 	return b.String()
 }
 
-// checkSums checks what holds for every drive.
+// checkSums checks the invariants of every drive.
 func checkSums(t testing.TB, d *Drive) {
 	t.Helper()
 	total := len(d.Rows)

@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// lines yields a file's lines without their ends. A last line before damage is
-// withheld: it may be cut anywhere, and a number cut short is a wrong number.
+// lines yields a file's lines without their ends. The last line before damage is withheld:
+// it may be cut off anywhere, and a number that is cut off is a wrong number.
 type lines struct {
 	scan    *bufio.Scanner
 	next    string
@@ -21,8 +21,8 @@ type lines struct {
 	max     limits
 }
 
-// openLines unpacks gzip, known by its first two bytes, and skips a byte order
-// mark.
+// openLines unpacks gzip, which it recognizes by its first two bytes, and skips a byte
+// order mark.
 func openLines(r io.Reader, max limits) (*lines, error) {
 	in := bufio.NewReader(r)
 	l := &lines{max: max}
@@ -72,7 +72,7 @@ func (l *lines) fetch() {
 	}
 }
 
-// bounded fails once more than left bytes were read.
+// bounded is a reader that fails once more than left bytes were read.
 type bounded struct {
 	r    io.Reader
 	left int64

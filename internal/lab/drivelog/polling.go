@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// readSet is the set of columns that were read anew in one row.
+// readSet is the set of columns that were newly read in one row.
 type readSet uint64
 
 func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
@@ -25,8 +25,8 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// changes finds for each row the cells that differ from the last value known
-// before it. A changed cell was read anew, whatever else is not known.
+// changes returns for each row the cells that differ from the last known value. A changed
+// cell was newly read, whatever else is unknown.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := make([]float32, len(t.columns))
@@ -50,34 +50,33 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// pollingPause is a time between two rows after which a logger that reads one
-// sensor about every 0.09 s has lost its connection, and perhaps its turn.
+// pollingPause is the time between two rows after which a logger that reads one sensor
+// about every 0.09 s has lost its connection, and perhaps its turn.
 const pollingPause = 2 * time.Second
 
-// roundRobin is for loggers that read one sensor a row, in turn, and repeat the
-// last value of all others.
+// roundRobin is for loggers that read one sensor a row, in turn, and repeat the last value
+// of all others.
 //
-// In the 38 KIT drives of 2017 no row changes more than one cell. In the 34 with
-// a sound connection every change falls on the sensor whose turn it is: with 10
-// columns, row n reads column n mod 10, whether its value changes or not. So a
-// row in which nothing changed is a reading of the sensor whose turn it was. A
-// read that fails writes no row and shifts the turn; in the other 4 drives the
-// changes show 2 to 127 such shifts. Hence a turn is believed only between two
-// changes that agree on it, with no pause in between. The rest, in which
-// nothing changed, is in doubt and left out.
+// In the 38 KIT drives of 2017 no row changes more than one cell. In the 34 with a sound
+// connection every change is of the sensor whose turn it is: with 10 columns, row n reads
+// column n mod 10, whether its value changes or not. So a row in which nothing changed is a
+// reading of the sensor whose turn it was. A read that fails writes no row and shifts the
+// turn; in the other 4 drives the changes show 2 to 127 such shifts. Therefore a turn is
+// believed only between two changes that agree on it, with no pause between them. The other
+// rows in which nothing changed are in doubt, and are left out.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	order := polled(t, reads)
 	turns := len(order)
-	place := make([]int, len(t.columns)) // column → its place in the order
+	place := make([]int, len(t.columns)) // place of each column in the order
 	for k, c := range order {
 		place[c] = k
 	}
-	// turnOf is the row position, modulo turns, at which the order begins.
+	// turnOf returns the row position, modulo turns, at which the order begins.
 	turnOf := func(i int, c int) int {
 		return ((t.records[i].line-place[c])%turns + turns) % turns
 	}
-	anchor := -1 // last row with one change, without a pause since
+	anchor := -1 // last row with one change, with no pause since
 	turn := 0
 	for i, read := range reads {
 		if i > 0 && (t.records[i].joined || at[i]-at[i-1] > pollingPause) {
@@ -88,10 +87,9 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		}
 		c, single := only(read)
 		if !single {
-			// Several changes at once follow rows that were left out; each was
-			// read since the last row there is. But several first values mean
-			// that the log begins in the middle of a drive, and any of them
-			// may be old.
+			// Several changes at once follow rows that were left out; each was read since
+			// the last row that is kept. But several first values mean that the log begins
+			// in the middle of a drive, and any of them may be old.
 			if i == 0 || t.records[i].joined {
 				reads[i] = 0
 			}
@@ -112,10 +110,10 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	return reads
 }
 
-// polled lists the columns that have a turn, in the order of the header. A
-// column that never has a value has none: the logger skips what the car does
-// not support. The order in which the first values appear would say the same,
-// until one of those first reads fails.
+// polled returns the columns that have a turn, in the order of the header. A column that
+// never has a value has no turn, because the logger skips what the car does not support.
+// The order in which the first values appear would be the same, unless one of those first
+// reads fails.
 func polled(t *table, changed []readSet) []int {
 	var ever readSet
 	for _, s := range changed {
@@ -143,20 +141,19 @@ func only(s readSet) (column int, single bool) {
 
 // Polling of a carOBD log.
 const (
-	// snapshotCycle is the number of rows after which each sensor has been
-	// read again. Between two changes of a cell lie 3, 4, 7, 8, 11, 12, 14,
-	// 15 … rows in all 54 files, never 1, 2, 5 or 6: one cycle takes 1.8 s,
-	// or 3 to 4 rows.
+	// snapshotCycle is the number of rows after which each sensor has been read again.
+	// Between two changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54
+	// files, never 1, 2, 5 or 6. So one cycle takes 1.8 s, or 3 to 4 rows.
 	snapshotCycle = 4
-	// snapshotPause is a gap after which the count starts anew.
+	// snapshotPause is a gap after which the count of rows restarts.
 	snapshotPause = 5 * time.Second
 )
 
-// snapshots is for loggers that write the last value of every sensor at a
-// steady pace while slower polling goes on behind. A cell that changed was read
-// within the last row's time. One that did not for a whole cycle was certainly
-// read again and found the same; it counts as one reading then, at most a cycle
-// (2 s) after it was taken.
+// snapshots is for loggers that write the last value of every sensor at a steady pace,
+// while slower polling goes on in the background. A cell that changed was read within the
+// time of the last row. A cell that did not change for a whole cycle was certainly read
+// again with the same value; it is reported then as one reading, at most a cycle (2 s)
+// after it was taken.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading

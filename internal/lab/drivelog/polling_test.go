@@ -12,11 +12,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Both loggers are played here by models that know when each sensor was truly
-// read, and write the forward-filled rows that the real ones write. What the
-// package calls a reading must be one.
+// Both loggers are simulated here by models that know when each sensor was truly read, and
+// that write forward-filled rows as the real ones do. What the package reports as a reading
+// must be one.
 
-// kitColumns are those of the models, in the order of polling.
+// kitColumns are the columns of the models, in the order of polling.
 var kitColumns = []struct {
 	name   string
 	signal vehicle.Signal
@@ -34,8 +34,8 @@ type truth struct {
 	value  float32
 }
 
-// kitLog is a round-robin logger: one sensor a row. A read that fails writes no
-// row, and the next sensor has its turn.
+// kitLog returns the text of a round-robin logger, one sensor a row, and the true readings.
+// A read that fails writes no row, and the next sensor has its turn.
 func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 	var b strings.Builder
 	b.WriteString("Time")
@@ -48,7 +48,7 @@ func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 	values := make([]int, len(kitColumns))
 	for range rapid.IntRange(20, 120).Draw(t, "rows") {
 		ms += rapid.IntRange(60, 200).Draw(t, "step")
-		// Connection trouble never strikes a whole cycle without a pause.
+		// A connection never fails for a whole cycle without a pause.
 		if mayFail && rapid.IntRange(0, 15).Draw(t, "fails") == 0 {
 			turn++
 			ms += 60
@@ -60,7 +60,7 @@ func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 		c := turn % len(kitColumns)
 		turn++
 		if c == 0 {
-			rpm++ // the engine never turns at quite the same speed twice
+			rpm++ // the engine speed is never quite the same twice
 			values[c] = rpm
 		} else if rapid.Bool().Draw(t, "moves") {
 			values[c] = rapid.IntRange(0, 100).Draw(t, "value")
@@ -107,8 +107,8 @@ func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 	})
 }
 
-// With a sound connection nothing is missed between the first and the last
-// change, repeated values included.
+// With a sound connection nothing is missed between the first and the last change, repeated
+// values included.
 func TestRoundRobinYieldsAllReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, truths := kitLog(t, false)
@@ -117,8 +117,8 @@ func TestRoundRobinYieldsAllReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := readingsOf(d)
-		// The engine speed changes each time: no more than the sensors that
-		// follow its last reading can be in doubt.
+		// The engine speed changes each time, so at most the sensors after its last reading
+		// can be in doubt.
 		if missing := len(truths) - len(got); missing < 0 || missing >= len(kitColumns) {
 			t.Fatalf("%d of %d readings\n%s", len(got), len(truths), text)
 		}
@@ -143,9 +143,9 @@ var snapshotColumns = []struct {
 	{"PEDAL_E ()", vehicle.AcceleratorPositionE},
 }
 
-// A snapshot logger's rows yield a reading only if the sensor was read, with
-// that very value, since the last cycle of rows; and no sensor that is being
-// read goes unreported for more than two cycles.
+// A snapshot logger's rows yield a reading only if the sensor was read, with that value,
+// within the last cycle of rows; and no sensor that is polled goes unreported for more than
+// two cycles.
 func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 	const poll, cycleMs = 300, 1800
 	rapid.Check(t, func(t *rapid.T) {
@@ -158,7 +158,7 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 		b.WriteString("\n")
 
 		values := make([]int, n)
-		reads := make([]map[int]int, n) // per column: when it was read, and what
+		reads := make([]map[int]int, n) // per column: time and value of each read
 		for c := range reads {
 			reads[c] = map[int]int{}
 		}
@@ -203,8 +203,8 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 // ms0 reports whether the first cycle is not complete yet.
 func ms0(at time.Duration) bool { return at < snapshotCycle*snapshotEvery }
 
-// Two sensors in one forward-filled row look as if they agreed; they were read
-// at different times, and no row may say otherwise.
+// Two sensors in one forward-filled row look as if they agreed. They were read at different
+// times, and no row may hold both.
 func TestPedalsNeverShareAKITRow(t *testing.T) {
 	for _, name := range []string{"kit.csv", "kit_flaws.csv", "kit_cut.csv"} {
 		d := mustRead(t, string(fixture(t, name)))

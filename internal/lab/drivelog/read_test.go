@@ -140,13 +140,13 @@ func TestGzipReadsAlike(t *testing.T) {
 	}
 }
 
-// A download that broke off yields what arrived, but for the row that it broke
-// in: 6.0 may be what is left of 60.5.
+// A download that was cut off yields what arrived, except the row in which it ended: 6.0
+// may be a part of 60.5.
 func TestDamagedGzip(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("time_s,v_Vehicle[km|h]\n")
 	for i := range 5000 {
-		text.WriteString(strings.Repeat("0", i%7)) // hard to pack evenly
+		text.WriteString(strings.Repeat("0", i%7)) // hard to compress evenly
 		text.WriteString(strconv.Itoa(i) + "." + strconv.Itoa(i*7919%10) + "," + strconv.Itoa(i%90) + "." + strconv.Itoa(i*i%1000) + "\n")
 	}
 	whole := mustRead(t, text.String())
@@ -207,7 +207,7 @@ func TestBounds(t *testing.T) {
 	if _, err := read(strings.NewReader(head+strings.Repeat(row, 100)), small); err != nil {
 		t.Errorf("within all bounds: %v", err)
 	}
-	// The real bound of a row, through the front door.
+	// The real limit of a row, with the exported function.
 	long := head + strings.Repeat("1", bounds.line+1)
 	if _, err := Read(strings.NewReader(long), "x"); err == nil || !strings.Contains(err.Error(), "longer than 1048576 bytes") {
 		t.Errorf("row over 1 MiB: %v", err)
@@ -268,8 +268,8 @@ func TestTimeNeverOverflows(t *testing.T) {
 	}
 }
 
-// Rows of one second of run time lie evenly in it; while the engine is off and
-// its clock stands at 0, time passes all the same.
+// The rows of one second of run time are spread evenly in it. While the engine is off and
+// its clock shows 0, time passes all the same.
 func TestRunTime(t *testing.T) {
 	d := mustRead(t, "ENGINE_RUN_TIME (),VEHICLE_SPEED ()\n"+
 		"0.0,1,\n0.0,2,\n0.0,3,\n0.0,4,\n0.0,5,\n0.0,6,\n2.0,7,\n2.0,8,\n2.0,9,\n2.0,10,\n4.0,11,\n500.0,12,\n1.0,13,\n")

@@ -15,8 +15,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestRecordedDrives reads every published drive there is. Where there is none,
-// the invented drives and the bundled one are all that is tested, and it says so.
+// TestRecordedDrives reads all published drives. If there are none, only the invented
+// drives and the bundled one are tested, and it says so.
 func TestRecordedDrives(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded drive")
 	dir := testkit.RecordedDrives("only invented drives and the bundled one are read")
@@ -101,9 +101,9 @@ func of(counts []Count, reason string) int {
 	return 0
 }
 
-// checkKIT: one reading a row, about half of the rows of a used sensor, and few
-// in doubt. Most files have 5 such rows or fewer; the worst, whose connection
-// stumbled 58 times in 6,829 rows, has 2.5 %.
+// checkKIT checks that each row has one reading, that about half of the rows are of a used
+// sensor, and that few are in doubt. Most files have 5 rows in doubt or fewer; the worst,
+// whose connection failed 58 times in 6,829 rows, has 2.5 %.
 func checkKIT(t *testing.T, d *Drive) {
 	for i := range d.Rows {
 		n := 0
@@ -127,7 +127,8 @@ func checkKIT(t *testing.T, d *Drive) {
 	}
 }
 
-// checkCarOBD: each sensor is read about every 1.81 s, and rows come every 0.49 s.
+// checkCarOBD checks that each sensor is read about every 1.81 s, and that rows are 0.49 s
+// apart.
 func checkCarOBD(t *testing.T, d *Drive) {
 	if every := d.Duration().Seconds() / float64(d.Lines-1); every < 0.47 || every > 0.51 {
 		t.Errorf("%.3f s a row", every)
@@ -154,8 +155,8 @@ func checkCarOBD(t *testing.T, d *Drive) {
 	}
 }
 
-// checkPyOBD: the speed is whole km/h, as a car reports it, once the logger's
-// miles are undone.
+// checkPyOBD checks that the speed is in whole km/h, as a car reports it, after the
+// conversion from miles.
 func checkPyOBD(t *testing.T, d *Drive) {
 	published := strings.HasSuffix(t.Name(), "/2019-5-22-12-41-16.csv.gz")
 	if want := time.Date(2019, 5, 22, 11, 41, 19, 922e6, time.UTC); published && !d.Start.Equal(want) {
@@ -172,7 +173,7 @@ func checkPyOBD(t *testing.T, d *Drive) {
 	}
 }
 
-// checkTDS: every row is kept for its label.
+// checkTDS checks that every row is kept, because each has a label.
 func checkTDS(t *testing.T, d *Drive) {
 	labelled := map[vehicle.DrivingState]int{}
 	for i := range d.Rows {

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// table is a log's text as numbers, before anything is concluded from them.
+// table is the text of a log as numbers, before anything is concluded from them.
 type table struct {
 	format  *format
 	columns []column // of the cells of a record
@@ -17,7 +17,7 @@ type table struct {
 	lines   int // data rows in the file
 
 	header  string
-	comma   string // what separates cells
+	comma   string // separator of cells
 	width   int    // columns in the header
 	timeAt  int    // index of the time column, -1 for none
 	labelAt int
@@ -26,9 +26,9 @@ type table struct {
 
 // record is one row with a readable time.
 type record struct {
-	line  int   // position among the file's data rows, those left out included
+	line  int   // index among the file's data rows, those left out included
 	stamp int64 // milliseconds on the logger's clock
-	// joined is set where another recording begins: at a repeated header.
+	// joined is set if another recording begins here, after a repeated header.
 	joined bool
 	label  vehicle.DrivingState
 	cells  []float32 // in the signals' units; NaN: blank or unreadable
@@ -78,7 +78,7 @@ func readTable(l *lines, max limits, a *account) (*table, error) {
 	return t, l.err
 }
 
-// readHeader takes the first line that is not blank.
+// readHeader reads the first line that is not blank.
 func readHeader(l *lines) (*table, error) {
 	t := &table{comma: ",", timeAt: -1, labelAt: -1}
 	for t.header == "" {
@@ -110,7 +110,7 @@ func readHeader(l *lines) (*table, error) {
 		t.cellAt = append(t.cellAt, -1)
 		col, known := t.format.columns[k]
 		switch {
-		case k == "" || seen[k]: // nameless, or named twice: the first counts
+		case k == "" || seen[k]: // no name, or a second column of one name: the first is used
 		case k == t.format.time:
 			t.timeAt = i
 		case k == t.format.label:
@@ -124,17 +124,18 @@ func readHeader(l *lines) (*table, error) {
 	return t, nil
 }
 
-// parse turns a row's text into a record, or counts why it cannot.
+// parse returns a row's text as a record. If that fails, it counts the reason and returns
+// false.
 func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	cells := strings.Split(text, t.comma)
 	for len(cells) > t.width && trimCell(cells[len(cells)-1]) == "" {
-		cells = cells[:len(cells)-1] // a comma after the last cell
+		cells = cells[:len(cells)-1] // a separator after the last cell
 	}
 	if len(cells) > t.width {
 		a.row(tooLong)
 		return rec, false
 	}
-	last := len(cells) // index of a cell that may be cut in the middle
+	last := len(cells) // index of a cell that may be cut off in the middle
 	if len(cells) < t.width && trimCell(cells[len(cells)-1]) != "" {
 		last--
 	}
@@ -176,8 +177,8 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	return rec, ok
 }
 
-// number writes a number the way Go reads it. Logs that separate cells by
-// semicolons do so because their decimals have commas.
+// number returns a number in Go's syntax. Logs that separate cells by semicolons do so
+// because their decimal separator is a comma.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)

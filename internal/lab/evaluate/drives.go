@@ -1,7 +1,7 @@
-// Package evaluate runs the rules over recorded drives and over whole fleets, as a service would
-// have run them, and reports how their verdicts agree with labels. It also draws the verdicts:
-// drives as speed over time, fleets as a map. It never judges, and it knows nothing of a command
-// line.
+// Package evaluate runs the rules over recorded drives and over whole fleets, as a service
+// would have run them, and reports how their verdicts agree with labels. It also draws the
+// verdicts: drives as speed over time, fleets as a map. It must never judge by itself, and
+// it must not depend on a command line.
 package evaluate
 
 import (
@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// drivenGap is the longest step between two rows that counts as time
-	// driven. Longer ones are pauses: the rules take nothing from them either.
+	// drivenGap is the longest step between two rows that is counted as time driven. Longer
+	// ones are pauses, which the rules ignore too.
 	drivenGap = 75 * time.Second
-	// maxAge is how old a verdict may be to count, as by default in the service.
+	// maxAge is the greatest age of a verdict that is used, the default of the service.
 	maxAge = 5 * time.Minute
 )
 
-// Add runs the rules over one drive and returns it as a plot shows it.
+// Add runs the rules over one drive and returns the drive as a plot shows it.
 func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 	r, t := run(name, d)
 	e.add(r)
@@ -31,7 +31,7 @@ func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	start := d.Start
 	if start.IsZero() {
-		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // any time will do: only differences count
+		start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // any time: only differences matter
 	}
 	e := evaluator{result: fileResult{File: name}, track: Track{name: access.Printable(name)}}
 	for i := range d.Rows {
@@ -40,17 +40,17 @@ func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	return e.end()
 }
 
-// evaluator folds a drive's rows.
+// evaluator folds the rows of a drive.
 type evaluator struct {
 	state  vehicle.State
 	result fileResult
 	track  Track
 
 	seen    bool
-	driven  time.Duration // up to the last row, pauses left out
-	last    time.Duration // the last row's time, pauses included
+	driven  time.Duration // up to the last row, without pauses
+	last    time.Duration // the last row's time, with pauses
 	verdict vehicle.DrivingState
-	anomaly *anomaly // the one that lasts, an element of result.Anomalies
+	anomaly *anomaly // the present one, an element of result.Anomalies
 }
 
 func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
@@ -76,7 +76,7 @@ func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
 	e.track.add(e.driven, pause, r, e.verdict, e.anomaly != nil)
 }
 
-// throttle notes where an anomaly begins and ends.
+// throttle records where an anomaly begins and ends.
 func (e *evaluator) throttle(at time.Duration) {
 	v := e.state.Throttle()
 	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly
@@ -92,7 +92,7 @@ func (e *evaluator) throttle(at time.Duration) {
 	}
 }
 
-// ruleAndText is the rule behind a verdict, and what it found in which sensors.
+// ruleAndText returns the rule behind a verdict, and what it found in which sensors.
 func ruleAndText(x vehicle.Explanation) string { return x.Rule + ": " + x.Text }
 
 func (e *evaluator) end() (fileResult, Track) {

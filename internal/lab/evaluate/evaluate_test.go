@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestEvaluator follows one drive row by row: pauses are no time driven, old
-// verdicts are none, and anomalies have a beginning, a length and a reason.
+// TestEvaluator checks one drive row by row: pauses are not time driven, old verdicts are
+// ignored, and anomalies have a beginning, a length and a reason.
 func TestEvaluator(t *testing.T) {
 	p2135, err := vehicle.ParseTroubleCode("P2135")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestEvaluator(t *testing.T) {
 	row(10*time.Second, 1, speed)
 	row(20*time.Second, 0, speed)
 	row(30*time.Second, 0, codes(p2135))
-	row(45*time.Second, 0, codes())                       // cleared: normal a minute later, so by the next row
+	row(45*time.Second, 0, codes())                       // cleared: normal by the next row
 	row(120*time.Second, 0, speed)                        // 75 s later: driven
 	row(120*time.Second+75001*time.Millisecond, 0, speed) // a pause
 	row(600*time.Second, 1, nil)                          // more than five minutes old: no verdict
@@ -75,7 +75,8 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// TestPlot: a page is well-formed, whatever the name of a file and however little is in it.
+// TestPlot checks that a page is well-formed, whatever the name of a file and however
+// little is in it.
 func TestPlot(t *testing.T) {
 	d := &drivelog.Drive{Rows: []drivelog.Row{{}}}
 	_, empty := run(`<script>&"`, d)
@@ -88,7 +89,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// TestReason: an anomaly that a rule found names the rule and its sensors.
+// TestReason checks that the reason of an anomaly names the rule and its sensors.
 func TestReason(t *testing.T) {
 	d := &drivelog.Drive{}
 	for i := range 200 {
@@ -110,7 +111,8 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// TestMapBounds: a map of one place, of none, and across the date line is a small page.
+// TestMapBounds checks that a map of one place, of none, and across the date line is a
+// small page.
 func TestMapBounds(t *testing.T) {
 	for name, spots := range map[string][]spot{
 		"none":          nil,

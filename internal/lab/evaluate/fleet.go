@@ -13,47 +13,49 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FleetConfig says how to run the rules over a fleet. Observe must be set. Readings and cars can
-// be thinned, because a real fleet reports less than a simulated one. The choice depends on the
-// vehicle's name alone, so that two runs see the same readings.
+// FleetConfig says how to run the rules over a fleet. Observe must be set. Readings and
+// cars can be thinned, because a real fleet reports less than a simulated one. The choice
+// depends only on the vehicle's name, so two runs use the same readings.
 type FleetConfig struct {
 	// Observe folds one sample into the state of its vehicle.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
-	// Every is the time between two readings of a car, at least. Zero keeps all.
+	// Every is the least time between two readings of a car. Zero keeps all readings.
 	Every time.Duration
-	// Share of the cars that send, above 0 and at most 1.
+	// Share is the share of the cars that send, above 0 and at most 1.
 	Share float64
-	// Progress, if not nil, is told now and then how many more readings were read.
+	// Progress is called now and then with the number of readings read since the last call.
+	// If nil, nothing is reported.
 	Progress func(readings int)
-	// Judged, if not nil, is told each sample of the fleet that was kept and the
-	// driving state that its vehicle is in after it, 0 for none.
+	// Judged is called for each sample of the fleet that was kept, with the driving state
+	// of its vehicle after it, 0 for none. If nil, it is not called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)
 }
 
-// FleetResult is how the answers about a fleet agree with the labels.
+// FleetResult says how the answers about a fleet agree with the labels.
 type FleetResult struct {
-	Vehicles int             // that sent
-	Readings int             // that they sent, those of the learned day not among them
+	Vehicles int             // number of vehicles that sent
+	Readings int             // number of readings that they sent, without those of the learned day
 	All      score.Agreement // over all labels of cars that sent
-	Sure     score.Agreement // over those that are sure
-	// Stretches is how many stretches of road the rules know at the end; the caller fills it
-	// in.
+	Sure     score.Agreement // over the labels that are sure
+	// Stretches is the number of stretches of road that are known at the end. The caller
+	// sets it.
 	Stretches int
 }
 
-// origin is the time that a fleet file's times count from. Any would do that is later
-// than the longest file is long: only differences count.
+// origin is the origin of a fleet file's times. Any origin that is later than the longest
+// file is long would do, because only differences matter.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// dayBefore is how long before the fleet's last reading that of the learned day is.
+// dayBefore is the time between the last reading of the learned day and that of the fleet.
 const dayBefore = 24 * time.Hour
 
-// told is how many readings there are between two calls of Progress.
+// told is the number of readings between two calls of Progress.
 const told = 4096
 
-// Fleet folds the fleet's readings in their order and asks at the time of each label how
-// its car drives. The labels are ordered by time. A fleet to learn from, unless nil,
-// is folded first, as the day before. It is an error if no label is of a car that sends.
+// Fleet folds the fleet's readings in their order and asks, at the time of each label, how
+// its car drives. The labels are ordered by time. The readings of learn are folded first,
+// as those of the day before; if nil, nothing is learned. It is an error if no label is of
+// a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	if learn != nil {
@@ -95,7 +97,7 @@ func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels [
 	return &r.result, nil
 }
 
-// fleetRun is a fleet on its way through the rules.
+// fleetRun is a run of the rules over a fleet.
 type fleetRun struct {
 	FleetConfig
 	cars   map[vehicle.ID]*car
@@ -106,8 +108,8 @@ type fleetRun struct {
 // car is one vehicle.
 type car struct {
 	state  vehicle.State
-	next   vehicle.UnixMilli // the earliest reading that is kept
-	counts bool              // it is of the fleet that has labels
+	next   vehicle.UnixMilli // time of the earliest reading that is kept
+	counts bool              // it belongs to the fleet that has labels
 }
 
 // car returns a vehicle that sends.
@@ -144,7 +146,7 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 	return k
 }
 
-// ask counts a label.
+// ask compares the answer at the time of a label with the label.
 func (r *fleetRun) ask(l *fcd.Label) {
 	k := r.cars[l.Vehicle]
 	if k == nil || !k.counts {
@@ -157,7 +159,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-// answer is what the service would say at a time, 0 for no answer.
+// answer returns what the service would answer at a time, 0 for no answer.
 func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
@@ -169,27 +171,27 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 // sends reports whether a car is among the share of the cars that send.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// phase is how much longer than every a car waits before it sends a second time, so
-// that cars that begin together do not send together ever after.
+// phase returns how much longer than every a car waits before it sends a second time, so
+// that cars that begin together do not send together from then on.
 func phase(id vehicle.ID, every time.Duration) time.Duration {
 	return time.Duration(fraction(id, 1) * float64(every))
 }
 
-// fraction is a number from 0 to 1, exclusively, that the vehicle's name gives; which
-// chooses one of several that do not depend on each other.
+// fraction returns a number from 0 to less than 1 that depends on the vehicle's name. which
+// selects one of several independent numbers.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
-	const bits = 53 // that a float64 holds
+	const bits = 53 // precision of a float64
 	return float64(binary.BigEndian.Uint64(sum[8*which:])>>(64-bits)) / (1 << bits)
 }
 
-// FleetReport is what `evaluate --fleet --json` prints.
+// FleetReport is the output of `evaluate --fleet --json`.
 type FleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
-	Stretches int `json:"stretches"` // of road that the rules know at the end
-	// Confusion counts labels: by truth normal, slow, jam; then by verdict: none,
-	// normal, slow, jam. Sure counts those that are sure.
+	Stretches int `json:"stretches"` // stretches of road that are known at the end
+	// Confusion counts labels: by truth normal, slow, jam; then by verdict none, normal,
+	// slow, jam. Sure counts those that are sure.
 	Confusion [3][4]int `json:"confusion"`
 	Sure      [3][4]int `json:"sure"`
 	MacroF1   float64   `json:"macro_f1"`

@@ -29,8 +29,8 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 	return f
 }
 
-// byLastSpeed are rules that a test can see through: below 10 km/h a jam, below 30
-// slow. A sample with a speed of 100 parks the car.
+// byLastSpeed is a simple rule whose results a test can predict: below 10 km/h a jam, below
+// 30 slow. A sample with a speed of 100 parks the car.
 func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	v, _ := x.Value(vehicle.Speed)
 	s.Time = x.Time
@@ -61,8 +61,8 @@ func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fc
 	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
 }
 
-// TestRun: a label counts against the answer of its time, which readings of that time
-// make and later ones do not.
+// TestRun checks that a label is compared with the answer of its time, which readings of
+// that time change and later ones do not.
 func TestRun(t *testing.T) {
 	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
 	r, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
@@ -98,8 +98,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestLearn: the other day comes first, its last reading a day before the fleet's, and
-// is thinned too; its cars and readings are not counted.
+// TestLearn checks that the other day comes first, with its last reading a day before the
+// fleet's; that it is thinned too; and that its cars and readings are not counted.
 func TestLearn(t *testing.T) {
 	var seen []string
 	c := plain
@@ -127,8 +127,9 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// TestThinned: every car that sends keeps its distance in time, all do not send at
-// once, the others have neither readings nor labels, and the choice is the same twice.
+// TestThinned checks that every car that sends keeps its interval, that not all send at
+// once, that the others have neither readings nor labels, and that the choice is the same
+// twice.
 func TestThinned(t *testing.T) {
 	const cars, seconds = 500, 60
 	var rows []string
@@ -195,7 +196,7 @@ func TestThinned(t *testing.T) {
 	}
 }
 
-// TestWithoutPositions: nothing but the speed is left.
+// TestWithoutPositions checks that only the speed is left.
 func TestWithoutPositions(t *testing.T) {
 	fleet := open(t, "A,1,50", "A,2,", "A,3,50")
 	for without, want := range map[bool]int{false: 3, true: 2} {
@@ -212,7 +213,7 @@ func TestWithoutPositions(t *testing.T) {
 	}
 }
 
-// TestStops: Ctrl-C ends a run.
+// TestStops checks that Ctrl-C ends a run.
 func TestStops(t *testing.T) {
 	rows := make([]string, 20_000)
 	for i := range rows {

@@ -24,11 +24,11 @@ const spotDegrees = 0.0001
 const (
 	// pictureLasts is how long a verdict is shown at the place where it was given.
 	pictureLasts = 2 * time.Minute
-	// pictureEvery is the time between two looks for the moment of most jams.
+	// pictureEvery is the time between two checks for the moment with the most jams.
 	pictureEvery = time.Minute
 )
 
-// place numbers the places of the world.
+// place is a place of the world, by numbers.
 type place struct{ latitude, longitude int32 }
 
 // judgement is the newest verdict at a place.
@@ -37,18 +37,18 @@ type judgement struct {
 	at    vehicle.UnixMilli
 }
 
-// Picture keeps where the cars of a fleet were judged, and how, at the moment at which most
-// places were jammed.
+// Picture stores where the cars of a fleet were judged, and how, at the moment at which
+// most places were jammed.
 type Picture struct {
 	places      map[place]judgement
-	first, next vehicle.UnixMilli // of the first sample; of the next look
+	first, next vehicle.UnixMilli // times of the first sample and of the next check
 	now         vehicle.UnixMilli
 	most        int // jammed places at that moment
 	at          vehicle.UnixMilli
 	then        map[place]vehicle.DrivingState
 }
 
-// Add notes one sample, in order of time.
+// Add adds one sample. Samples must be in order of time.
 func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
@@ -66,7 +66,7 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look keeps this moment if more places are jammed than at any before.
+// look stores this moment if more places are jammed than at any before.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
@@ -83,15 +83,15 @@ func (p *Picture) look() {
 	}
 }
 
-// Map draws all places on an SVG page as they were when most of them were jammed. The name is
-// that of the fleet.
+// Map returns an SVG page with all places as they were when most of them were jammed. name
+// is the fleet's name.
 func (p *Picture) Map(name string) string {
 	at, spots := p.worst()
 	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at), spots)
 }
 
-// worst returns all places as they were when most were jammed, and when that was after
-// the first sample.
+// worst returns all places as they were when most were jammed, and when that was after the
+// first sample.
 func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
@@ -101,20 +101,20 @@ func (p *Picture) worst() (time.Duration, []spot) {
 	return p.at.Sub(p.first).Round(time.Second), spots
 }
 
-// mapHeight bounds the map, in the units of pageWidth.
+// mapHeight limits the map, in the units of pageWidth.
 const mapHeight = 1000
 
-// mapMarks are the colour and size of a place without a verdict, with normal driving,
-// slow driving and a jam: a state is told by the size too.
+// mapMarks are the colour and size of a place without a verdict, with normal driving, slow
+// driving and a jam. The size distinguishes the states too.
 var mapMarks = [...]struct {
 	colour string
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// plotMap draws places on one page, north up.
+// plotMap returns a page with the places, north up.
 func plotMap(title string, spots []spot) string {
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
-	// A map that holds the date line continues beyond 180 degrees.
+	// A map that contains the date line continues beyond 180 degrees.
 	eastern := func(degrees float64) float64 { return degrees }
 	if slices.ContainsFunc(spots, func(s spot) bool { return s.longitude > 90 }) && slices.ContainsFunc(spots, func(s spot) bool { return s.longitude < -90 }) {
 		eastern = func(degrees float64) float64 { return math.Mod(degrees+360, 360) }
@@ -124,7 +124,7 @@ func plotMap(title string, spots []spot) string {
 		south, north = min(south, s.latitude), max(north, s.latitude)
 		west, east = min(west, eastern(s.longitude)), max(east, eastern(s.longitude))
 	}
-	// A degree to the north is so many times as long as one to the east.
+	// narrow is the length of a degree to the east divided by that of one to the north.
 	narrow := math.Cos((south + north) / 2 * math.Pi / 180)
 	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
 	const margin = 20
@@ -134,7 +134,7 @@ func plotMap(title string, spots []spot) string {
 	p := newPage(title, height)
 	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
 	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
-	// What is worse is drawn later, above the rest. Places that share a point of the page
+	// Worse states are drawn later, above the others. Places that share a point of the page
 	// are drawn once.
 	slices.SortFunc(spots, func(a, b spot) int {
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude), cmp.Compare(a.longitude, b.longitude))

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// ShortNames names files by as little of their paths as tells them apart: most by
-// their base name, those of one base name with the folders that differ. Only a file
-// that is given twice has one name twice.
+// ShortNames returns a name for each file, as short a part of its path as distinguishes it
+// from the others: the base name for most, with the folders that differ for those of one
+// base name. Only a file that is given twice has one name twice.
 func ShortNames(paths []string) []string {
 	names, rest := make([]string, len(paths)), make([]string, len(paths))
 	for i, path := range paths {

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive, over the time driven: pauses are cut out, and marked.
+// Track is what a plot shows of one drive, over the time driven: pauses are cut out and
+// marked.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -23,20 +24,20 @@ type Track struct {
 type speedAt struct {
 	at    time.Duration
 	kmh   float32
-	after bool // after a pause: no line leads here
+	after bool // after a pause, so no line leads here
 }
 
-// band is a time in which one state lasts, 0 for none.
+// band is a time in which the state is the same, 0 for none.
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
-// The rows of bands.
+// The indexes of bands.
 const (
 	verdictBand = iota
 	labelBand
 	anomalyBand
 )
 
-// add notes a row and its states, which last until the next row.
+// add adds a row and its states, which last until the next row.
 func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict vehicle.DrivingState, anomaly bool) {
 	if pause {
 		t.pauses = append(t.pauses, at)
@@ -58,7 +59,7 @@ func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict vehic
 	t.end = at
 }
 
-// The page, in the units of the drawing.
+// Dimensions of the page, in the units of the drawing.
 const (
 	pageWidth   = 1200
 	pageHeader  = 44
@@ -70,8 +71,8 @@ const (
 	stripHeight = 8   // of labels and anomalies, below the curve
 )
 
-// bandColours are those of no verdict, normal, slow and jam; light, so that the
-// line stays readable, and far enough apart in brightness to tell without hue.
+// bandColours are the colours of no verdict, normal, slow and jam: light, so that the line
+// stays readable, and different enough in brightness to be distinguished without hue.
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (
@@ -80,7 +81,7 @@ const (
 	textColour    = "#333333"
 )
 
-// page is an SVG page that is being drawn.
+// page is an SVG page in progress.
 type page struct{ b strings.Builder }
 
 func newPage(title string, height int) *page {
@@ -94,7 +95,8 @@ func newPage(title string, height int) *page {
 
 func (p *page) put(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
 
-// legend names the driving states beside their marks, from x on, and returns where it ends.
+// legend draws the names of the driving states beside their marks, from x on, and returns
+// where it ends.
 func (p *page) legend(x int, mark func(x int, state vehicle.DrivingState)) int {
 	for state, name := range [...]string{"no verdict", "normal driving", "slow driving", "traffic jam"} {
 		mark(x, vehicle.DrivingState(state))
@@ -110,7 +112,7 @@ func (p *page) end() string {
 	return p.b.String()
 }
 
-// Plot draws one panel a drive, below each other, on one SVG page.
+// Plot returns an SVG page with one panel for each drive, below each other.
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
 	x := p.legend(pageLeft, func(x int, state vehicle.DrivingState) {
@@ -159,7 +161,8 @@ func (p *page) panel(t *Track, top int) {
 	p.put(`</g>`)
 }
 
-// bands draws a row of times in the colours of their states; "" is not drawn.
+// bands draws a row of times in the colours of their states; a state with the colour "" is
+// not drawn.
 func (p *page) bands(bands []band, x func(time.Duration) float64, top, height int, colours []string) {
 	for _, b := range bands {
 		if c := colours[b.Value]; c != "" && b.To > b.From {

@@ -11,23 +11,23 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Drives is how the rules did on recorded drives, as `evaluate --json` prints it.
+// Drives is the result of the rules for recorded drives, as `evaluate --json` prints it.
 type Drives struct {
 	Files []fileResult `json:"files"`
 	Total fileResult   `json:"total"`
 }
 
-// fileResult is how the rules did on one drive, or on all of them.
+// fileResult is the result of the rules for one drive, or for all of them.
 type fileResult struct {
-	File string `json:"file,omitempty"` // its name, with as many folders as tell it from others; none in the total
-	// Seconds driven: gaps of more than 75 s are left out.
+	File string `json:"file,omitempty"` // shortened by [ShortNames]; empty in the total
+	// Seconds is the time driven, without gaps of more than 75 s.
 	Seconds          float64      `json:"seconds"`
 	States           stateSeconds `json:"seconds_in_state"`
 	Anomalies        []anomaly    `json:"throttle_anomalies"`
-	*score.Agreement              // with the labels of a log that has some
+	*score.Agreement              // with the labels, if the log has some
 }
 
-// stateSeconds is the time driven in each state. State 0 is no verdict.
+// stateSeconds is the time driven in each state, in seconds. State 0 is no verdict.
 type stateSeconds struct {
 	None   float64 `json:"0"`
 	Normal float64 `json:"1"`
@@ -40,7 +40,7 @@ func (s *stateSeconds) add(state vehicle.DrivingState, d time.Duration) {
 	*sum = milliseconds(*sum + d.Seconds())
 }
 
-// milliseconds rounds to the resolution of event time, so that sums stay plain.
+// milliseconds rounds to the resolution of event time, so that sums have few digits.
 func milliseconds(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
 // anomaly is a time in which the throttle verdict was "anomaly".
@@ -51,7 +51,7 @@ type anomaly struct {
 	since  time.Duration
 }
 
-// label counts one labelled row.
+// label compares one labelled row with the verdict.
 func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
 	if r.Agreement == nil {
 		r.Agreement = new(score.Agreement)

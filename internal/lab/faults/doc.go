@@ -1,10 +1,9 @@
-// Package faults puts faults of a throttle system into healthy drives, so that
-// the rules that must find them can be measured: no public recording holds a
-// real one.
+// Package faults puts faults of a throttle system into healthy drives, to measure the rules
+// that must find them: no public recording holds a real fault.
 //
-// A [Fault] changes what one sensor, or one part that several sensors see,
-// reports from some time on, as the wiring or the mechanics would: shifted,
-// scaled, stuck, shorted, noisy. Nothing else in the drive changes, so a fault
-// says nothing of how driver, engine or the car's own limp-home mode would
-// answer. The package must never judge: it makes drives, the rules judge them.
+// A [Fault] changes from some time on what one sensor reports, or one part that several
+// sensors measure, as a fault of the wiring or the mechanics would: shifted, scaled, stuck,
+// shorted, noisy. Nothing else in the drive changes, so a fault does not show how the
+// driver, the engine or the car's own limp-home mode would answer. The package must never
+// judge: it makes drives, and the rules judge them.
 package faults

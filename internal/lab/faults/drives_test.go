@@ -23,8 +23,8 @@ type aDrive struct {
 
 const start = vehicle.UnixMilli(1_790_000_000_000)
 
-// recorded reads the published drives that have a throttle or a pedal. Where there
-// are none, the invented ones are all that is tested, and it says so.
+// recorded returns the published drives with a throttle or a pedal. If there are none, only
+// the invented ones are tested, and it says so.
 func recorded(t testing.TB) []aDrive {
 	dir := testkit.RecordedDrives("faults are put into invented drives only")
 	if dir == "" {
@@ -59,7 +59,7 @@ func recorded(t testing.TB) []aDrive {
 	return drives
 }
 
-// only is a drive of a car that reports less.
+// only returns the drive as that of a car that reports only some signals.
 func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 	out := aDrive{car: car, name: d.name}
 	for i := range d.samples {
@@ -72,8 +72,8 @@ func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 	return out
 }
 
-// inventedCars are cars that nobody recorded: what they report, by the foot's
-// position from 0 to 100 and the plate's answer to it.
+// inventedCars are cars without recordings: what they report, as a function of the foot's
+// position from 0 to 100 and of the plate's position that follows it.
 var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float64{
 	"petrol": func(foot, plate float64) map[vehicle.Signal]float64 {
 		return map[vehicle.Signal]float64{
@@ -81,7 +81,7 @@ var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float
 			vehicle.AcceleratorPositionD: 16 + 0.6*foot, vehicle.AcceleratorPositionE: 31.7 + 0.6*foot, vehicle.EngineLoad: 25 + 0.7*foot,
 		}
 	},
-	// The second sensor of each runs against the first, or at half its slope.
+	// The second sensor of each pair runs against the first, or at half its slope.
 	"opposed": func(foot, plate float64) map[vehicle.Signal]float64 {
 		return map[vehicle.Signal]float64{
 			vehicle.ThrottlePosition: 15 + 0.6*plate, vehicle.ThrottlePositionB: 85 - 0.6*plate,
@@ -98,8 +98,8 @@ var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float
 	},
 }
 
-// invented drives a car for so long, read at an interval. The foot moves within
-// half a second and then stays, or rests.
+// invented returns a drive of a car, read at an interval. The foot moves within half a
+// second and then stays, or rests.
 func invented(t testing.TB, car string, seed uint64, long, every time.Duration) aDrive {
 	d := aDrive{car: car, name: fmt.Sprintf("%d, every %v", seed, every)}
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -130,8 +130,8 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 	return d
 }
 
-// together is a drive as a gateway sends it that gathers readings and sends the
-// newest of each signal from time to time, all with one stamp.
+// together returns the drive as sent by a gateway that collects readings and sends the
+// newest of each signal now and then, all with one time stamp.
 func (d aDrive) together(every time.Duration) aDrive {
 	out := aDrive{d.car, fmt.Sprintf("%s, together every %v", d.name, every), nil}
 	var newest vehicle.Readings
@@ -147,13 +147,14 @@ func (d aDrive) together(every time.Duration) aDrive {
 	return out
 }
 
-// thinned keeps of each signal a reading at most so often, each at its own time.
+// thinned returns the drive with at most one reading of each signal per interval, each at
+// its own time.
 func (d aDrive) thinned(every time.Duration) aDrive {
 	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [vehicle.NumSignals]vehicle.UnixMilli{})
 }
 
-// readEvery keeps of each signal a reading at most so often, the first when it is
-// due.
+// readEvery returns the drive with at most one reading of each signal per interval, the
+// first when it is due.
 func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSignals]vehicle.UnixMilli) aDrive {
 	out := aDrive{d.car, name, nil}
 	for i := range d.samples {
@@ -182,7 +183,7 @@ func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
 	}
 }
 
-// anomaly drives on from a state and returns when the first anomaly was, and why.
+// anomaly folds the drive into a state and returns when the first anomaly was, and why.
 func (d aDrive) anomaly(s *vehicle.State) (at vehicle.UnixMilli, why string) {
 	for _, x := range d.samples {
 		*s = vehicle.Observe(*s, x)

@@ -10,9 +10,8 @@ import (
 )
 
 // TestForwardFilledFeeds counts, for docs/verdicts.md, the healthy drives that become
-// anomalous when every row, or a gateway every second, repeats old readings as new
-// ones. Held is that the drives are healthy as read, and as good as healthy when their
-// rows repeat.
+// anomalous when every row, or a gateway every second, repeats old readings as new ones. It
+// checks that no drive is anomalous as read, and almost none when its rows repeat.
 func TestForwardFilledFeeds(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	counts := map[string]int{}
@@ -52,7 +51,8 @@ func TestForwardFilledFeeds(t *testing.T) {
 	}
 }
 
-// inTurn is a drive of a logger that reads one signal after the other, each so often.
+// inTurn returns the drive as written by a logger that reads one signal after another, each
+// once per interval.
 func (d aDrive) inTurn(every time.Duration) aDrive {
 	var due [vehicle.NumSignals]vehicle.UnixMilli
 	for g := range due {
@@ -61,7 +61,7 @@ func (d aDrive) inTurn(every time.Duration) aDrive {
 	return d.readEvery(every, d.name, due)
 }
 
-// filledRows is a drive as most loggers write it: each row repeats the newest value
+// filledRows returns the drive as most loggers write it: each row repeats the newest value
 // of every signal.
 func (d aDrive) filledRows() aDrive {
 	out := aDrive{car: d.car, name: d.name}
@@ -74,7 +74,7 @@ func (d aDrive) filledRows() aDrive {
 	return out
 }
 
-// filled is a drive as a gateway sends it that repeats the newest reading of every
+// filled returns the drive as sent by a gateway that repeats the newest reading of every
 // signal, however old, as if it had been read now.
 func (d aDrive) filled(every time.Duration) aDrive {
 	out := aDrive{car: d.car, name: d.name}
@@ -83,7 +83,7 @@ func (d aDrive) filled(every time.Duration) aDrive {
 	for i := range d.samples {
 		x := &d.samples[i]
 		if x.Time.Sub(last) > time.Minute {
-			next = x.Time // it was off
+			next = x.Time // the gateway was off
 		}
 		for last = x.Time; next < x.Time; next = next.Add(every) {
 			out.samples = append(out.samples, vehicle.Sample{Vehicle: "car", Time: next, Readings: newest})

@@ -17,7 +17,7 @@ var sensors = []vehicle.Signal{
 	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
 }
 
-// allFaults are the faults put into each drive.
+// allFaults returns the faults to put into each drive.
 func allFaults() (fs []Fault) {
 	for i, g := range sensors {
 		for _, size := range []float64{-30, -20, -10, 10, 20, 30} {
@@ -42,9 +42,9 @@ func allFaults() (fs []Fault) {
 	)
 }
 
-// floor is the least share of the observable faults of a class that must be found;
-// 0 where nothing that the car reports could tell. They stand a little below what
-// the full table of docs/verdicts.md shows.
+// floor returns the least share of the observable faults of a class that must be found; 0
+// if nothing that the car reports could show them. The floors are slightly below the full
+// table of docs/verdicts.md.
 func (c class) floor() float64 {
 	pedal := c.on == "AcceleratorPositionD" || c.on == "AcceleratorPositionE"
 	switch c.kind {
@@ -74,9 +74,9 @@ func (c class) floor() float64 {
 	return 0
 }
 
-// healthyExcursion is by how much a healthy reading may differ from what its
-// partner lets expect, in percent, for seconds: measured on these drives. A
-// fault is observable from the first reading that it changes by more.
+// healthyExcursion returns by how much, in percent and for seconds, a healthy reading may
+// differ from what its partner lets expect, as measured on these drives. A fault is
+// observable from the first reading that it changes by more.
 func healthyExcursion(g vehicle.Signal) float64 {
 	switch g {
 	case vehicle.ThrottleActuator:
@@ -87,7 +87,7 @@ func healthyExcursion(g vehicle.Signal) float64 {
 	return 8
 }
 
-// outcome is what became of one fault.
+// outcome is the result of the rules for one fault.
 type outcome struct {
 	observable bool
 	brief      bool // observable for less than 10 s before it was found or the time was over
@@ -97,7 +97,7 @@ type outcome struct {
 	early      bool // found before observable
 }
 
-// watched is how long a fault is given.
+// watched is how long the rules have to find a fault.
 const watched = 15 * time.Minute
 
 func try(t testing.TB, s vehicle.State, j *Injector, rest []vehicle.Sample, watched time.Duration) (o outcome) {
@@ -211,7 +211,7 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// line is a row of the table.
+// line returns a row of the table.
 func (y *tally) line(c class) string {
 	slices.Sort(y.after)
 	at := func(share float64) float64 {

@@ -15,9 +15,9 @@ var (
 	table = flag.Bool("table", false, "print the figures")
 )
 
-// TestHealthyDrivesHaveNoAnomaly: the first aim is zero, over all hours there are,
-// with each drive on its own, begun in its middle, and all drives of a car as one
-// life.
+// TestHealthyDrivesHaveNoAnomaly checks the first aim, no false anomaly in any recorded
+// hour: with each drive on its own, with drives begun in their middle, and with all drives
+// of a car as one life.
 func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	hours := map[string]float64{}
@@ -54,15 +54,15 @@ func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 	}
 }
 
-// intervals at which a car may be read.
+// intervals are the times between two readings of a car.
 var intervals = []time.Duration{
 	500 * time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond, 3 * time.Second,
 	4 * time.Second, 5 * time.Second, 6 * time.Second, 8 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// TestHealthyAtAnyInterval reads the recorded drives less often, in two ways. Stamps
-// then hide up to seconds, more than the rules are promised: the bound is one anomaly
-// in 500 drives.
+// TestHealthyAtAnyInterval reads the recorded drives less often, in two ways. Time stamps
+// are then off by up to seconds, more than the rules are designed for, so the bound is one
+// anomaly in 500 drives.
 func TestHealthyAtAnyInterval(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	drives, anomalies := 0, 0
@@ -89,9 +89,9 @@ func TestHealthyAtAnyInterval(t *testing.T) {
 	}
 }
 
-// TestInventedCars drives cars that nobody recorded, read from ten times a second to
-// once a minute: healthy without an anomaly, and with a sensor 20 % off found within
-// 10 s of reading it often, within forty samples of reading it seldom.
+// TestInventedCars drives cars without recordings, read from ten times a second to once a
+// minute. Healthy ones must have no anomaly. A sensor that is 20 % off must be found within
+// 10 s if it is read often, otherwise within forty samples.
 func TestInventedCars(t *testing.T) {
 	for car := range inventedCars {
 		for _, every := range append([]time.Duration{100 * time.Millisecond}, intervals...) {

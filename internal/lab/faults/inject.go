@@ -6,21 +6,21 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Kind is a way to fail.
+// Kind is a kind of fault.
 type Kind uint8
 
-// The kinds of fault. The first seven befall one sensor's signal; the last
-// three the throttle itself.
+// The kinds of fault. The first seven change one sensor's signal; the last three are faults
+// of the throttle itself.
 const (
 	Offset       Kind = iota // adds Size percent
 	Gain                     // multiplies by Size
 	Stuck                    // repeats the last healthy value
 	ShortGround              // reads 0 %
 	ShortBattery             // reads 100 %
-	Noise                    // adds up to ± Size percent, anew for each reading
+	Noise                    // adds up to ± Size percent, another value for each reading
 	LostCommand              // the command reads 0 %: it does not arrive
 	StuckPlate               // both plate sensors keep their last healthy values
-	OpenPlate                // the plate stands Size percent further open, at most as far as it goes
+	OpenPlate                // the plate is Size percent further open, at most as far as it goes
 	LimpHome                 // the plate falls to where its springs hold it, whatever is commanded
 	NumKinds     = iota
 )
@@ -30,24 +30,24 @@ var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "
 // String names the kind for people.
 func (k Kind) String() string { return kindNames[k] }
 
-// Fault is one fault, from one time on.
+// Fault is one fault, from some time on.
 type Fault struct {
 	Kind Kind
-	// On is the signal that fails; faults of the plate concern both its sensors.
+	// On is the signal with the fault. Faults of the plate concern both its sensors.
 	On   vehicle.Signal
 	Size float64
 	Seed uint64
 }
 
-// springs is where a plate without drive stands, in percent above its closed
-// position: open enough to creep home.
+// springs is the position of a plate without drive, in percent above its closed position:
+// open enough to creep home.
 const springs = 6
 
-// plateSensors see the plate itself.
+// plateSensors are the sensors of the plate itself.
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
-// Injector applies a fault to the samples of a drive, one after the other. It
-// knows the healthy values up to the fault's beginning.
+// Injector applies a fault to the samples of a drive, one after another. It knows the
+// healthy values up to the beginning of the fault.
 type Injector struct {
 	fault  Fault
 	last   [vehicle.NumSignals]float64 // latest healthy value
@@ -55,7 +55,7 @@ type Injector struct {
 	random uint64
 }
 
-// Watch takes in a healthy sample from before the fault.
+// Watch records a healthy sample from before the fault.
 func (j *Injector) Watch(r *vehicle.Readings) {
 	for g := range vehicle.Signal(vehicle.NumSignals) {
 		if v, ok := r.Value(g); ok {
@@ -73,8 +73,8 @@ func (j Injector) Begin(f Fault) *Injector {
 	return &j
 }
 
-// Apply changes a sample as the fault does. It reports by how many percent the
-// reading that changed most differs from the healthy one.
+// Apply changes a sample as the fault does. It returns by how many percent the reading that
+// changed most differs from the healthy one.
 func (j *Injector) Apply(r *vehicle.Readings) (changed float64, err error) {
 	concerned := []vehicle.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {
@@ -116,8 +116,8 @@ func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
 	return 0 // ShortGround, LostCommand
 }
 
-// quantised is the value as a car sends it: one byte for 0 to 100 %, the scale
-// of SAE J1979.
+// quantised returns the value as a car sends it: one byte for 0 to 100 %, the scale of SAE
+// J1979.
 func quantised(percent float64) float64 {
 	return math.Round(min(max(percent, 0), 100)*255/100) * 100 / 255
 }

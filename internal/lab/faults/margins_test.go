@@ -13,9 +13,9 @@ import (
 )
 
 // TestMargins prints how close the healthy drives came to each threshold, and
-// cross-validates the thresholds: had each been set at 1.8 times the most that one
-// half of the files reached (every other one), how many drives of the other half
-// would it have judged anomalous? And had it been set from the other kinds of car?
+// cross-validates the thresholds. Had each been set at 1.8 times the maximum of one half of
+// the files (every other one), how many drives of the other half would have been anomalous?
+// And had it been set from the other kinds of car?
 func TestMargins(t *testing.T) {
 	if !*table {
 		return
@@ -23,10 +23,10 @@ func TestMargins(t *testing.T) {
 	const headroom = 1.8
 	type drive struct {
 		car, name string
-		second    bool // of the two halves
+		second    bool // in the second half
 	}
-	peaks := map[string]map[drive]float64{} // measure → the most it reached, as a share of its threshold
-	halves := map[string]bool{}             // every other file; one file's drives stay in one half
+	peaks := map[string]map[drive]float64{} // maximum of each measure, as a share of its threshold
+	halves := map[string]bool{}             // every other file; the drives of one file are in one half
 	for _, d := range recorded(t) {
 		if _, known := halves[d.name]; !known {
 			halves[d.name] = len(halves)%2 == 1

@@ -1,15 +1,15 @@
-// Package fcd reads floating car data: what the cars of a fleet report while they
-// drive, and labels of the traffic around them.
+// Package fcd reads floating car data: what the cars of a fleet report while they drive,
+// and labels of the traffic around them.
 //
-// Both are tables of comma-separated values with a header line, plain or gzip.
-// Columns are found by their names, in any order; others are ignored.
+// Both are tables of comma-separated values with a header line, plain or gzip. Columns are
+// found by their names, in any order; other columns are ignored.
 //
 //	vehicle,time,latitude,longitude,speed[,heading][,accuracy]     a fleet file
 //	vehicle,time,truth,sure                                        a file of labels
 //
-// Times are seconds since an origin of the file's own, and fleet files are ordered
-// by them. Speeds are in km/h, positions and headings in degrees, accuracies in
-// metres. A fleet file is streamed: no part of it is kept but the names of its
-// vehicles. Errors name the file and the line and never repeat what stands there,
-// because a position is private.
+// Times are in seconds since an origin of the file's own, and the rows of a fleet file are
+// ordered by them. Speeds are in km/h, positions and headings in degrees, accuracies in
+// metres. A fleet file is streamed: only the names of its vehicles are kept in memory.
+// Errors name the file and the line, and never repeat their content, because a position is
+// private.
 package fcd

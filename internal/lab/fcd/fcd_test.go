@@ -43,7 +43,7 @@ func zipped(t testing.TB, text string) string {
 
 const small = "vehicle,time,latitude,longitude,speed\nA,0,44.5,11.25,0\nB,0.25,,,50\nA,12.5,-44.5,-11.25,31.5\nB,13,,,\n"
 
-// described are the samples of a file, a line each.
+// described returns the samples of a file, one line each.
 func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
 	t.Helper()
 	f, err := Open(t.Context(), path)
@@ -66,7 +66,7 @@ func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
 	return all
 }
 
-// TestSamples: the same rows, however they are written down.
+// TestSamples checks that the same rows are read however they are written.
 func TestSamples(t *testing.T) {
 	const lat, lon = "Vehicle.CurrentLocation.Latitude", "Vehicle.CurrentLocation.Longitude"
 	want := []string{
@@ -111,7 +111,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestRefused: each error is one line, names the place and repeats nothing of it.
+// TestRefused checks that each error is one line, names the place, and repeats nothing of
+// the content.
 func TestRefused(t *testing.T) {
 	const header = "vehicle,time,latitude,longitude,speed\n"
 	const good = header + "A,1,44.5,11.25,10\n"
@@ -194,7 +195,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestRecordedFleets reads the fleets there are. Where there are none, it says so.
+// TestRecordedFleets reads the recorded fleets. If there are none, it says so.
 func TestRecordedFleets(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("only invented fleets are read")
@@ -232,7 +233,7 @@ func TestRecordedFleets(t *testing.T) {
 }
 
 // FuzzSamples looks for bytes that make the reader panic, let time run backwards, let
-// through what no car can send, or echo what they hold.
+// through what no car can send, or make an error repeat the content.
 func FuzzSamples(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte(zipped(f, small)))

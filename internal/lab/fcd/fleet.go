@@ -18,25 +18,26 @@ import (
 
 // Fleet is a fleet file that was read to its end once.
 type Fleet struct {
-	// Vehicles are the names of the cars, in the order of their text.
+	// Vehicles are the names of the cars, sorted as text.
 	Vehicles []vehicle.ID
-	// Readings is the number of samples that the file holds.
+	// Readings is the number of samples in the file.
 	Readings int
-	// First and Last are the file's times of its first and last reading.
+	// First and Last are the times of its first and last reading, since the file's origin.
 	First, Last time.Duration
-	// WithoutPositions leaves positions, headings and accuracies out of the samples. It
-	// may be set after Open.
+	// WithoutPositions leaves positions, headings and accuracies out of the samples. It may
+	// be set after Open.
 	WithoutPositions bool
 
 	path string
 }
 
-// maxSpan keeps a file that is shifted in time within the times that the service takes.
+// maxSpan limits the time span of a file, so that after a shift its times are still
+// accepted by the service.
 const maxSpan = 366 * 24 * time.Hour
 
-// Open reads a fleet file to its end, to say what it holds and that it can be read.
-// The file is read again by [Fleet.Samples], so that a pipe is refused. An error is
-// meant for people; it is that of ctx if ctx ended.
+// Open reads a fleet file to its end, to learn what it holds and whether it is readable.
+// The file is read again by [Fleet.Samples], so a pipe is refused. An error is meant for
+// people, or is ctx.Err if ctx ended.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
 	cars := make(map[vehicle.ID]bool)
@@ -62,9 +63,9 @@ func Open(ctx context.Context, path string) (*Fleet, error) {
 	return f, nil
 }
 
-// Samples reads the file: a sample a row, in the order of time, at the base time plus
-// the row's own. Rows in which nothing was read are left out. After an error, which is
-// like those of [Open], there is nothing more.
+// Samples yields a sample for each row, in the order of time, at base plus the row's own
+// time. Rows without a reading are left out. It ends after the first error, which is like
+// those of [Open].
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)
@@ -87,10 +88,10 @@ func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[v
 	}
 }
 
-// speedOnly returns the speed of a row's readings and nothing else.
+// speedOnly returns a row's speed and no other reading.
 func speedOnly(r vehicle.Readings) (speed vehicle.Readings) {
 	if v, ok := r.Value(vehicle.Speed); ok {
-		_ = speed.Set(vehicle.Speed, float64(v)) // possible, since it was set before
+		_ = speed.Set(vehicle.Speed, float64(v)) // cannot fail, since the value was set before
 	}
 	return speed
 }
@@ -111,18 +112,17 @@ func open(path string) (*os.File, error) {
 	return in, err
 }
 
-// fleetColumns are the columns of a fleet file. The first neededFleetColumns must be
-// there.
+// fleetColumns are the columns of a fleet file. The first neededFleetColumns are required.
 var fleetColumns = []string{"vehicle", "time", "latitude", "longitude", "speed", "heading", "accuracy"}
 
 const neededFleetColumns = 5
 
-// fleetSignals are those of fleetColumns from the third on.
+// fleetSignals are the signals of fleetColumns from the third on.
 var fleetSignals = [...]vehicle.Signal{
 	vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading, vehicle.CurrentAccuracy,
 }
 
-// samples is [Fleet.Samples] of a reader; name is the file's in errors.
+// samples is like [Fleet.Samples] for a reader; name is the file's name in errors.
 func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		t, err := openTable(r, name, fleetColumns, neededFleetColumns)
@@ -151,7 +151,7 @@ func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMil
 	}
 }
 
-// sample reads the row, and its time in the file.
+// sample returns the sample of the row, and its time in the file.
 func (t *table) sample(base vehicle.UnixMilli) (x vehicle.Sample, at time.Duration, err error) {
 	if x.Vehicle, err = t.vehicle(0); err != nil {
 		return x, 0, err

@@ -12,20 +12,20 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Label is how traffic around a vehicle moved.
+// Label says how traffic around a vehicle moved.
 type Label struct {
 	Vehicle vehicle.ID
-	At      time.Duration // the file's time
+	At      time.Duration // since the file's origin
 	Truth   vehicle.DrivingState
-	// Sure is false where the truth is close to that of another state.
+	// Sure is false if the truth is close to another state.
 	Sure bool
 }
 
-// maxLabels bounds what a file of labels may cost.
+// maxLabels limits the memory for a file of labels.
 const maxLabels = 5_000_000
 
-// ReadLabels reads a file of labels and orders them by time. An error is like those
-// of [Open].
+// ReadLabels reads a file of labels and orders them by time. Its errors are like those of
+// [Open].
 func ReadLabels(ctx context.Context, path string) ([]Label, error) {
 	in, err := open(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func labels(ctx context.Context, r io.Reader, name string) ([]Label, error) {
 	return all, nil
 }
 
-// label reads the row.
+// label returns the label of the row.
 func (t *table) label() (l Label, err error) {
 	if l.Vehicle, err = t.vehicle(0); err != nil {
 		return l, err

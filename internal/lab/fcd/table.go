@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// maxRow bounds what a row may cost: a quote that is never closed would have the
-	// rest of the file read as one cell.
+	// maxRow limits the length of a row, in bytes. Without it, a quote that is never closed
+	// would make the rest of the file one cell.
 	maxRow = 64 << 10
-	// maxVehicles bounds what a file may cost, as simulate bounds its fleets.
+	// maxVehicles limits the number of vehicles in a file, as simulate limits its fleets.
 	maxVehicles = 100_000
 	// maxSeconds is the latest time in a file: as Unix time it is in 2128.
 	maxSeconds = 5e9
-	// checkEvery is how many rows are read between two looks at the context.
+	// checkEvery is the number of rows between two checks of the context.
 	checkEvery = 4096
 )
 
@@ -34,15 +34,15 @@ type table struct {
 	name   string // of the file, in errors
 	rows   *csv.Reader
 	bound  *bounded
-	at     []int // where the wanted columns are; -1: nowhere
+	at     []int // indexes of the wanted columns; -1: absent
 	cells  []string
 	read   int // rows
 	line   int
-	known  map[string]vehicle.ID // so that a name is checked and kept once
+	known  map[string]vehicle.ID // so that each name is checked and stored once
 	failed error
 }
 
-// openTable reads the header. The first needed columns must be there.
+// openTable reads the header. The first needed columns are required.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
@@ -83,8 +83,8 @@ func openTable(r io.Reader, name string, columns []string, needed int) (*table, 
 	return t, nil
 }
 
-// next reads a row. It is false at the end, and after an error, which failed then
-// holds.
+// next reads a row. It returns false at the end, and after an error, which is then in
+// failed.
 func (t *table) next(ctx context.Context) bool {
 	if t.failed != nil {
 		return false
@@ -107,7 +107,7 @@ func (t *table) next(ctx context.Context) bool {
 	return true
 }
 
-// unreadable says what is wrong with the file itself.
+// unreadable returns an error that says what is wrong with the file itself.
 func (t *table) unreadable(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		t.line, err = p.Line, p.Err
@@ -123,7 +123,7 @@ func (t *table) unreadable(err error) error {
 	return t.complain("the file ends early or is damaged; fetch it again: %w", err)
 }
 
-// complain makes an error that says where.
+// complain returns an error that names the file and the line.
 func (t *table) complain(format string, args ...any) error {
 	return fmt.Errorf("%s, line %d: %w", t.name, t.line, fmt.Errorf(format, args...))
 }
@@ -136,13 +136,13 @@ func (t *table) cell(column int) string {
 	return strings.TrimSpace(t.cells[t.at[column]])
 }
 
-// vehicle reads a vehicle's name.
+// vehicle returns a vehicle's name.
 func (t *table) vehicle(column int) (vehicle.ID, error) {
 	text := t.cell(column)
 	if id, ok := t.known[text]; ok {
 		return id, nil
 	}
-	id, err := vehicle.ParseID(strings.Clone(text)) // not to hold the whole row
+	id, err := vehicle.ParseID(strings.Clone(text)) // so that the row is not kept in memory
 	switch {
 	case err != nil:
 		return "", t.complain("%w", err)
@@ -155,7 +155,7 @@ func (t *table) vehicle(column int) (vehicle.ID, error) {
 	return id, nil
 }
 
-// time reads seconds.
+// time returns the time in a column of seconds.
 func (t *table) time(column int) (time.Duration, error) {
 	seconds, err := strconv.ParseFloat(t.cell(column), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
@@ -164,7 +164,7 @@ func (t *table) time(column int) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), nil
 }
 
-// bounded fails once more than left bytes were read.
+// bounded is a reader that fails once more than left bytes were read.
 type bounded struct {
 	r    io.Reader
 	left int

@@ -1,20 +1,21 @@
-// Package score counts how driving verdicts agree with a truth that is known:
-// labels of a recording, or the state of a simulated road. It never judges.
+// Package score counts how driving verdicts agree with a known truth: labels of a
+// recording, or the state of a simulated road. It must never judge.
 package score
 
 import "carstate/internal/vehicle"
 
-// Agreement is how verdicts agree with the truth.
+// Agreement says how verdicts agree with the truth.
 type Agreement struct {
 	Rows int `json:"labelled_rows"`
-	// Confusion counts the rows: by truth 1, 2, 3; then by verdict: none, 1, 2, 3.
+	// Confusion counts the rows: by truth 1, 2, 3; then by verdict none, 1, 2, 3.
 	Confusion [3][4]int `json:"confusion"`
 	Accuracy  float64   `json:"accuracy"`
-	// MacroF1 is the mean F1 of the states that were true or said at least once.
+	// MacroF1 is the mean F1 of the states that were the truth or the verdict at least
+	// once.
 	MacroF1 float64 `json:"macro_f1"`
 }
 
-// Add counts one row. The truth is a driving state; the verdict may be none, 0.
+// Add adds one row. The truth is a driving state; the verdict may be none, 0.
 func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
 	a.Confusion[truth-1][verdict]++
 	a.count()
@@ -30,7 +31,7 @@ func (a *Agreement) Join(b *Agreement) {
 	a.count()
 }
 
-// count makes the figures of the confusion.
+// count computes the figures from the confusion.
 func (a *Agreement) count() {
 	right := 0
 	a.Rows = 0
@@ -51,10 +52,10 @@ func (a *Agreement) count() {
 	a.MacroF1 = sum / float64(max(states, 1))
 }
 
-// State is how well one state was told.
+// State says how well verdicts agree on one state.
 type State struct{ right, labelled, said int }
 
-// Of returns how well a state was told.
+// Of returns how well verdicts agree on a state.
 func (a *Agreement) Of(state vehicle.DrivingState) State {
 	s := State{right: a.Confusion[state-1][state]}
 	for truth, row := range a.Confusion {
@@ -68,17 +69,17 @@ func (a *Agreement) Of(state vehicle.DrivingState) State {
 	return s
 }
 
-// F1 is the harmonic mean of precision and recall. A row without a verdict is a
-// miss of its truth.
+// F1 returns the harmonic mean of precision and recall. A row without a verdict is counted
+// as a miss.
 func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
 
-// Precision is the share of the verdicts of this state that were right.
+// Precision returns the share of the verdicts of this state that were right.
 func (s State) Precision() float64 { return Part(s.right, s.said) }
 
-// Recall is the share of the rows of this state that were found.
+// Recall returns the share of the rows of this state whose verdict was right.
 func (s State) Recall() float64 { return Part(s.right, s.labelled) }
 
-// Part is n as a share, 0 of nothing.
+// Part returns n/of, or 0 if of is 0.
 func Part(n, of int) float64 {
 	if of == 0 {
 		return 0

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// sendTries bounds how often a batch is sent to a service that is busy.
+// sendTries limits how often a batch is sent to a service that is busy.
 const sendTries = 8
 
 // httpSender posts NDJSON.
@@ -28,8 +28,8 @@ type httpSender struct {
 	body   []byte
 }
 
-// HTTP returns a sender to the ingest listener at a URL. The service must show a certificate
-// that trust accepts; nil accepts those that the system trusts.
+// HTTP returns a sender to the ingest listener at a URL. trust decides which certificates
+// of the service are accepted; if nil, those that the system trusts.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
@@ -37,7 +37,7 @@ func HTTP(base string, as Login, trust *tls.Config) Sender {
 		client: &http.Client{
 			Timeout:   30 * time.Second,
 			Transport: &http.Transport{TLSClientConfig: trust, Proxy: http.ProxyFromEnvironment},
-			// A redirect would carry the key to where it was not given.
+			// Following a redirect would send the key to another address.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -56,7 +56,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 		wait, err := s.post(ctx)
 		switch {
 		case s.as.spreads(err):
-			wait = askAgain // does not count as a try
+			wait = askAgain // not counted as a try
 		case err == nil || wait == 0 || try == sendTries:
 			return err
 		default:
@@ -68,7 +68,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// post sends the body once. A wait above 0 says when to send it again.
+// post sends the body once. If wait is above 0, it is when to send the body again.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
 	if err != nil {

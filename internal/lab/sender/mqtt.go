@@ -22,18 +22,19 @@ import (
 type mqttSender struct {
 	client *paho.Client
 	host   string
-	broken chan error // why the connection ended
+	broken chan error // the reason why the connection ended
 }
 
 const (
-	// mqttBatch keeps a message well below the service's packet limit.
+	// mqttBatch is the number of samples in a message, which is then well below the
+	// service's packet limit.
 	mqttBatch = 500
-	// mqttWindow bounds the messages without an acknowledgement; the service allows 128.
+	// mqttWindow limits the messages without an acknowledgement; the service allows 128.
 	mqttWindow = 64
 )
 
-// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The service must
-// show a certificate that trust accepts; nil accepts those that the system trusts.
+// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. trust decides
+// which certificates of the service are accepted; if nil, those that the system trusts.
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
@@ -57,7 +58,7 @@ func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config
 	s := &mqttSender{host: host, broken: make(chan error, 2)}
 	s.client = paho.NewClient(paho.ClientConfig{
 		Conn:               packets.NewThreadSafeConn(conn),
-		PacketTimeout:      30 * time.Second, // a service that is busy makes publishers wait
+		PacketTimeout:      30 * time.Second, // a busy service makes publishers wait
 		OnClientError:      func(err error) { s.broken <- err },
 		OnServerDisconnect: func(d *paho.Disconnect) { s.broken <- fmt.Errorf("it said goodbye with reason 0x%02x", d.ReasonCode) },
 	})
@@ -111,8 +112,8 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	if len(of) == 1 {
 		return s.sendVehicle(ctx, samples)
 	}
-	// Each vehicle has a topic of its own, so a message cannot hold several vehicles; but
-	// the messages need not wait for one another.
+	// Each vehicle has its own topic, so a message cannot hold several vehicles, but the
+	// messages are sent concurrently.
 	var publishing sync.WaitGroup
 	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
 	for _, mine := range of {
@@ -169,7 +170,7 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 	return refused.orNil()
 }
 
-// orNil is nil if no sample was refused.
+// orNil returns nil if no sample was refused.
 func (r Refusal) orNil() error {
 	if r.Samples == 0 {
 		return nil
@@ -180,6 +181,6 @@ func (r Refusal) orNil() error {
 func (s *mqttSender) Door() string { return "MQTT at " + s.host }
 
 func (s *mqttSender) Close() {
-	// The connection may be broken already; nothing depends on the goodbye.
+	// The connection may be broken already; nothing depends on the DISCONNECT packet.
 	_ = s.client.Disconnect(&paho.Disconnect{ReasonCode: 0})
 }

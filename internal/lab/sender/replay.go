@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// Between is the pause between two drives that are sent one after the other: long enough
-	// for the rules to see two drives.
+	// Between is the pause between two drives that are sent one after the other: long
+	// enough for the rules to see two drives.
 	Between = 20 * time.Minute
-	// Batch is how many samples are sent together.
+	// Batch is the number of samples that are sent together.
 	Batch = 500
 )
 
-// Samples makes samples of the rows of drives, with times from zero on.
+// Samples returns the rows of drives as samples, with times from zero on.
 func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	var samples []vehicle.Sample
 	start := vehicle.UnixMilli(0)
@@ -43,8 +43,8 @@ func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	}
 }
 
-// All sends samples as fast as the service takes them. After each batch it reports to done how
-// many samples were acknowledged.
+// All sends samples as fast as the service accepts them. After each batch it calls done
+// with the number of samples that were acknowledged.
 func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	for len(samples) > 0 {
 		n := min(Batch, len(samples))
@@ -57,7 +57,7 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live is All, but sends each sample when it is due, the first one now.
+// Live is like All, but sends each sample when it is due, the first one now.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 	return nil
 }
 
-// Stream is All for samples of which no more than a batch is held in memory.
+// Stream is like All, but holds at most one batch of samples in memory.
 func Stream(ctx context.Context, s Sender, samples iter.Seq2[vehicle.Sample, error], done func(int)) error {
 	batch := make([]vehicle.Sample, 0, Batch)
 	for x, err := range samples {

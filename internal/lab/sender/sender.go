@@ -1,6 +1,6 @@
-// Package sender sends telemetry to a running service through its front door, by HTTP or
-// MQTT, as a car or a gateway does: recorded drives, whole fleets, and simulated cars. A
-// batch counts as sent only when the service has acknowledged it.
+// Package sender sends telemetry to a running service through its public listeners, by HTTP
+// or MQTT, as a car or a gateway does: recorded drives, whole fleets, and simulated cars. A
+// batch is sent only when the service has acknowledged it.
 package sender
 
 import (
@@ -15,12 +15,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Sender is a front door of the service, seen from a car.
+// Sender is a connection to a listener of the service, as a car has it.
 type Sender interface {
-	// Send returns nil once all samples are acknowledged. The samples of one vehicle are
+	// Send returns nil when all samples are acknowledged. The samples of one vehicle are
 	// stored in their order; those of several vehicles in any order.
 	Send(ctx context.Context, samples []vehicle.Sample) error
-	// Door names the listener that takes the samples, for people.
+	// Door returns the name of the listener that receives the samples, for people.
 	Door() string
 	Close()
 }
@@ -29,28 +29,28 @@ type Sender interface {
 // batch were stored.
 type Refusal struct {
 	Samples int
-	Reason  string // of the first
+	Reason  string // reason for the first
 }
 
 func (r Refusal) Error() string {
 	return fmt.Sprintf("%d samples were refused; the first: %s", r.Samples, r.Reason)
 }
 
-// Login is the source as which telemetry is sent.
+// Login is the source that sends the telemetry.
 type Login struct {
 	Name, Key string
-	Made      time.Time // zero: long ago
+	Made      time.Time // when the source was added; zero: long ago
 }
 
 const (
-	// spreadTime bounds how long the nodes of a cluster take to learn of a new source. As a
-	// rule it takes some milliseconds.
+	// spreadTime limits how long the nodes of a cluster may take to learn of a new source.
+	// Usually it takes some milliseconds.
 	spreadTime = 10 * time.Second
 	// askAgain is the time between two tries with a source that a node does not know yet.
 	askAgain = time.Second
 )
 
-// sourceUnknown is the refusal by a node that does not know the source, or not yet.
+// sourceUnknown is the error of a node that does not know the source, or not yet.
 type sourceUnknown struct{ error }
 
 // spreads reports whether the node that returned err may learn of the source soon.
@@ -59,7 +59,7 @@ func (l Login) spreads(err error) bool {
 	return unknown && time.Since(l.Made) < spreadTime
 }
 
-// pause waits, and returns an error if ctx ends first.
+// pause waits for d. It returns an error if ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -69,7 +69,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unreachable says what to do about a service that does not answer.
+// unreachable returns an error that says what to do about a service that does not answer.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)

@@ -16,8 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSourceThatSpreads: a node of a cluster may not know a new source yet, so a sender tries
-// again. A source that was made long ago is refused at once.
+// TestSourceThatSpreads checks that a sender tries again, because a node of a cluster may
+// not know a new source yet, and that a source that was added long ago is refused at once.
 func TestSourceThatSpreads(t *testing.T) {
 	var asked atomic.Int64
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,7 +60,7 @@ func TestSourceThatSpreads(t *testing.T) {
 	}
 }
 
-// refusingBroker is an MQTT listener that refuses every other login.
+// refusingBroker starts an MQTT listener that refuses every other login.
 func refusingBroker(t *testing.T, asked *atomic.Int64) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

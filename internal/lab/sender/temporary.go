@@ -11,19 +11,20 @@ import (
 )
 
 const (
-	// TemporaryLife outlasts any replay that is not live, and bounds the life of a source
-	// whose removal was prevented.
+	// TemporaryLife is longer than any replay that is not live. It limits the life of a
+	// source whose removal was prevented.
 	TemporaryLife = 24 * time.Hour
-	// EndlessLife bounds the life of a source or token that is used until somebody ends the
-	// program, and whose removal was prevented.
+	// EndlessLife limits the life of a source or token that is used until the program is
+	// ended, and whose removal was prevented.
 	EndlessLife = 30 * 24 * time.Hour
-	// tidyTime bounds the removal of a temporary source or token. A busy store takes seconds
-	// for a write, and the operator who has pressed Ctrl-C waits.
+	// tidyTime limits the removal of a temporary source or token. A busy store takes
+	// seconds for a write, while the operator who has pressed Ctrl-C waits.
 	tidyTime = 10 * time.Second
 )
 
-// WithSource calls send as a source for some vehicles, which is removed when send returns and
-// expires after life at the latest. The name of the source begins with what it is for.
+// WithSource adds a temporary source for some vehicles and calls send with it. The source
+// is removed when send returns, and expires after life at the latest. Its name begins with
+// what.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration, send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
 	s, err := client.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: of, Expires: time.Now().Add(life)})
@@ -37,8 +38,8 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 	return send(Login{name, s.Key, time.Now()})
 }
 
-// tidy removes a temporary source or token, also after an interrupt, which has ended ctx. If
-// the removal fails after another error, the source or token expires.
+// tidy removes a temporary source or token, also after an interrupt, which has ended ctx.
+// If the removal fails too, the error before it is kept, and the source or token expires.
 func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
@@ -47,8 +48,8 @@ func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 	}
 }
 
-// WithToken calls ask with an access token for some vehicles, which is revoked when ask
-// returns and expires after life at the latest.
+// WithToken issues a temporary access token for some vehicles and calls ask with it. The
+// token is revoked when ask returns, and expires after life at the latest.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.TokenRequest{
 		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of, Expires: time.Now().Add(life),

@@ -13,17 +13,17 @@ import (
 
 // How the verdicts are asked for.
 const (
-	// askEvery is the time between two questions about one car, if the fleet is
-	// not so large that askPerSecond would be exceeded.
+	// askEvery is the time between two questions about one car, unless the fleet is so
+	// large that this would exceed askPerSecond.
 	askEvery     = 10 * time.Second
 	askPerSecond = 200
-	// AskAfter is how long cars have driven before their verdicts are compared: a
-	// drive begins in "normal", whatever the traffic.
+	// AskAfter is how long cars have driven before their verdicts are compared: a drive
+	// begins in "normal", whatever the traffic.
 	AskAfter = 3 * time.Minute
 	askers   = 4
 )
 
-// askOnAndOn asks about one car after the other.
+// askOnAndOn asks about one car after another until ctx ends.
 func (s *Simulation) askOnAndOn(ctx context.Context) {
 	questions := make(chan int)
 	var asking sync.WaitGroup
@@ -47,7 +47,7 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 	}
 }
 
-// askAll asks about every car at the end, when all is acknowledged.
+// askAll asks about every car at the end, when everything is acknowledged.
 func (s *Simulation) askAll(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -60,7 +60,7 @@ func (s *Simulation) askAll(ctx context.Context) {
 	}
 }
 
-// The wait for the last verdicts: how long, and the time between two questions.
+// The wait for the last verdicts: its limit, and the time between two questions.
 const (
 	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
@@ -70,17 +70,18 @@ const (
 type known struct {
 	traffic.Truth
 	now    time.Duration
-	latest time.Time      // of its samples, to the second
-	ended  bool           // all is sent
+	latest time.Time      // time of its latest sample, to the second
+	ended  bool           // everything is sent
 	fault  *standingFault // nil: it is healthy
 	mended time.Duration
 }
 
-// lateMost is how far the fleet may be behind the clock and still be compared: a sample that
-// is not stored yet cannot be judged.
+// lateMost is how far the fleet may be behind the clock and still be compared: the verdict
+// cannot include a sample that is not stored yet.
 const lateMost = 2 * time.Second
 
-// known returns the truth about a car; compare is false while it means nothing.
+// known returns the truth about a car. compare is false while a comparison would mean
+// nothing.
 func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +96,8 @@ func (s *Simulation) known(i int) (k known, compare bool) {
 	return k, true
 }
 
-// ask asks both questions about a car and compares the answers with the truth of
-// that moment.
+// ask asks both questions about a car and compares the answers with the truth of that
+// moment.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	k, compare := s.known(i)
 	if !compare {
@@ -117,8 +118,8 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving asks for the driving state of a car; once all is sent, until the answer is not
-// behind or judgedWithin is over.
+// askDriving asks for the driving state of a car. When everything is sent, it asks until
+// the answer is not behind, or judgedWithin has passed.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))
@@ -133,9 +134,9 @@ func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.D
 	}
 }
 
-// behind tells whether an answer is older than the car's latest sample: the service has stored
-// that and not yet folded it. A parked car's latest sample may be the first that says so; a
-// driving car's answer may be as late as the samples may.
+// behind reports whether an answer is older than the car's latest sample, which the service
+// has then stored and not yet folded. A parked car's latest sample may be the first that
+// says so; for a driving car the answer may be late by lateMost, as samples may.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	latest := k.latest
 	if !k.Parked {
@@ -144,7 +145,7 @@ func (k *known) behind(a client.DrivingAnswer) bool {
 	return a.AsOf.Before(latest)
 }
 
-// stateOf is the state of an answer; 0 is none.
+// stateOf returns the state of an answer; 0 is none.
 func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
 	switch a.State {
 	case client.NormalDriving:

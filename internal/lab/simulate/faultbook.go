@@ -8,7 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// faultBook puts throttle faults into the readings of a fleet, and knows which car has one.
+// faultBook puts throttle faults into the readings of a fleet, and records which car has
+// one.
 type faultBook struct {
 	perHour float64
 	random  *rand.Rand
@@ -16,25 +17,25 @@ type faultBook struct {
 	all     []*standingFault
 }
 
-// carFaults is one car's part of the book.
+// carFaults is the state of one car in the book.
 type carFaults struct {
 	healthy  faults.Injector
 	injector *faults.Injector // nil: it is healthy
 	now      *standingFault   // nil: it is healthy
-	mended   time.Duration    // when the last one was; 0: never
-	last     time.Duration    // of its latest sample
+	mended   time.Duration    // when the last fault ended; 0: never
+	last     time.Duration    // time of its latest sample
 }
 
 // standingFault is one fault of one car, for a time.
 type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
-	// observable is since when it changes a reading by more than healthy sensors
-	// deviate for seconds; 0: not yet.
+	// observable is when it first changed a reading by more than healthy sensors deviate
+	// for seconds; 0: not yet.
 	observable time.Duration
-	ended      time.Duration // 0: it stands
-	// asked counts the questions about the car from a minute after it was
-	// observable on; found is when one was first answered "anomaly", 0: never.
+	ended      time.Duration // 0: it lasts
+	// asked is the number of questions about the car from a minute after it was observable.
+	// found is when one was first answered "anomaly"; 0: never.
 	asked int
 	found time.Duration
 }
@@ -42,7 +43,7 @@ type standingFault struct {
 // Times of faults.
 const (
 	// firstFault is how long a car stays healthy: the rules learn a fault from the very
-	// beginning as how the car is (docs/verdicts.md).
+	// beginning as a property of the car (docs/verdicts.md).
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute
@@ -81,8 +82,8 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 	return err
 }
 
-// deviation is by how many percent the sensors of a fault deviate when they are
-// healthy; the same as in docs/verdicts.md.
+// deviation returns by how many percent the sensors of a fault deviate when they are
+// healthy, as in docs/verdicts.md.
 func deviation(f faults.Fault) float64 {
 	switch {
 	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
@@ -93,13 +94,13 @@ func deviation(f faults.Fault) float64 {
 	return 5
 }
 
-// faultySensors are the sensors of which one may have a fault.
+// faultySensors are the sensors that may have a fault.
 var faultySensors = [...]vehicle.Signal{
 	vehicle.ThrottlePosition, vehicle.ThrottlePositionB, vehicle.ThrottleActuator,
 	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
 }
 
-// draw draws a fault, each kind as often as any other.
+// draw draws a fault; every kind is equally likely.
 func (b *faultBook) draw() faults.Fault {
 	pick := func(of ...float64) float64 { return of[b.random.IntN(len(of))] }
 	f := faults.Fault{
@@ -122,7 +123,7 @@ func (b *faultBook) draw() faults.Fault {
 	return f
 }
 
-// standing is how many faults there are now.
+// standing returns the number of faults now.
 func (b *faultBook) standing() (n int) {
 	for i := range b.cars {
 		if b.cars[i].now != nil {

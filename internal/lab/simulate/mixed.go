@@ -8,9 +8,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A fleet is mixed if one car in mixedShare at least is in each driving state, from mixedBefore, so
-// that the verdicts have followed, until mixedAfter. The search begins after mixedFirst, when
-// throttle faults stand too, and ends after mixedLast, when the tide of the roads has come round.
+// A fleet is mixed if at least one car in mixedShare is in each driving state, from
+// mixedBefore, so that the verdicts have followed, until mixedAfter. The search begins
+// after mixedFirst, when there are throttle faults too, and ends after mixedLast, when the
+// tide of the roads has completed a cycle.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute
@@ -18,14 +19,14 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// alwaysMixed is the size from which the roads of a fleet are enough for some of them to be in
-	// each state at any time.
+	// alwaysMixed is the size from which a fleet has enough roads for some to be in each
+	// state at any time.
 	alwaysMixed = 1000
 )
 
-// Mixed returns how long after its beginning a fleet is first mixed: some cars drive normally, some
-// are slow and some are in a jam. If it never is, as a fleet with a single road, Mixed returns the
-// time at which the rarest state is least rare.
+// Mixed returns how long after its beginning a fleet is first mixed: some cars drive
+// normally, some are slow and some are in a jam. If it never is, like a fleet with a single
+// road, Mixed returns the time at which the rarest state is least rare.
 func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst
@@ -55,7 +56,7 @@ func Mixed(c Config) time.Duration {
 	return best
 }
 
-// traffic is the fleet of c on its roads.
+// traffic returns the fleet of c on its roads.
 func (c *Config) traffic() traffic.Config {
 	return traffic.Config{
 		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions,

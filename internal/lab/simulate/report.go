@@ -18,17 +18,17 @@ type scoreBoard struct {
 	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
 	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
 	parked          [2]int                       // by whether the service said so
-	behind          int                          // answers that were not counted
-	disagreed       int                          // of cars on a road
-	soon            int                          // of these, how many soon after the road's state changed
+	behind          int                          // answers that were not compared
+	disagreed       int                          // answers about cars on a road
+	soon            int                          // of these, soon after the road's state changed
 	faulty          throttleCounts
 	healthy         throttleCounts
-	alarmed         []bool // by car: healthy, and last said to be not
+	alarmed         []bool // by car: it is healthy, and the last answer said "anomaly"
 	falseAlarms     int
 	failed          int // questions
 }
 
-// throttleCounts are answers about throttle systems.
+// throttleCounts are counts of answers about throttle systems.
 type throttleCounts struct {
 	None    int `json:"no_verdict"`
 	Normal  int `json:"normal"`
@@ -47,13 +47,13 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// changedSoon is how long after a change of the road's state a verdict may be behind: a
-	// verdict stands a minute, and evidence takes time.
+	// changedSoon is how long after a change of the road's state a verdict may be behind,
+	// because of its hysteresis and because evidence takes time.
 	changedSoon = time.Minute
-	// recovers is how long after a fault was mended nothing is expected: the rules
-	// ask for a minute of healthy readings.
+	// recovers is how long after the end of a fault no answer is expected: the rules
+	// require a minute of healthy readings.
 	recovers = 3 * time.Minute
-	// tellable is how long a fault must have been observable to count as missed.
+	// tellable is how long a fault must have been observable to be counted as missed.
 	tellable = time.Minute
 )
 
@@ -61,9 +61,9 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// driving compares the verdict on a car with the road around it. A car in a
-// side street has no truth. An answer that is behind the car's samples counts only at the
-// end, when the service had its time.
+// driving compares the verdict on a car with the state of the road around it. A car in a
+// side street has no truth. An answer that is behind the car's samples is compared only at
+// the end, when the service has had its time.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
@@ -114,7 +114,7 @@ func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	}
 }
 
-// Report is what `simulate --json` prints.
+// Report is the output of `simulate --json`.
 type Report struct {
 	Vehicles      int             `json:"vehicles"`
 	Seconds       float64         `json:"seconds"`
@@ -126,7 +126,7 @@ type Report struct {
 	Throttle      *throttleReport `json:"throttle,omitempty"`
 }
 
-// drivingScore compares driving verdicts with the truth of roads. A row of its
+// drivingScore is the comparison of driving verdicts with the truth of roads. A row of its
 // agreement is one answer.
 type drivingScore struct {
 	score.Agreement
@@ -136,8 +136,8 @@ type drivingScore struct {
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Behind          int         `json:"answers_behind"`
 	Roads           []roadScore `json:"roads"`
-	// ByFlow counts answers by the tenth of the speed in light traffic at which cars
-	// move around this one; then by verdict: none, 1, 2, 3.
+	// ByFlow counts answers by the tenth of the speed in light traffic at which cars move
+	// around this one; then by verdict: none, 1, 2, 3.
 	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
 }
 
@@ -147,31 +147,32 @@ type roadScore struct {
 	score.Agreement
 }
 
-// throttleReport compares throttle verdicts with the faults.
+// throttleReport is the comparison of throttle verdicts with the faults.
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// Precision is the part of alarms that were about a fault, Recall the part of
-	// faults that were found: each alarm and each fault counts once.
+	// Precision is the share of alarms that were about a fault. Recall is the share of
+	// faults that were found. Each alarm and each fault is counted once.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`
 	Kinds       []faultKind `json:"faults"`
 }
 
-// faultKind is how one kind of fault was found.
+// faultKind says how one kind of fault was found.
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// Telling faults were observable for a minute at least while somebody asked.
+	// Telling is the number of faults that were observable for at least a minute while
+	// questions were asked.
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
-	// Median is the median of the seconds from observable to found, of those that
-	// were healthy when the questions began; null if there is none.
+	// Median is the median time, in seconds, from observable to found, of the faults in
+	// cars that were healthy when the questions began. If nil, there is none.
 	Median *float64 `json:"median_seconds"`
 }
 
-// Report sums up, also of a run that failed.
+// Report returns the figures of a run, also of one that failed.
 func (s *Simulation) Report() *Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()

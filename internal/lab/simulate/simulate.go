@@ -1,6 +1,6 @@
-// Package simulate drives a simulated fleet with throttle faults through the front door of a
-// running service, asks for the verdicts as a developer does, and counts how they agree with
-// the truth. It never judges, and it knows nothing of a command line.
+// Package simulate sends a simulated fleet with throttle faults to the public listeners of
+// a running service, asks for the verdicts as a developer does, and counts how they agree
+// with the truth. It must never judge by itself, and it must not depend on a command line.
 package simulate
 
 import (
@@ -19,21 +19,21 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config says what fleet there is, and which service it speaks to.
+// Config describes a fleet and the service to which it sends.
 type Config struct {
 	Vehicles         int
-	Rate             float64 // samples a second of each car
+	Rate             float64 // samples a second from each car
 	Seed             uint64  // the same seed gives the same traffic
-	Faults           float64 // an hour and car
+	Faults           float64 // per hour and car
 	FreeFlow         bool    // cars report the free-flow speed of their road
 	WithoutPositions bool
 	Backdate         time.Duration // how long ago the fleet begins
-	Duration         time.Duration // after which it ends; 0: when it is told to
+	Duration         time.Duration // after which it ends; 0: when its context ends
 	Prefix           string        // of the vids
 
-	// Developer asks for the verdicts; nil: nobody does.
+	// Developer asks for the verdicts. If nil, no questions are asked.
 	Developer *client.Client
-	// Progress gets a line now and then; nil: none.
+	// Progress receives a line now and then. If nil, nothing is written.
 	Progress io.Writer
 }
 
@@ -46,14 +46,14 @@ func (c *Config) IDs() []vehicle.ID {
 	return ids
 }
 
-// underWay makes a fleet whose cars have found their places.
+// underWay returns a fleet whose cars have found their places on the roads.
 func underWay(c traffic.Config) *traffic.Fleet {
 	fleet := traffic.New(c)
 	fleet.Settle(5 * time.Minute)
 	return fleet
 }
 
-// Simulation is a fleet that speaks to a service.
+// Simulation is a fleet that sends to a service.
 type Simulation struct {
 	Config
 	fleet  *traffic.Fleet
@@ -66,31 +66,31 @@ type Simulation struct {
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
-	mu      sync.Mutex // guards what follows, and faults
+	mu      sync.Mutex // guards the fields below, and faults
 	now     time.Duration
 	truth   []traffic.Truth
 	latest  []vehicle.UnixMilli // times of the cars' latest samples
 	score   *scoreBoard
-	refusal string        // the first
-	ended   bool          // all is sent and acknowledged
-	asking  time.Duration // since when answers are compared; 0: not yet
-	// judgedBy is until when the last verdicts are waited for; set once all is sent.
+	refusal string        // the first refusal
+	ended   bool          // everything is sent and acknowledged
+	asking  time.Duration // when the comparison of answers began; 0: not yet
+	// judgedBy is when the wait for the last verdicts ends; set when everything is sent.
 	judgedBy time.Time
 }
 
 const (
-	// Doors is how many connections a fleet uses best. A car keeps to one, so that its
-	// samples keep their order.
+	// Doors is the best number of connections for a fleet. A car uses only one of them, so
+	// that its samples keep their order.
 	Doors = 4
-	// laneSamples bounds the samples that wait on a lane; then the fleet waits.
+	// laneSamples limits the samples that wait in a lane; beyond it the fleet waits.
 	laneSamples = 20_000
-	// flushWithin bounds the wait for acknowledgements after Ctrl-C.
+	// flushWithin limits the wait for acknowledgements after Ctrl-C.
 	flushWithin = 5 * time.Second
 	// tellEvery is the time between two lines of progress.
 	tellEvery = 10 * time.Second
 )
 
-// New makes a simulation of a fleet that is already in motion.
+// New returns a simulation of a fleet that is already in motion.
 func New(c Config) *Simulation {
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -106,12 +106,13 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run sends what the fleet reads through the doors, each a connection of its own, until the
-// duration is over, ctx ends, which is no error, or the service takes no more.
+// Run sends what the fleet reads, through doors that each are a connection of their own. It
+// returns when the duration has passed, when ctx ends, which is no error, or when the
+// service accepts no more.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Samples that are being sent when ctx ends get a moment to be acknowledged.
+	// Samples in flight when ctx ends have a moment to be acknowledged.
 	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushWithin, cut) })()
@@ -151,15 +152,15 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return err
 }
 
-// end notes that all is sent.
+// end records that everything is sent.
 func (s *Simulation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
-// drive steps the fleet in step with the clock, or as fast as the lanes take its samples while
-// it is behind.
+// drive steps the fleet at the pace of the clock, or, while it is behind, as fast as the
+// lanes accept its samples.
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -182,7 +183,8 @@ func (s *Simulation) drive(ctx context.Context) error {
 	}
 }
 
-// step advances the fleet, puts the faults into what it read, and hands that over.
+// step advances the fleet, puts the faults into what it read, and hands the samples to the
+// lanes.
 func (s *Simulation) step(ctx context.Context) (err error) {
 	var samples []vehicle.Sample
 	var cars []int
@@ -244,8 +246,8 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 	return nil
 }
 
-// note counts samples that the service refused, perhaps because a vehicle was forgotten. The
-// other vehicles drive on.
+// note counts samples that the service refused, perhaps because a vehicle was forgotten.
+// The other vehicles continue.
 func (s *Simulation) note(r sender.Refusal) {
 	s.refused.Add(int64(r.Samples))
 	s.mu.Lock()
@@ -255,7 +257,7 @@ func (s *Simulation) note(r sender.Refusal) {
 	}
 }
 
-// tell reports now and then how the fleet is doing.
+// tell writes a line of progress now and then.
 func (s *Simulation) tell(ctx context.Context) {
 	before, at := int64(0), time.Now()
 	for range periodic.Every(ctx, tellEvery) {
@@ -265,13 +267,13 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late is how far the stored samples are behind the clock. The caller holds mu.
+// late returns how far the stored samples are behind the clock. The caller must hold mu.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.now).Time()) + time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
 }
 
-// status is where the fleet is, in one line.
+// status returns the state of the fleet in one line.
 func (s *Simulation) status() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,8 +303,8 @@ const (
 )
 
 // Teach sends what the cars of a fleet would have read in an hour of light traffic on its
-// roads, well before its beginning. Cars in side streets teach nothing and are left out, and
-// so are all cars if there are no positions.
+// roads, well before its beginning. Cars in side streets teach nothing and are left out.
+// Without positions, Teach sends nothing.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil

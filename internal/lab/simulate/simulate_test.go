@@ -12,7 +12,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestScoreBoard counts by hand.
+// TestScoreBoard compares the score with one computed by hand.
 func TestScoreBoard(t *testing.T) {
 	said := func(s client.DrivingState) client.DrivingAnswer { return client.DrivingAnswer{State: s} }
 	on := func(s vehicle.DrivingState, share float64) known {
@@ -30,7 +30,7 @@ func TestScoreBoard(t *testing.T) {
 	b.driving(known{Parked: true}, said(client.NormalDriving))
 	off := time.Unix(1_000_000, 0)
 	before := client.DrivingAnswer{State: client.NormalDriving, AsOf: off.Add(-time.Second)}
-	b.driving(known{Parked: true, latest: off}, before) // that it parks is not yet folded
+	b.driving(known{Parked: true, latest: off}, before) // the sample that says it is parked is not folded yet
 	b.driving(known{Parked: true, latest: off, ended: true}, before)
 	b.driving(known{Parked: true, latest: off}, client.DrivingAnswer{State: client.NormalDriving, AsOf: off})
 	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want || b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
@@ -56,7 +56,7 @@ func TestScoreBoard(t *testing.T) {
 	}
 }
 
-// TestFaultBook: faults come at the rate that was asked for, stay for a while, and go.
+// TestFaultBook checks that faults begin at the configured rate, last for a while, and end.
 func TestFaultBook(t *testing.T) {
 	testkit.Slow(t, "it drives 100 cars for four hours")
 	const cars, hours, perHour = 100, 4, 0.5
@@ -90,7 +90,7 @@ func TestFaultBook(t *testing.T) {
 			t.Errorf("a fault from %s to %s", f.begun, f.ended)
 		}
 	}
-	// A car with a fault gets no other: of an hour, 5 minutes are so taken.
+	// A car with a fault gets no other one, which takes up 5 minutes of an hour.
 	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds || changed == 0 {
 		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)
 	}
@@ -99,8 +99,8 @@ func TestFaultBook(t *testing.T) {
 	}
 }
 
-// TestSimulationFlushes: what a fleet has read when it is told to end is
-// acknowledged before it does.
+// TestSimulationFlushes checks that what a fleet has read when its context ends is
+// acknowledged before Run returns.
 func TestSimulationFlushes(t *testing.T) {
 	s := New(Config{Vehicles: 30, Rate: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -120,8 +120,8 @@ func TestSimulationFlushes(t *testing.T) {
 	}
 }
 
-// slowDoor ends the fleet with the first batch that it gets, and takes that and all
-// others.
+// slowDoor ends the fleet with the first batch that it receives, and accepts that batch and
+// all others.
 type slowDoor struct {
 	taken chan<- int
 	end   func()

@@ -1,19 +1,18 @@
-// Package traffic moves a fleet of simulated cars through traffic, so that the
-// service can be tried on cars of which the truth is known.
+// Package traffic moves a fleet of simulated cars through traffic, to try the service on
+// cars about which the truth is known.
 //
-// A [Fleet] has ring roads of three kinds: motorways, arterials and city streets,
-// the latter two with traffic lights. Each car follows the one before it by the
-// Intelligent Driver Model ([driver]). How many cars a road carries rises and falls
-// over half an hour; jams form where there are too many, move upstream, and dissolve,
-// and nobody puts them there. A car that leaves a road goes on to another or parks.
-// The roads lie around the middle of a town that does not exist ([ring]).
+// A [Fleet] has ring roads of three kinds: motorways, arterials and city streets, the
+// latter two with traffic lights. Each car follows the one in front by the Intelligent
+// Driver Model ([driver]). The number of cars on a road rises and falls over half an hour.
+// Jams form where there are too many cars, move upstream, and dissolve; none of them is
+// scripted. A car that leaves a road goes to another one or parks. The roads lie around the
+// middle of an invented town ([ring]).
 //
-// The truth about a car is the state of the road around it: how fast all cars there
-// move, as a share of what the same stretch allows when traffic is light, red lights
-// included ([road.state], [light]). A car reports its own speed, engine, plate and
-// pedal ([sensors]), and its position, with the errors of a satellite receiver
-// ([receiver]). The package must never learn of the rules that judge, or the truth
-// would be theirs.
+// The truth about a car is the state of the road around it: how fast all cars there move,
+// as a share of the speed that the same stretch allows in light traffic, red lights
+// included ([road.state], [light]). A car reports its own speed, engine, plate and pedal
+// ([sensors]), and its position, with the errors of a satellite receiver ([receiver]). The
+// package must never depend on the rules that judge, or their verdicts would be the truth.
 //
 // It has no clock and no I/O: the same configuration gives the same drive, reading by
 // reading.

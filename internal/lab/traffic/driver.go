@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// driver holds the parameters of the Intelligent Driver Model (M. Treiber, A.
-// Hennecke, D. Helbing, "Congested traffic states in empirical observations and
-// microscopic simulations", Phys. Rev. E 62, 1805, 2000) for one car.
+// driver holds the parameters of the Intelligent Driver Model (M. Treiber, A. Hennecke, D.
+// Helbing, "Congested traffic states in empirical observations and microscopic
+// simulations", Phys. Rev. E 62, 1805, 2000) for one car.
 type driver struct {
 	desiredMps  float64 // speed on an empty road, v0
 	headwaySec  float64 // time to the car ahead, T
@@ -16,11 +16,13 @@ type driver struct {
 	minGapMeter float64 // bumper to bumper in a standstill, s0
 }
 
-// hardestMps2 is what tyres can do on a dry road.
+// hardestMps2 is the deceleration that tyres allow on a dry road.
 const hardestMps2 = 9
 
-// follow is the acceleration, in m/s², of a car at a speed behind an obstacle at
-// a distance that moves at its own speed. The exponent of the free road is 4.
+// follow returns the acceleration, in m/s², of a car that drives at the speed v = mps, s =
+// gapMeter behind an obstacle that moves at the speed u = aheadMps:
+//
+//	a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b)))
 func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	free := mps / d.desiredMps
 	free *= free
@@ -29,7 +31,7 @@ func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	return max(d.accelMps2*(1-free*free-near*near), -hardestMps2)
 }
 
-// like is a driver near this one: no two drive alike.
+// like returns a driver similar to this one, because no two drive alike.
 func (d driver) like(random *rand.Rand) driver {
 	vary := func(by float64) float64 { return 1 + by*(2*random.Float64()-1) }
 	d.desiredMps *= vary(0.1)

@@ -9,14 +9,14 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config says what fleet there is to be.
+// Config describes a fleet.
 type Config struct {
 	Vehicles int
-	// PerSecond is how often each car reports, with a fifth of jitter.
+	// PerSecond is how often each car reports, with a jitter of a fifth.
 	PerSecond float64
 	Seed      uint64
-	// FreeFlow makes cars report the free-flow speed of their road: the mean speed on
-	// it when traffic is light.
+	// FreeFlow makes cars report the free-flow speed of their road: its mean speed in light
+	// traffic.
 	FreeFlow bool
 	// WithoutPositions makes cars send no positions. It changes nothing else.
 	WithoutPositions bool
@@ -29,12 +29,12 @@ type Fleet struct {
 	config  Config
 	cars    []*car
 	roads   []*road
-	idle    []*car // in side streets, without a road to go to
+	idle    []*car // in side streets, without a next road
 	now     time.Duration
-	epoch   time.Duration // where the time that is told begins
+	epoch   time.Duration // time at which Now is 0
 	random  *rand.Rand
-	tremble *rand.Rand // of sensors: how often they are read does not change the traffic
-	sky     *rand.Rand // of receivers: positions change nothing else
+	tremble *rand.Rand // for sensors: how often they are read does not change the traffic
+	sky     *rand.Rand // for receivers: positions change nothing else
 }
 
 // car is one car of the fleet.
@@ -43,18 +43,18 @@ type car struct {
 	sensors
 	receiver
 	place
-	road   *road         // where it is, or means to go from a side street; nil: neither
-	left   point         // where it left the last one
-	there  time.Duration // when it is at the one that it means to go to
-	parks  bool          // once it stands
+	road   *road         // the road that it is on, or drives to in side streets; nil: none
+	left   point         // where it left the last road
+	there  time.Duration // when it arrives at the next road
+	parks  bool          // parks when it has stopped
 	until  time.Duration
-	due    time.Duration // its next report
+	due    time.Duration // time of its next report
 	truth  vehicle.DrivingState
-	share  float64       // of the speed in light traffic, around it
+	share  float64       // share of the speed in light traffic, around it
 	change time.Duration // when truth changed
 }
 
-// place is where a car is.
+// place is the kind of place where a car is.
 type place uint8
 
 const (
@@ -63,16 +63,16 @@ const (
 	parked
 )
 
-// Truth is what is so about a car, whatever is said.
+// Truth is the truth about a car.
 type Truth struct {
-	// Driving is the state of the road around the car; 0 if it is parked, or in a
-	// side street, of which nothing is known.
+	// Driving is the state of the road around the car; 0 if the car is parked or in a side
+	// street, where it is unknown.
 	Driving vehicle.DrivingState
-	Since   time.Duration // when that changed, on the clock of [Fleet.Now]
+	Since   time.Duration // when Driving changed, on the clock of [Fleet.Now]
 	Parked  bool
-	// LimitKmh is the speed limit of the road, 0 if it is on none.
+	// LimitKmh is the speed limit of the road, 0 if the car is on none.
 	LimitKmh float64
-	// OfFreeFlow is at what share of the speed in light traffic cars move around it.
+	// OfFreeFlow is the share of the speed in light traffic at which cars move around it.
 	OfFreeFlow float64
 }
 
@@ -84,7 +84,7 @@ const stepSeconds = float64(Step) / float64(time.Second)
 // How the fleet is spread.
 const (
 	carsPerRoad = 60
-	// onRoads is the part of all cars that roads carry, on average.
+	// onRoads is the share of all cars that are on roads, on average.
 	onRoads = 0.8
 	// fewRoads is the number of cars from which there is a road of each kind.
 	fewRoads = 30
@@ -92,25 +92,24 @@ const (
 	shortestMeter = 400
 	// tide is the time in which a road fills and empties once.
 	tide = 30 * time.Minute
-	// leastSwell is by what part the tide is lower on the emptiest roads.
+	// leastSwell is the share by which the tide is lower on the emptiest roads.
 	leastSwell = 0.8
-	// stay is how long a car is on one road, on average, if the tide does not
-	// carry it away.
+	// stay is how long a car is on one road, on average, unless the tide moves it earlier.
 	stay = 20 * time.Minute
-	// parkingShare of the cars that leave a road park, for at least shortestPark
-	// and meanPark on average.
+	// parkingShare is the share of the cars leaving a road that park, for at least
+	// shortestPark and for meanPark on average.
 	parkingShare = 0.3
 	shortestPark = 2 * time.Minute
 	meanPark     = 6 * time.Minute
-	// parkedEvery is how often a parked car reports.
+	// parkedEvery is the time between two reports of a parked car.
 	parkedEvery = 30 * time.Second
-	// sideStreetMps is the speed in side streets, acrossMps that from one road to
+	// sideStreetMps is the speed in side streets. acrossMps is the speed from one road to
 	// another.
 	sideStreetMps = 30 / 3.6
 	acrossMps     = 80 / 3.6
 )
 
-// New makes a fleet whose cars are under way already.
+// New returns a fleet whose cars already drive.
 func New(c Config) *Fleet {
 	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2)), sky: rand.New(rand.NewPCG(c.Seed, 4))}
 	for range c.Vehicles {
@@ -130,7 +129,7 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build makes so many roads for so many cars each, on average.
+// build adds roads, each for mean cars on average.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -138,8 +137,8 @@ func (f *Fleet) build(roads int, mean float64) {
 	}
 	known := make(map[class]light)
 	for i := range roads {
-		k := &kinds[(i+1)%len(kinds)] // a lone road is a street
-		// Some roads jam badly, some hardly ever.
+		k := &kinds[(i+1)%len(kinds)] // a single road is a street
+		// Some roads jam badly, some almost never.
 		_, part := math.Modf(float64(i) * math.Phi)
 		swell := (1 - leastSwell*part) * (k.mostPerKm - k.fewestPerKm)
 		// The mean height of the tide, squared, is 3/8.
@@ -158,7 +157,7 @@ func (f *Fleet) build(roads int, mean float64) {
 	}
 }
 
-// fill puts on each road as many cars as the tide wants there, and returns the others.
+// fill puts on each road as many cars as the tide requires, and returns the others.
 func (f *Fleet) fill() []*car {
 	next := f.cars
 	for _, r := range f.roads {
@@ -173,7 +172,7 @@ func (f *Fleet) fill() []*car {
 	return next
 }
 
-// Settle lets the cars drive unseen; then time begins at 0 anew.
+// Settle lets the cars drive without reports. Then time begins at 0 again.
 func (f *Fleet) Settle(d time.Duration) {
 	for end := f.now + d; f.now < end; {
 		f.advance()
@@ -189,13 +188,13 @@ func (f *Fleet) schedule() {
 	}
 }
 
-// interval is the time between two reports, in nanoseconds.
+// interval returns the time between two reports, in nanoseconds.
 func (f *Fleet) interval() float64 { return float64(time.Second) / f.config.PerSecond }
 
-// Now is the time since the beginning.
+// Now returns the time since the beginning.
 func (f *Fleet) Now() time.Duration { return f.now - f.epoch }
 
-// Truth tells about the i-th car.
+// Truth returns the truth about the i-th car.
 func (f *Fleet) Truth(i int) Truth {
 	c := f.cars[i]
 	t := Truth{Driving: c.truth, Since: c.change - f.epoch, Parked: c.place == parked}
@@ -205,8 +204,8 @@ func (f *Fleet) Truth(i int) Truth {
 	return t
 }
 
-// Step advances all cars and hands over what they read meanwhile, each car's
-// readings in the order of their times.
+// Step advances all cars by [Step] and calls report for each reading of that time. Each
+// car's readings are in the order of their times.
 func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) error {
 	f.advance()
 	for i, c := range f.cars {
@@ -230,7 +229,7 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 	return nil
 }
 
-// target is how many cars the tide wants on a road. Most of the time it is low.
+// target returns how many cars the tide requires on a road. Most of the time it is low.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
@@ -252,7 +251,7 @@ func (f *Fleet) advance() {
 			f.wander(c, wholeSecond)
 		case parked:
 			if f.now >= c.until {
-				c.place, c.due = sideStreet, f.now // it says that it is on again
+				c.place, c.due = sideStreet, f.now // it reports that it is on again
 				f.idle = append(f.idle, c)
 			}
 		}
@@ -262,7 +261,7 @@ func (f *Fleet) advance() {
 	}
 }
 
-// exchange moves cars between roads as the tide wants it, and a few more.
+// exchange moves cars between roads as the tide requires, and a few more.
 func (f *Fleet) exchange() {
 	coming := make(map[*road]int)
 	for _, c := range f.cars {
@@ -290,7 +289,8 @@ func (f *Fleet) exchange() {
 	}
 }
 
-// nearest takes the car that is nearest to a place from those without a road to go to.
+// nearest removes from the cars without a next road the one that is nearest to a place, and
+// returns it.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {
@@ -303,8 +303,8 @@ func (f *Fleet) nearest(to point) *car {
 	return c
 }
 
-// wander moves a car through side streets, where nobody is in its way, until it
-// has turned into its road or stands to park.
+// wander moves a car through side streets, with no car in its way, until it has turned into
+// its road or has stopped to park.
 func (f *Fleet) wander(c *car, wholeSecond bool) {
 	want := sideStreetMps
 	switch {
@@ -319,14 +319,14 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	c.advance(stepSeconds)
 	switch {
 	case c.parks && c.mps == 0:
-		c.place, c.parks, c.mps2, c.due = parked, false, 0, f.now // it says that it is off
+		c.place, c.parks, c.mps2, c.due = parked, false, 0, f.now // it reports that it is off
 		c.until = f.now + shortestPark + time.Duration(f.random.ExpFloat64()*float64(meanPark-shortestPark))
 	case c.road != nil && f.now >= c.there && wholeSecond && c.road.admit(c, f.random.IntN(max(1, len(c.road.cars))), f.now):
 		c.place = onRoad
 	}
 }
 
-// learnTruth looks at the road around the car.
+// learnTruth sets the truth from the road around the car.
 func (c *car) learnTruth(now time.Duration) {
 	var truth vehicle.DrivingState
 	if c.place == onRoad {

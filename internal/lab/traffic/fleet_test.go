@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestFleetHolds: whatever the fleet and the seed, nobody collides, drives backwards
-// or is lost.
+// TestFleetHolds checks that no car collides, drives backwards or is lost, whatever the
+// fleet and the seed.
 func TestFleetHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Config{
@@ -21,7 +21,7 @@ func TestFleetHolds(t *testing.T) {
 			PerSecond: 0.1,
 			Seed:      rapid.Uint64().Draw(t, "seed"),
 		})
-		// Somewhere in the tide.
+		// At some time of the tide.
 		f.now = time.Duration(rapid.IntRange(0, 1800).Draw(t, "begin")) * time.Second
 		f.schedule()
 		for range rapid.IntRange(300, 3000).Draw(t, "steps") {
@@ -35,7 +35,7 @@ func TestFleetHolds(t *testing.T) {
 	})
 }
 
-// wrong says what cannot be; "" if all is well.
+// wrong returns what is impossible in the fleet; "" if nothing is.
 func (f *Fleet) wrong() string {
 	found := make(map[*car]bool)
 	for _, r := range f.roads {
@@ -54,7 +54,7 @@ func (f *Fleet) wrong() string {
 				return fmt.Sprintf("%.2f m/s at %.2f m", c.mps, c.meter)
 			}
 		}
-		// Cars that have passed one another would go round twice.
+		// If cars had passed one another, the sum would be twice the length.
 		if len(r.cars) > 0 && math.Abs(around-r.lengthMeter) > 1e-6 {
 			return fmt.Sprintf("the cars and gaps of a road of %.1f m come to %.1f m", r.lengthMeter, around)
 		}
@@ -79,7 +79,7 @@ func (f *Fleet) wrong() string {
 	return ""
 }
 
-// drive lets a fleet drive and sums up every reading and truth.
+// drive lets a fleet drive and returns hashes of every reading and of every truth.
 func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	f := New(c)
 	f.Settle(time.Minute)
@@ -97,7 +97,7 @@ func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	return said.Sum64(), was.Sum64()
 }
 
-// TestSameSeed: a seed gives one drive, however often the cars report in it.
+// TestSameSeed checks that a seed gives one drive, however often the cars report in it.
 func TestSameSeed(t *testing.T) {
 	c := Config{Vehicles: 60, PerSecond: 1, Seed: 7}
 	readings, truths := drive(t, c, 2*time.Minute)
@@ -114,8 +114,8 @@ func TestSameSeed(t *testing.T) {
 	}
 }
 
-// TestAllStates: within one tide there is all that the service knows of, and jams
-// come and go on each road.
+// TestAllStates checks that within one tide there are all states that the service knows,
+// and that jams form and dissolve on each road.
 func TestAllStates(t *testing.T) {
 	f := New(Config{Vehicles: 300, PerSecond: 0.1, Seed: 1})
 	var seconds [4]int
@@ -167,8 +167,8 @@ func TestAllStates(t *testing.T) {
 	}
 }
 
-// TestHealthyCars: no car has a fault here, and the rules must say so, at any
-// interval.
+// TestHealthyCars checks that the rules find no throttle anomaly, at any interval, because
+// no car has a fault here.
 func TestHealthyCars(t *testing.T) {
 	for _, perSecond := range []float64{0.1, 1, 5} {
 		f := New(Config{Vehicles: 40, PerSecond: perSecond, Seed: 3})
@@ -196,7 +196,7 @@ func TestHealthyCars(t *testing.T) {
 	}
 }
 
-// BenchmarkStep is what a second of 10,000 cars costs, with one reading each.
+// BenchmarkStep measures a second of 10,000 cars, with one reading each.
 func BenchmarkStep(b *testing.B) {
 	f := New(Config{Vehicles: 10_000, PerSecond: 1, Seed: 1})
 	f.Settle(time.Minute)

@@ -8,25 +8,25 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed on each part of a road over a window of time: the way
-// that all cars went there, over the time that they took (L. C. Edie's definition,
+// flow measures the mean speed on each part of a road over a window of time: the distance
+// that all cars drove there, divided by the time that they took (L. C. Edie's definition,
 // 1963).
 type flow struct {
-	cells     []cell // now, as sums over the window
+	cells     []cell // sums over the window
 	parts     [][]cell
-	part      int // the newest of parts
+	part      int // index of the newest of parts
 	partLasts time.Duration
 	partEnds  time.Duration // when the next one begins
 }
 
-// cell sums up what happened on a short piece of the road.
+// cell is the sum of what happened on a short piece of the road.
 type cell struct{ meter, seconds float64 }
 
 const (
-	// cellMeter is the length of a cell; a road has a whole number of them.
+	// cellMeter is the length of a cell; a road has a whole number of cells.
 	cellMeter = 50
 	flowParts = 12
-	// aroundMeter is how far the road around a car reaches, before and behind.
+	// aroundMeter is how far the road around a car extends, in front of it and behind.
 	aroundMeter = 300
 )
 
@@ -49,7 +49,7 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick forgets what is older than the window.
+// tick removes what is older than the window.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return
@@ -63,7 +63,7 @@ func (f *flow) tick(now time.Duration) {
 	clear(f.parts[f.part])
 }
 
-// around is the mean speed on the road around the i-th cell, in m/s; ok is false if no
+// around returns the mean speed on the road around the i-th cell, in m/s; ok is false if no
 // car was there.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
@@ -74,29 +74,30 @@ func (f *flow) around(i int) (mps float64, ok bool) {
 		sum.meter += c.meter
 		sum.seconds += c.seconds
 	}
-	if sum.seconds < stepSeconds/2 { // rounding may leave crumbs
+	if sum.seconds < stepSeconds/2 { // rounding errors may remain
 		return 0, false
 	}
 	return sum.meter / sum.seconds, true
 }
 
-// light is what a road allows when traffic is light, its red lights included.
+// light is the speed that a road allows in light traffic, its red lights included.
 type light struct {
 	aroundMps []float64 // around each cell
 	meanMps   float64   // of the whole ring
 }
 
-// Light traffic is measured for lightWindow, after the cars have found their places.
+// Light traffic is measured for lightWindow, when the cars have found their places after
+// lightSettle.
 const (
 	lightSettle = 5 * time.Minute
 	lightWindow = 20 * time.Minute
 )
 
-// newLight measures light traffic: it runs the same road with the fewest cars that the
-// tide leaves on it, and takes their travel speed around each cell. A stretch that a
-// red light or the end of the green wave slows down for everybody is thus compared with
-// itself. The drivers are drawn from a fixed seed, so that the result depends on the
-// kind and the length of the road only.
+// newLight measures light traffic: it simulates the same road with the fewest cars that the
+// tide leaves on it, and measures their travel speed around each cell. So a stretch that a
+// red light or the end of the green wave slows down for all cars is compared with itself.
+// The drivers are drawn from a fixed seed, so the result depends only on the kind and the
+// length of the road.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow
@@ -123,15 +124,15 @@ func newLight(k *kind, lengthMeter float64) light {
 	return all
 }
 
-// The truth, as a share of the speed in light traffic: travel times of 1.5 and 2.5
-// times the free one.
+// The borders of the truth, as shares of the speed in light traffic: travel times of 1.5
+// and 2.5 times the free one.
 const (
 	normalAbove = 2.0 / 3
 	jamUpTo     = 2.0 / 5
 )
 
-// state is how traffic moves around a place on the road, and at what share of the speed
-// that this stretch allows when traffic is light.
+// state returns how traffic moves around a place on the road, and the share of the speed
+// that this stretch allows in light traffic.
 func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
 	at := r.flow.at(meter)
 	mps, ok := r.flow.around(at)

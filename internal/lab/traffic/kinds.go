@@ -2,34 +2,34 @@ package traffic
 
 import "time"
 
-// kind is a sort of road.
+// kind is a kind of road.
 type kind struct {
 	driver
 	limitKmh float64
-	// Cars per kilometre when the road is emptiest, and when the busiest is fullest.
+	// Cars per kilometre when the road is emptiest, and when the busiest road is fullest.
 	fewestPerKm, mostPerKm float64
 	lights                 lights
-	// window is how far back the state of the road looks. Around the moment would be
-	// better than before it, but the service is compared while the cars drive. It is
-	// about two minutes: less is one car's luck, more is what was and no longer is.
-	// Of a road with lights it is the nearest whole number of their cycles, so that
-	// the state does not change with each red.
+	// window is the time over which the state of the road is measured, back from now. A
+	// window around now would be better, but the service is compared while the cars drive.
+	// It is about two minutes: a shorter one would measure single cars, a longer one a
+	// state that has passed. For a road with lights it is the nearest whole number of their
+	// cycles, so that the state does not change with each red.
 	window time.Duration
 }
 
-// lights are the traffic lights of a road; none if everyMeter is 0.
+// lights are the traffic lights of a road; there are none if everyMeter is 0.
 type lights struct {
 	everyMeter float64
 	cycle, red time.Duration // red includes yellow
 }
 
-// yellow is how long before red it is too late to pass with a clear conscience.
+// yellow is the time before red in which cars should stop if they can.
 const yellow = 3 * time.Second
 
-// kinds are the roads of the town. The motorway's driver is that of the paper of 2000:
-// traffic is densest in flow at about 26 cars a kilometre, and from there on
-// breaks down. Drivers in town are those of Treiber and Kesting, "Traffic Flow
-// Dynamics" (2013), table 11.2, a little less hurried.
+// kinds are the roads of the town. The motorway's driver is that of the paper of 2000 (see
+// driver): the flow is greatest at about 26 cars a kilometre, and traffic breaks down
+// above. Drivers in town are those of Treiber and Kesting, "Traffic Flow Dynamics" (2013),
+// table 11.2, slightly less hurried.
 var kinds = [...]kind{
 	{
 		desiredMps: 120 / 3.6, headwaySec: 1.6, accelMps2: 0.73, brakeMps2: 1.67, minGapMeter: 2,

@@ -9,35 +9,35 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// receiver is a car's satellite receiver: by how much it errs.
+// receiver is a car's satellite receiver, with its present errors.
 type receiver struct {
 	drift, jitter point
-	fixAt         time.Duration // of its last fix; 0: never
+	fixAt         time.Duration // time of its last fix; 0: never
 }
 
-// How a receiver errs, in each direction (standard deviation), and for how long one way.
+// Errors of a receiver: the standard deviation in each direction, and the time constant.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60
 	jitterMeter   = 1.5
-	jitterSeconds = 1 // it smooths what is shorter
+	jitterSeconds = 1 // it smooths faster changes
 
 	accuracyMeter = 5
-	// courseMps is the error of its velocity; from leastCourseMps on it tells a
-	// heading.
+	// courseMps is the error of its velocity. From leastCourseMps on it reports a heading.
 	courseMps, leastCourseMps = 0.2, 1
 )
 
-// stray changes an error as time goes by (an Ornstein-Uhlenbeck process).
+// stray changes an error over time: an Ornstein-Uhlenbeck process with the standard
+// deviation meter. keep is its autocorrelation since the last value.
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the position to what a car reads in one moment, which was so many
-// seconds before the motion that is known. A parked car stands at the kerb where it
-// left its road. In side streets there is no fix, as between high houses.
+// locate adds the position to the readings of one moment, which was the given seconds
+// before the present motion. A parked car is at the kerb where it left its road. In side
+// streets there is no fix, as between high buildings.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
 	var is point
 	var heading, mps float64

@@ -5,38 +5,38 @@ import (
 	"math/rand/v2"
 )
 
-// The town of the fleet: its middle, and how many metres a degree of latitude has on a
-// sphere of the Earth's mean radius.
+// The town of the fleet: its middle, and the metres in a degree of latitude on a sphere of
+// the Earth's mean radius.
 const (
 	townLatitude  = 48.7
 	townLongitude = 11.6
 	meterADegree  = 6_371_009 * math.Pi / 180
 )
 
-// point is a place in the town, seen from its middle.
+// point is a place in the town, relative to its middle.
 type point struct{ eastMeter, northMeter float64 }
 
 func (p point) to(q point) (meter float64) {
 	return math.Hypot(q.eastMeter-p.eastMeter, q.northMeter-p.northMeter)
 }
 
-// degrees is the place on WGS 84.
+// degrees returns the place on WGS 84.
 func (p point) degrees() (latitude, longitude float64) {
 	return townLatitude + p.northMeter/meterADegree,
 		townLongitude + p.eastMeter/(meterADegree*math.Cos(townLatitude*math.Pi/180))
 }
 
-// ring is where a road lies: a rectangle with rounded corners, driven clockwise.
+// ring is the course of a road: a rectangle with rounded corners, driven clockwise.
 type ring struct {
 	middle                             point
-	turned                             float64 // the first side, clockwise from north, in radians
-	longMeter, shortMeter, radiusMeter float64 // the straight parts, and the corners
+	turned                             float64 // first side's direction, clockwise from north, in radians
+	longMeter, shortMeter, radiusMeter float64 // straight parts, and radius of the corners
 }
 
 // widestRadiusMeter is the radius of the corners of all but the shortest rings.
 const widestRadiusMeter = 100
 
-// newRing shapes a ring of a length.
+// newRing returns a ring of a length.
 func newRing(lengthMeter float64) ring {
 	g := ring{radiusMeter: min(widestRadiusMeter, lengthMeter/16)}
 	straight := lengthMeter/2 - math.Pi*g.radiusMeter
@@ -44,17 +44,17 @@ func newRing(lengthMeter float64) ring {
 	return g
 }
 
-// reachMeter is how far no place of the ring is from its middle.
+// reachMeter returns a distance from the middle that no place of the ring exceeds.
 func (g *ring) reachMeter() float64 {
 	return math.Hypot(g.longMeter/2+g.radiusMeter, g.shortMeter/2+g.radiusMeter)
 }
 
-// lengthMeter is once around.
+// lengthMeter returns the length of the ring.
 func (g *ring) lengthMeter() float64 {
 	return 2 * (g.longMeter + g.shortMeter + math.Pi*g.radiusMeter)
 }
 
-// at is the place at a metre of the ring, and the heading there, clockwise from north,
+// at returns the place at a metre of the ring, and the heading there, clockwise from north,
 // in radians.
 func (g *ring) at(meter float64) (p point, heading float64) {
 	length := g.lengthMeter()
@@ -78,12 +78,12 @@ func (g *ring) at(meter float64) (p point, heading float64) {
 	return point{g.middle.eastMeter + ahead*sin - left*cos, g.middle.northMeter + ahead*cos + left*sin}, heading
 }
 
-// apartMeter is what lies between any two roads, at least.
+// apartMeter is the least distance between any two roads.
 const apartMeter = 250
 
-// layOut puts the roads on the map: on a square grid, wide enough for the longest, in
-// an order and turned as chance will have it. Roads that are full at the same time
-// are thus not all beside each other.
+// layOut places the roads on a square grid, wide enough for the longest, in a random order
+// and in random directions. So roads that are full at the same time are not all beside each
+// other.
 func layOut(roads []*road, random *rand.Rand) {
 	var reach float64
 	for _, r := range roads {

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestRing: a ring is a closed curve as long as its road, driven in the direction of
-// its heading, and within its reach.
+// TestRing checks that a ring is a closed curve as long as its road, driven in the
+// direction of its heading, and within its reach.
 func TestRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.Float64Range(shortestMeter, 6000).Draw(t, "length")
@@ -34,7 +34,7 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestLayOut: no two roads are nearer to each other than they should be.
+// TestLayOut checks that no two roads are too near to each other.
 func TestLayOut(t *testing.T) {
 	f := New(Config{Vehicles: 1500, PerSecond: 1, Seed: 5})
 	for i, r := range f.roads {
@@ -46,13 +46,13 @@ func TestLayOut(t *testing.T) {
 	}
 }
 
-// get is a reading, or 0.
+// get returns a reading, or 0.
 func get(r *vehicle.Readings, s vehicle.Signal) float64 {
 	v, _ := r.Value(s)
 	return float64(v)
 }
 
-// from turns a position back into a point of the town.
+// from returns a position as a point of the town.
 func from(r *vehicle.Readings) point {
 	return point{
 		(get(r, vehicle.CurrentLongitude) - townLongitude) * meterADegree * math.Cos(townLatitude*math.Pi/180),
@@ -60,9 +60,9 @@ func from(r *vehicle.Readings) point {
 	}
 }
 
-// TestPositions: each fix is near the car's road; from one to the next no car moves
-// faster than cars do, however often it reports and whatever lies between; the heading
-// is that of the road.
+// TestPositions checks that each fix is near the car's road; that between fixes no car
+// moves faster than cars do, however often it reports and wherever it was; and that the
+// heading is that of the road.
 func TestPositions(t *testing.T) {
 	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 8 * time.Minute, 10: 3 * time.Minute} {
 		f := New(Config{Vehicles: 200, PerSecond: perSecond, Seed: 4})
@@ -125,7 +125,8 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// TestWithoutPositions: cars without positions send the same as others, but for these.
+// TestWithoutPositions checks that cars without positions send the same as others, except
+// positions.
 func TestWithoutPositions(t *testing.T) {
 	said := func(without bool) (all []string) {
 		f := New(Config{Vehicles: 60, PerSecond: 1, Seed: 7, WithoutPositions: without})
@@ -150,8 +151,8 @@ func TestWithoutPositions(t *testing.T) {
 	}
 }
 
-// TestLightDay: on a light day nothing but normal driving is on the roads, which lie
-// where they do on others.
+// TestLightDay checks that on a light day driving on roads is normal, and that the roads
+// are where they are on other days.
 func TestLightDay(t *testing.T) {
 	c := Config{Vehicles: 200, PerSecond: 0.1, Seed: 1}
 	busy := New(c)

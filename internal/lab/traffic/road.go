@@ -9,7 +9,7 @@ import (
 // carLength is the length of every car, in metres.
 const carLength = 4.5
 
-// motion is where a car is on its road and how it moves.
+// motion is where a car is on its road, and how it moves.
 type motion struct {
 	driver
 	meter float64 // from the road's beginning
@@ -17,15 +17,15 @@ type motion struct {
 	mps2  float64 // over the last step
 }
 
-// road is a ring with one lane: nobody overtakes.
+// road is a ring with one lane, without overtaking.
 type road struct {
 	*kind
 	lengthMeter float64
-	lightMeter  float64 // between two lights; 0: there are none
+	lightMeter  float64 // between two lights; 0 if there are none
 	phase       float64 // of the tide of cars, 0 to 2π
 	swellPerKm  float64 // what the tide adds at its height
-	// cars in the order in which they drive: each follows the next, the last
-	// one the first.
+	// cars are in the order in which they drive: each follows the next one, and the last
+	// follows the first.
 	cars  []*car
 	flow  flow
 	light light
@@ -40,7 +40,7 @@ func newRoad(k *kind, lengthMeter float64) *road {
 	return r
 }
 
-// ahead is the way from one place to another in the direction of travel.
+// ahead returns the distance from one place to another in the direction of travel.
 func (r *road) ahead(from, to float64) float64 {
 	d := to - from
 	if d < 0 {
@@ -49,7 +49,7 @@ func (r *road) ahead(from, to float64) float64 {
 	return d
 }
 
-// gap is what lies between the i-th car and the one before it, bumper to bumper.
+// gap returns the distance between the i-th car and the one in front, bumper to bumper.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
 	if len(r.cars) == 1 {
@@ -75,8 +75,8 @@ func (r *road) step(now time.Duration) {
 	r.flow.tick(now)
 }
 
-// advance changes the speed by the acceleration and returns the way gone. A car
-// does not drive backwards.
+// advance changes the speed by the acceleration and returns the distance driven. A car does
+// not drive backwards.
 func (m *motion) advance(seconds float64) (meter float64) {
 	after := m.mps + m.mps2*seconds
 	if after >= 0 {
@@ -89,11 +89,11 @@ func (m *motion) advance(seconds float64) (meter float64) {
 	return meter
 }
 
-// waveShare of the desired speed is that of the green wave.
+// waveShare is the speed of the green wave, as a share of the desired speed.
 const waveShare = 0.85
 
-// obeyLight is the acceleration that the next light allows. Who would have to brake too hard for a
-// yellow passes; a red is passed by nobody who can stop at all.
+// obeyLight returns the acceleration that the next light allows. A car that would have to
+// brake too hard for a yellow passes. A red is passed only by a car that cannot stop.
 func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	if r.lightMeter == 0 {
 		return math.Inf(1)
@@ -116,12 +116,12 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	return c.follow(c.mps, way, 0)
 }
 
-// politeMps2 is the deceleration that a car that turns in may ask of the next, and
+// politeMps2 is the deceleration that a car that turns in may require of the next one, and
 // of itself (A. Kesting, M. Treiber, D. Helbing, "MOBIL", 2007: its safe limit).
 const politeMps2 = 4
 
-// admit lets a car turn in behind the i-th car's leader, if both it and the i-th
-// can do so without braking hard.
+// admit lets a car turn in between the i-th car and the one in front, if the car and the
+// i-th can do so without braking hard.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0
@@ -146,14 +146,14 @@ func (r *road) admit(c *car, i int, now time.Duration) bool {
 	return true
 }
 
-// release takes the i-th car off the road.
+// release removes the i-th car from the road.
 func (r *road) release(i int) *car {
 	c := r.cars[i]
 	r.cars = slices.Delete(r.cars, i, i+1)
 	return c
 }
 
-// meanMps is the mean speed of the cars there now.
+// meanMps returns the mean speed of the cars on the road now.
 func (r *road) meanMps() float64 {
 	if len(r.cars) == 0 {
 		return r.desiredMps

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// settled makes a road of one kind with so many cars a kilometre, evenly spread and
-// slow, and lets them drive for a while.
+// settled returns a road of one kind with perKm cars a kilometre, evenly spread and slow at
+// first, after they have driven for settle.
 func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Duration) {
 	random := rand.New(rand.NewPCG(1, 1))
 	r := newRoad(k, 1000*km)
@@ -28,7 +28,8 @@ func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Dura
 	return r, now
 }
 
-// slowest is the lowest desired speed on a road: nobody can overtake.
+// slowest returns the lowest desired speed on a road, which limits all cars because there
+// is no overtaking.
 func (r *road) slowest() float64 {
 	least := math.Inf(1)
 	for _, c := range r.cars {
@@ -37,8 +38,8 @@ func (r *road) slowest() float64 {
 	return least
 }
 
-// TestFreeFlow: below the critical density cars drive nearly as fast as the slowest
-// of them wants.
+// TestFreeFlow checks that below the critical density cars drive almost as fast as the
+// slowest of them desires.
 func TestFreeFlow(t *testing.T) {
 	r, _ := settled(&kinds[0], 5, 8, 20*time.Minute)
 	if mean := r.meanMps(); mean < 0.9*r.slowest() {
@@ -46,9 +47,9 @@ func TestFreeFlow(t *testing.T) {
 	}
 }
 
-// TestLightTraffic: with other drivers on it, a road as empty as it becomes is what it
-// is measured against, red lights included: everything on it is normal. Lights take
-// their part of the limit, and a wave of greens keeps that small.
+// TestLightTraffic checks that with other drivers, a road at its emptiest matches what it
+// is measured against, red lights included: everything on it is normal. Lights reduce the
+// speed below the limit, and a green wave keeps that reduction small.
 func TestLightTraffic(t *testing.T) {
 	for i, least := range []float64{0.85, 0.6, 0.6} {
 		k := &kinds[i]
@@ -77,7 +78,7 @@ func TestLightTraffic(t *testing.T) {
 	}
 }
 
-// TestState: the words change at 2/3 and 2/5 of the speed in light traffic.
+// TestState checks that the state changes at 2/3 and 2/5 of the speed in light traffic.
 func TestState(t *testing.T) {
 	for share, want := range map[float64]vehicle.DrivingState{
 		1.1: vehicle.NormalDriving, 0.67: vehicle.NormalDriving, 0.66: vehicle.SlowDriving,
@@ -95,8 +96,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestJamWave: above the critical density stop-and-go waves form by themselves and
-// move upstream, at the speed that is the same on motorways all over the world: 10 to
+// TestJamWave checks that above the critical density stop-and-go waves form by themselves
+// and move upstream, at the speed that is the same on motorways all over the world: 10 to
 // 25 km/h.
 func TestJamWave(t *testing.T) {
 	const km, cellMeter = 5, 50
@@ -124,7 +125,7 @@ func TestJamWave(t *testing.T) {
 		}
 		look := [cells]float64{}
 		for i := range look {
-			look[i] = r.desiredMps // nobody there
+			look[i] = r.desiredMps // no car there
 			if n[i] > 0 {
 				look[i] = sum[i] / n[i]
 			}
@@ -136,7 +137,8 @@ func TestJamWave(t *testing.T) {
 		t.Errorf("no stop and go: of %d looks at cars %d stood nearly and %d drove", all, standing, driving)
 	}
 
-	// By how many cells does the picture of now look most like that of a minute ago?
+	// By how many cells must the picture of a minute ago be shifted to be most similar to
+	// that of now?
 	const ago = 30
 	best, shift := math.Inf(1), 0
 	for k := -12; k <= 12; k++ {
@@ -166,7 +168,7 @@ func TestJamWave(t *testing.T) {
 	}
 }
 
-// TestRedLight: nobody passes a red that they could stop for.
+// TestRedLight checks that no car passes a red for which it can stop.
 func TestRedLight(t *testing.T) {
 	r, now := settled(&kinds[1], 2, 15, 0)
 	cycle, red := r.lights.cycle, r.lights.red

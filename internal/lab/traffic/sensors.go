@@ -9,20 +9,20 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// sensors are what a car reads itself with. Each car has its own offsets.
+// sensors are the sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// Where each sensor stands with the plate closed or the foot off, and how
-	// far it goes from there, in percent.
+	// What each sensor reads with the plate closed or the foot off, and how far it goes
+	// from there, in percent.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
 	foot        float64       // percent by which the foot trembles
 	lastPercent float64       // the plate as it was commanded at lastAt
 	lastAt      time.Duration // 0: never
-	ignitionDue time.Duration // when it says again that it is on
+	ignitionDue time.Duration // when it next reports that it is on
 }
 
-// scale turns 0 to 100 % of a way into a sensor's reading.
+// scale maps a position of 0 to 100 % to a sensor's reading.
 type scale struct{ closed, span float64 }
 
 func newSensors(random *rand.Rand) sensors {
@@ -34,11 +34,11 @@ func newSensors(random *rand.Rand) sensors {
 		pedalD:      scale{between(14, 17), between(60, 68)},
 		idlePercent: between(2.5, 5),
 	}
-	s.pedalE = scale{s.pedalD.closed / 2, s.pedalD.span / 2} // as the pedal modules of most makers have it
+	s.pedalE = scale{s.pedalD.closed / 2, s.pedalD.span / 2} // as in the pedal modules of most makers
 	return s
 }
 
-// The car that all are: a compact with 75 kW.
+// All cars are the same model: a compact with 75 kW.
 const (
 	massKg        = 1400
 	powerWatt     = 75_000
@@ -47,7 +47,8 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort is how much of what the engine can give a speed and an acceleration take.
+// effort returns the share of the engine's power or force that a speed and an acceleration
+// need.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
@@ -56,10 +57,10 @@ func effort(mps, mps2 float64) float64 {
 	return max(0, min(needs/min(mostNewton, powerWatt/max(mps, 1)), 1))
 }
 
-// gears are the speeds at which a gear ends, and its engine speed at 1 km/h.
+// gears are the speeds at which each gear ends, and its engine speed at 1 km/h.
 var gears = [...]struct{ untilKmh, rpm float64 }{{15, 130}, {30, 75}, {50, 52}, {70, 40}, {90, 33}, {math.Inf(1), 27}}
 
-// engineRPM is the engine speed of a car that shifts by speed alone.
+// engineRPM returns the engine speed of a car that shifts by speed alone.
 func engineRPM(kmh float64) float64 {
 	i := 0
 	for kmh > gears[i].untilKmh {
@@ -72,15 +73,15 @@ func engineRPM(kmh float64) float64 {
 const (
 	plateLagSeconds   = 0.08 // a motor turns the plate
 	footTremble       = 0.8  // percent, standard deviation
-	footSeconds       = 1.0  // how long it trembles one way
+	footSeconds       = 1.0  // time constant of the tremble
 	plateNoisePercent = 0.15
 	pedalNoisePercent = 0.1
 
 	ignitionEvery = time.Minute
 )
 
-// read reads all sensors in one moment, which was so many seconds before the
-// motion that is known.
+// read returns the readings of all sensors at one moment, which was the given seconds
+// before the present motion.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
 	var r vehicle.Readings
 	var errs []error
@@ -141,7 +142,7 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	return r, errors.Join(errs...)
 }
 
-// oneByte is a percentage as SAE J1979 sends it.
+// oneByte returns a percentage as SAE J1979 sends it.
 func oneByte(percent float64) float64 {
 	return math.Round(max(0, min(percent, 100))*255/100) * 100 / 255
 }
