@@ -1,5 +1,5 @@
-// Command bench measures carstate side by side with what an expert would pick
-// instead: all parts in one run on one machine. Run it with `make bench`.
+// Command bench measures carstate side by side with what an expert would use instead: all
+// parts in one run, on one machine. Run it with `make bench`.
 package main
 
 import (
@@ -32,7 +32,8 @@ type part struct {
 	run  func(context.Context, report.Options, *report.Results) error
 }
 
-// parts run in this order, one after the other, each alone on the machine.
+// parts lists the parts in the order in which they run: one after the other, each alone on
+// the machine.
 var parts = []part{
 	{"query", query.Run},
 	{"vehicle", vehicle.Run},
@@ -42,7 +43,7 @@ var parts = []part{
 }
 
 func main() {
-	// Peers and generators written in Go are this program too.
+	// Peers and generators written in Go run as this program, too.
 	if len(os.Args) > 1 && os.Args[1] == "self" {
 		if err := query.Self(os.Args[2:], os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -62,8 +63,8 @@ func main() {
 	}
 }
 
-// run is the command: measure what args name and print it to stdout. What goes on
-// meanwhile is told on stderr.
+// run implements the command. It measures the parts that args name, prints the results to
+// stdout and reports progress on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -138,7 +139,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			At: begin, Took: time.Since(begin), Rounds: *rounds, Quick: *quick,
 		}, &results)
 		measured = append(measured, p.name)
-		// A part that was measured is kept, whatever becomes of the next.
+		// Save after each part, so that a failure of the next part loses nothing.
 		if err := errors.Join(document.Save(*docs), os.RemoveAll(own)); err != nil {
 			return err
 		}
@@ -146,7 +147,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return document.Print(stdout, measured)
 }
 
-// build makes the binary that is measured, as `make build` does.
+// build builds the binary to be measured, as `make build` does.
 func build(ctx context.Context, to string) error {
 	root, err := gobench.Root(ctx)
 	if err != nil {
@@ -169,7 +170,7 @@ func partNames() string {
 	return strings.Join(names, ",")
 }
 
-// choose finds the parts by name. They keep their own order.
+// choose finds parts by name. The result is in the order of the list parts.
 func choose(names string) ([]part, error) {
 	var chosen []part
 	asked := strings.Split(names, ",")

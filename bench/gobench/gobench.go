@@ -1,5 +1,5 @@
-// Package gobench runs the Go benchmarks that stand beside the code of carstate and
-// collects what they report.
+// Package gobench runs the Go benchmarks that lie next to carstate's code and collects
+// their results.
 package gobench
 
 import (
@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Results are the values of all rounds by benchmark and unit. Benchmarks are named
-// as `go test` names them, without "Benchmark" and without the number of processors.
+// Results holds the values of all rounds, by benchmark and unit. A benchmark is named as
+// `go test` names it, without the prefix "Benchmark" and without the number of processors.
 type Results map[string]map[string][]float64
 
-// Run runs the benchmarks of a package (a path in carstate's module) that match a
-// pattern, as often as there are rounds.
+// Run runs the benchmarks that match pattern in pkg, a directory of carstate's module. Each
+// runs rounds times.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
 	root, err := Root(ctx)
 	if err != nil {
@@ -36,7 +36,7 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 	return results, nil
 }
 
-// Root is the directory of carstate's module.
+// Root returns the directory of carstate's module.
 func Root(ctx context.Context) (string, error) {
 	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "carstate").Output()
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// carstatePeer is the binary that people run, with everything on: tokens hashed,
-// expiry, grants, a rate limit on the token, metrics, request ids, freshness. It is
-// filled through its own front door.
+// carstatePeer starts the binary that people run, with everything on: tokens hashed,
+// expiry, grants, a rate limit on the token, metrics, request ids, freshness. Its vehicles
+// are added through its own interface for telemetry.
 func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, error) {
 	return func(ctx context.Context, f *field, name string) (_ *peer, err error) {
 		dir := filepath.Join(f.dir, "carstate")
@@ -70,8 +70,8 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, 
 	}
 }
 
-// freshFor is how often the vehicles report: within the five minutes for which
-// carstate calls a reading fresh.
+// freshFor is how often the vehicles report. It is less than the five minutes for which
+// carstate regards a reading as fresh.
 const freshFor = 2 * time.Minute
 
 // node is a running carstate.
@@ -83,7 +83,7 @@ func startNode(ctx context.Context, f *field, dir string, flags ...string) (node
 	return node{n}, err
 }
 
-func (n node) stop() { _ = n.Stop() } // what it measured stands
+func (n node) stop() { _ = n.Stop() } // the measurement is complete, so an error does not matter
 
 func (n node) cpu() (spent, error) { return cpuOf(n.PID()) }
 
@@ -104,8 +104,8 @@ func (n node) admit(ctx context.Context, ids []vehicle.ID) (token, key string, e
 	return t.AccessToken, key, err
 }
 
-// report sends a reading of every vehicle and waits until the last one is answered,
-// so that all are fresh.
+// report sends a reading of every vehicle and waits until queries for the first and the
+// last vehicle are answered with it, so that all are fresh.
 func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) error {
 	var b strings.Builder
 	since := time.Now()
@@ -119,7 +119,7 @@ func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) e
 	return errors.Join(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[0]), since), n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
 }
 
-// get wants an answer of that status and body.
+// get requests url and fails unless the answer has that status and body.
 func get(ctx context.Context, url string, status int, body string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
@@ -127,7 +127,7 @@ func get(ctx context.Context, url string, status int, body string) error {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return errors.New("no answer") // the error would repeat the URL
+		return errors.New("no answer") // err is not returned: it contains the URL with its token
 	}
 	defer resp.Body.Close()
 	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))

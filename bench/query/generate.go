@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// generated is what a run of the generator found. A latency counts from the time at
-// which the request was to be sent, so that a server that stalls cannot hide the
-// requests that it kept from being sent.
+// generated is the result of a run of the generator. A latency counts from the time at
+// which the request was due. So a server that stalls cannot hide the requests that it
+// delays.
 type generated struct {
 	Sent                int
 	Took, P50, P99, Max time.Duration
 }
 
-// connections is how many the generator keeps open.
+// connections is the number of connections that the generator keeps open.
 const connections = 64
 
-// generateMain is the generator as a program of its own: it keeps its core busy,
-// so that neither timers nor a scheduler stand between a request and its time.
+// generateMain runs the generator as a program of its own. It polls and keeps its core
+// busy, so that neither timers nor a scheduler delay a request.
 func generateMain(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
@@ -57,14 +57,14 @@ func generateMain(args []string, stdout io.Writer) error {
 type wire struct {
 	fd   int
 	busy bool
-	due  time.Duration // when its request was to be sent
+	due  time.Duration // when its request was due
 	in   []byte
 	buf  [16 << 10]byte
 }
 
-// generate sends requests at even distances, each over a connection that is free,
-// and waits for all answers. With a rate of 0 it sends the next request over a
-// connection as soon as the last was answered.
+// generate sends requests at even intervals, each over an idle connection, and waits for
+// all answers. If rate is 0, it sends the next request over a connection as soon as the
+// last one is answered.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
 	if len(requests) == 0 {
 		return r, errors.New("nothing to send")
@@ -110,7 +110,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			return r, fmt.Errorf("%d of %d requests were not answered", sent-len(took), sent)
 		}
 		if rate == 0 && now > during {
-			total = sent // what is under way is awaited
+			total = sent // then wait for the requests in progress
 		}
 		for sent < total && len(free) > 0 {
 			due := now
@@ -123,7 +123,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			w := wires[free[len(free)-1]]
 			free = free[:len(free)-1]
 			w.busy, w.due, w.in = true, due, w.buf[:0]
-			// A request is far smaller than a socket's buffer.
+			// A request is far smaller than the buffer of a socket.
 			request := requests[sent%len(requests)]
 			if n, err := syscall.Write(w.fd, request); err != nil || n != len(request) {
 				return r, fmt.Errorf("a request could not be sent: %w", err)
@@ -154,7 +154,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 	return r, nil
 }
 
-// read takes what has arrived and reports whether it is a whole answer.
+// read reads what has arrived and reports whether it is a complete answer.
 func (w *wire) read() (bool, error) {
 	n, err := syscall.Read(w.fd, w.buf[len(w.in):])
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
@@ -175,7 +175,7 @@ func (w *wire) read() (bool, error) {
 	return err == nil && len(body) >= length, err
 }
 
-// contentLength reads the header of that name.
+// contentLength returns the value of the Content-Length header.
 func contentLength(head []byte) (n int, err error) {
 	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
 		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("content-length")) {

@@ -23,15 +23,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The operation that is asked for, and what every peer answers.
+// The operation that is measured, and the answer of every peer to it.
 const (
 	path       = "/api/ic/if_dt_tflow_car_driving_state"
 	bodyBefore = `{"code":200,"msg":"success","data":{"vid":"`
 	bodyAfter  = `","status":1,"vehicle_runing_state":"1"}}`
 )
 
-// Self runs the part of the bench that is a program of its own: a peer written in
-// Go, or the generator. args are its name and flags.
+// Self runs a part of the bench that is a program of its own: a peer written in Go, or the
+// generator. args are its name and flags.
 func Self(args []string, stdout io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("name one of the bench's own programs")
@@ -53,13 +53,14 @@ func Self(args []string, stdout io.Writer) error {
 	return listen(stdout, func(l net.Listener) error { return serve(l, k) })
 }
 
-// goPeers are the peers written in Go.
+// goPeers holds the peers written in Go.
 var goPeers = map[string]func(net.Listener, *known) error{
 	"net/http": serveNetHTTP,
 	"fasthttp": serveFastHTTP,
 }
 
-// listen serves a free port, whose address it prints, until it is told to end.
+// listen serves a free port until the process receives SIGTERM or an interrupt. It prints
+// the address.
 func listen(stdout io.Writer, serve func(net.Listener) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -80,13 +81,13 @@ func listen(stdout io.Writer, serve func(net.Listener) error) error {
 	}
 }
 
-// known is what the peers look up: whose token counts, and each vehicle's state.
+// known holds what the peers look up: the valid tokens, and each vehicle's state.
 type known struct {
 	tokens   map[string]bool
 	vehicles map[string]byte
 }
 
-// readKnown reads the files that all peers are filled from.
+// readKnown reads the files from which all peers are filled.
 func readKnown(args []string) (*known, error) {
 	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
 	tokens := flags.String("tokens", "", "")
@@ -156,9 +157,9 @@ func appendBody(b, vid []byte, state byte) []byte {
 	return b
 }
 
-// tableMain is carstate's query server alone, over a table that is filled without
-// telemetry: ten million vehicles would take hours to report. It writes what to ask
-// it to a file.
+// tableMain runs carstate's query server alone, over a table that is filled without
+// telemetry, because ten million vehicles would take hours to report. It writes the request
+// targets for the generator to a file.
 func tableMain(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")
@@ -193,15 +194,15 @@ func tableMain(args []string, stdout io.Writer) error {
 	return listen(stdout, carstate.New(c).Serve)
 }
 
-// spread is how many different requests a generator asks in turn. They are drawn
-// from all vehicles, so that the processor's caches cannot hold what they need.
+// spread is the number of different requests that a generator sends in turn. They are drawn
+// from all vehicles, so that the needed data does not fit into the processor's caches.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) error {
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)
 	for i := range spread {
-		// A step that is prime to every size walks through all vehicles.
+		// A step that is coprime to the number of vehicles reaches all vehicles.
 		n := int(uint64(i) * 7_368_787 % uint64(vehicles))
 		fmt.Fprintf(w, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
 	}
@@ -211,11 +212,10 @@ func writeTargets(file string, tokens []string, vehicles int) error {
 	return os.WriteFile(file, b.Bytes(), 0o600)
 }
 
-// vidOf is the id of the vehicle of a number: 21 letters and digits, as real ones
-// have.
+// vidOf returns the id of vehicle i: 21 letters and digits, like real ids.
 func vidOf(i int) vehicle.ID {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	n := uint64(i)*0x9e3779b97f4a7c15 + 1 // odd: no two numbers meet
+	n := uint64(i)*0x9e3779b97f4a7c15 + 1 // multiplication by an odd number is injective
 	var b [21]byte
 	m := n
 	for j := range b {

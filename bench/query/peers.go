@@ -11,24 +11,24 @@ import (
 	"text/template"
 )
 
-// field is what all peers share: where they run and what they know.
+// field is what all peers share: where they run, and their data.
 type field struct {
 	dir      string
 	self     string // this program
 	binary   string // the built carstate
 	core     int    // of the server
-	tokens   string // files, one entry a line
+	tokens   string // file, one token per line
 	vehicles string
-	targets  string // what the generators ask for
+	targets  string // file of the request targets for the generators
 }
 
-// peer is one server that is measured.
+// peer is one server to be measured.
 type peer struct {
 	name    string
 	addr    string
 	targets string
 	running
-	// before is called before each run; nil: nothing is to be done.
+	// before is called before each run. If nil, there is nothing to do.
 	before func(context.Context) error
 }
 
@@ -38,8 +38,8 @@ type running interface {
 	cpu() (spent, error)
 }
 
-// starters start the peers, in the order of the tables. Each returns a peer that
-// answers, or an error in one line.
+// starters start the peers, in the order of the tables. Each returns a peer that answers,
+// or an error in one line.
 var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) (*peer, error)
@@ -52,14 +52,14 @@ var starters = []struct {
 	{"carstate, access log on", carstatePeer(true)},
 }
 
-// goPeer starts one of this program's own.
+// goPeer starts one of this program's own peers.
 func goPeer(kind string) func(context.Context, *field, string) (*peer, error) {
 	return func(ctx context.Context, f *field, name string) (*peer, error) {
 		return f.startSelf(ctx, name, f.targets, kind, "-tokens", f.tokens, "-vehicles", f.vehicles)
 	}
 }
 
-// startSelf runs this program as a server, which says where it listens.
+// startSelf runs this program as a server. The server prints its address.
 func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) (*peer, error) {
 	r, err := launch(ctx, name, f.core, f.dir, append([]string{f.self, "self"}, args...)...)
 	if err != nil {
@@ -73,14 +73,15 @@ func (f *field) startSelf(ctx context.Context, name, targets string, args ...str
 	return &peer{name: name, addr: addr, targets: targets, running: r}, nil
 }
 
-// nginxText is nginx as one process: what its worker would do, without a master.
+// nginxText is the configuration of nginx as one process, which does a worker's job without
+// a master.
 //
 //go:embed nginx.conf.tmpl
 var nginxText string
 
 var nginxConfig = template.Must(template.New("").Parse(nginxText))
 
-// nginxPeer is nginx with `return`, or with lua and shared dicts.
+// nginxPeer starts nginx with `return`, or with lua and shared dicts.
 func nginxPeer(kind string) func(context.Context, *field, string) (*peer, error) {
 	return func(ctx context.Context, f *field, name string) (*peer, error) {
 		if _, err := os.Stat("/usr/lib/nginx/modules/ngx_http_lua_module.so"); err != nil {

@@ -16,15 +16,15 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// process is a program that the harness started. It dies with the harness.
+// process is a program that the harness started. It is killed when the harness ends.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
 	end    context.CancelFunc
-	reader *bufio.Reader // what it says on standard output
+	reader *bufio.Reader // its standard output
 }
 
-// launch starts a program on one core. It ends with the context.
+// launch starts a program on one core. The program ends with ctx.
 func launch(ctx context.Context, name string, core int, dir string, argv ...string) (*process, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -35,7 +35,7 @@ func launch(ctx context.Context, name string, core int, dir string, argv ...stri
 	p.cmd = exec.CommandContext(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
 	p.cmd.Dir, p.cmd.Stderr = dir, os.Stderr
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
-	p.cmd.WaitDelay = 6 * time.Second // then it is killed
+	p.cmd.WaitDelay = 6 * time.Second // after that it is killed
 	out, err := p.cmd.StdoutPipe()
 	if err == nil {
 		p.reader = bufio.NewReader(out)
@@ -48,13 +48,13 @@ func launch(ctx context.Context, name string, core int, dir string, argv ...stri
 	return p, nil
 }
 
-// begin starts a process that does not outlive this one.
+// begin starts a process that is killed when this one ends.
 func begin(c *exec.Cmd) error {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return c.Start()
 }
 
-// line reads what the program says next on standard output.
+// line reads the next line of the program's standard output.
 func (p *process) line() (string, error) {
 	s, err := p.reader.ReadString('\n')
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *process) line() (string, error) {
 	return strings.TrimSpace(s), nil
 }
 
-// failed is the error of a program that ended or does not do what it should.
+// failed returns the error of a program that ended or does not work.
 func (p *process) failed() error {
 	return fmt.Errorf("%s does not run; what it said is above", p.name)
 }
@@ -71,13 +71,13 @@ func (p *process) failed() error {
 // stop ends the program.
 func (p *process) stop() {
 	p.end()
-	_ = p.cmd.Wait() // ended, as asked
+	_ = p.cmd.Wait() // it was ended on purpose
 }
 
-// spent is time on the processor.
+// spent is processor time.
 type spent struct{ user, system time.Duration }
 
-// cpu is what the program has spent.
+// cpu returns what the program has spent.
 func (p *process) cpu() (spent, error) {
 	s, err := cpuOf(p.cmd.Process.Pid)
 	if err != nil {
@@ -86,14 +86,14 @@ func (p *process) cpu() (spent, error) {
 	return s, nil
 }
 
-// cpuOf is what a process has spent.
+// cpuOf returns what a process has spent.
 func cpuOf(pid int) (s spent, err error) {
 	s.user, s.system, err = nodeprocess.TimesOf(pid)
 	return s, err
 }
 
-// freePort is a port that is free now. Another program may take it before the
-// one that it is for: then that one says so.
+// freePort returns a port that is free now. If another program takes it before the peer
+// does, the peer reports that.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -103,7 +103,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// accepts waits until something listens at addr.
+// accepts waits until a server listens at addr.
 func accepts(ctx context.Context, addr string) error {
 	return nodeprocess.Until(ctx, 20*time.Second, func(context.Context) error {
 		c, err := net.Dial("tcp", addr)
@@ -114,7 +114,7 @@ func accepts(ctx context.Context, addr string) error {
 	})
 }
 
-// cores are two cores that this process may use: for the server and for the
+// cores returns two cores that this process may use: one for the server and one for the
 // generator.
 func cores() (server, generator int, err error) {
 	var found []int

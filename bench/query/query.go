@@ -1,4 +1,4 @@
-// Package query measures what one query costs, beside what an expert would pick
+// Package query measures what one query costs, compared with what an expert would use
 // instead: the same body, from the same look-ups, to the same generator.
 package query
 
@@ -21,7 +21,7 @@ import (
 
 const part = "query"
 
-// The aims, and whom they are held against.
+// The aims, and the peers they are relative to.
 const (
 	self      = "carstate"
 	expert    = "nginx + lua"
@@ -30,8 +30,8 @@ const (
 	aimGrowth = 1.15
 )
 
-// Run measures the queries: all peers side by side, then carstate's table with more
-// and more vehicles and tokens.
+// Run measures the queries: all peers side by side, then carstate's table with growing
+// numbers of vehicles and tokens.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	f, generator, err := newField(o)
 	if err != nil {
@@ -46,7 +46,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 // vehiclesKnown is how many vehicles the peers know in the comparison.
 const vehiclesKnown = 1000
 
-// newField writes what all peers are filled from.
+// newField writes the files from which all peers are filled.
 func newField(o report.Options) (_ *field, generator int, err error) {
 	f := &field{dir: o.Dir, binary: o.Binary}
 	if f.self, err = os.Executable(); err != nil {
@@ -68,14 +68,14 @@ func newField(o report.Options) (_ *field, generator int, err error) {
 	)
 }
 
-// cost is one run against one server.
+// cost is the result of one run against one server.
 type cost struct {
-	cpu    float64 // µs of the server's processor time a request
+	cpu    float64 // µs of the server's processor time per request
 	kernel float64 // µs of it in the kernel
-	rate   float64 // requests a second
+	rate   float64 // requests per second
 }
 
-// runLength is how long a run of a generator is.
+// runLength returns the duration of a run of the generator.
 func runLength(o report.Options) time.Duration {
 	if o.Quick {
 		return 2 * time.Second
@@ -83,7 +83,7 @@ func runLength(o report.Options) time.Duration {
 	return 4 * time.Second
 }
 
-// measure runs the generator against the server once.
+// measure runs the generator against a server once.
 func measure(ctx context.Context, o report.Options, f *field, generator int, p *peer) (c cost, err error) {
 	if p.before != nil {
 		if err := p.before(ctx); err != nil {
@@ -110,8 +110,8 @@ func measure(ctx context.Context, o report.Options, f *field, generator int, p *
 	}, nil
 }
 
-// rounds measures all peers in turn, as often as there are rounds, so that what
-// else the machine does falls on all of them alike.
+// rounds measures all peers in turn, o.Rounds times, so that other load on the machine
+// affects all of them equally.
 func rounds(ctx context.Context, o report.Options, f *field, generator int, peers []*peer) ([][]cost, error) {
 	all := make([][]cost, len(peers))
 	for round := range o.Rounds {
@@ -160,7 +160,7 @@ func comparePeers(ctx context.Context, o report.Options, f *field, generator int
 	return latencies(ctx, o, f, generator, peers, all, r)
 }
 
-// ratios compares carstate with whom the aims name, round by round.
+// ratios compares carstate with the peers of the aims, round by round.
 func ratios(peers []*peer, all [][]cost, r *report.Results) error {
 	index := func(name string) int {
 		return slices.IndexFunc(peers, func(p *peer) bool { return p.name == name })
@@ -180,7 +180,7 @@ func ratios(peers []*peer, all [][]cost, r *report.Results) error {
 	return nil
 }
 
-// over divides the costs of one by those of another, round by round.
+// over divides the costs of one peer by those of another, round by round.
 func over(one, other []cost) []float64 {
 	q := make([]float64, len(one))
 	for i := range one {
@@ -189,7 +189,7 @@ func over(one, other []cost) []float64 {
 	return q
 }
 
-// latencies sends each peer half of what it could take, at even distances.
+// latencies sends each peer half of the rate that it can answer, at even intervals.
 func latencies(ctx context.Context, o report.Options, f *field, generator int, peers []*peer, all [][]cost, r *report.Results) error {
 	for i, p := range peers {
 		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
@@ -200,7 +200,7 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 		}
 		var l generated
 		var err error
-		for range 3 { // a peer that drops a connection now and then gets another chance
+		for range 3 { // more than one attempt, for a peer that drops a connection now and then
 			if l, err = runGenerator(ctx, f, generator, p, capacity/2, runLength(o)); err == nil || ctx.Err() != nil {
 				break
 			}
@@ -210,7 +210,7 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if err != nil {
-			continue // it cannot keep its connections at that rate: it has no such figure
+			continue // it cannot keep its connections at that rate, so it has no such figure
 		}
 		o.Logf("at half of capacity: %-36s p50 %4d µs, p99 %5d µs", p.name, l.P50.Microseconds(), l.P99.Microseconds())
 		const remark = "open loop, at half of what the same peer answered in the closed one"
@@ -237,8 +237,8 @@ func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64
 	return l, nil
 }
 
-// check asks for the first target and compares the body: all peers must answer the
-// same.
+// check requests the first target and compares the body. All peers must give the same
+// answer.
 func (p *peer) check(ctx context.Context) error {
 	text, err := os.ReadFile(p.targets)
 	if err != nil {
@@ -251,12 +251,12 @@ func (p *peer) check(ctx context.Context) error {
 	return nil
 }
 
-// add adds a figure of all rounds, which may be so much at most (0: anything).
+// add adds a figure of all rounds. most is its aim; 0: none.
 func add(r *report.Results, subject, name, unit, remark string, most float64, rounds []float64) float64 {
 	return r.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most}, rounds...)
 }
 
-// pick takes one number out of every round.
+// pick returns one number of every round.
 func pick(costs []cost, of func(cost) float64) []float64 {
 	v := make([]float64, len(costs))
 	for i, c := range costs {

@@ -14,7 +14,7 @@ import (
 	"carstate/bench/report"
 )
 
-// TestMain is also the programs that the bench starts of itself.
+// TestMain also runs the programs that the bench starts from its own binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "self" {
 		if err := Self(os.Args[2:], os.Stdout); err != nil {
@@ -36,9 +36,9 @@ func newTestField(t *testing.T) *field {
 	return f
 }
 
-// The peers written in Go answer what carstate answers, and the generator takes it
-// for an answer. That needs no other program; the rest of the peers are checked
-// when they are measured.
+// The peers written in Go give the same answers as carstate, and the generator accepts
+// them. This test needs no other program; the other peers are checked when they are
+// measured.
 func TestGoPeersAnswerAlike(t *testing.T) {
 	f := newTestField(t)
 	ctx := context.Background()
@@ -76,7 +76,7 @@ func TestGoPeersAnswerAlike(t *testing.T) {
 	}
 }
 
-// serve serves every connection to an address of its own until the test ends.
+// serve calls each for every connection to a new address until the test ends.
 func serve(t *testing.T, each func(net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,11 +100,11 @@ func serve(t *testing.T, each func(net.Conn)) (addr string) {
 
 var anyRequest = [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}
 
-// A latency counts from the time at which a request was to be sent: a server that
-// stalls cannot hide the requests that wait for it.
+// A latency counts from the time at which a request was due: a server that stalls cannot
+// hide the requests that it delays.
 func TestTheGeneratorSeesAStall(t *testing.T) {
 	const stall = 300 * time.Millisecond
-	// It stalls from the first request on, however long the connections took.
+	// The server stalls from the first request on, however long the connections took.
 	begin := make(chan struct{})
 	var first sync.Once
 	addr := serve(t, func(c net.Conn) {
@@ -117,7 +117,7 @@ func TestTheGeneratorSeesAStall(t *testing.T) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 		}
 	})
-	// More requests than there are connections are due while it stalls.
+	// During the stall, more requests are due than there are connections.
 	r, err := generate(addr, anyRequest, 1000, 400*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)

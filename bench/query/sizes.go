@@ -8,7 +8,7 @@ import (
 	"carstate/bench/report"
 )
 
-// size is one filling of the table.
+// size is the content of a table.
 type size struct{ vehicles, tokens int }
 
 func (s size) String() string {
@@ -19,8 +19,8 @@ func (s size) String() string {
 	return report.Count(s.vehicles) + " vehicles, " + tokens
 }
 
-// compareSizes measures the query server alone with more and more in its tables.
-// Each is a process of its own; all are there at once, and measured in turn.
+// compareSizes measures the query server alone with growing tables. Each size is a process
+// of its own. All run at the same time and are measured in turn.
 func compareSizes(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) error {
 	vehicles := []int{1000, 100_000, 1_000_000, 10_000_000}
 	tokens := []int{1, 1000, 100_000}
@@ -31,7 +31,7 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 	for _, n := range vehicles {
 		sizes = append(sizes, size{n, 1})
 	}
-	const many = 100_000 // vehicles beside which the tokens grow
+	const many = 100_000 // vehicles in the tables with growing numbers of tokens
 	for _, n := range tokens[1:] {
 		sizes = append(sizes, size{many, n})
 	}

@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// Run is when and where a part was measured.
+// Run says when and where a part was measured.
 type Run struct {
 	Part    string        `json:"part"`
 	Machine string        `json:"machine"`
-	Version string        `json:"version"` // of the code
+	Version string        `json:"version"` // of carstate
 	At      time.Time     `json:"at"`
 	Took    time.Duration `json:"took_ns"`
 	Rounds  int           `json:"rounds"`
 	Quick   bool          `json:"quick,omitempty"`
 }
 
-// Document is all that is known: what the last run of every part found.
+// Document holds the results of the last run of every part.
 type Document struct {
 	Runs    []Run    `json:"runs"`
 	Figures []Figure `json:"figures"`
 	Plots   []Plot   `json:"plots"`
 }
 
-// The files that the document consists of, in the directory of docs.
+// The files of the document, relative to the directory of documents.
 const (
 	pageFile      = "performance.md"
 	scalePageFile = "scale.md"
@@ -41,14 +41,14 @@ const (
 	resultsFile   = "performance/results.json"
 )
 
-// Load reads what is known from a directory of docs: nothing, if there is no file.
+// Load reads the document of a directory. It is empty if there is no file.
 func Load(docs string) (d Document, err error) {
 	err = ReadResults(filepath.Join(docs, resultsFile), &d)
 	return d, err
 }
 
-// ReadResults reads a file of results into what they are kept as, and leaves that as
-// it is if there is no file.
+// ReadResults reads a file of results into a value, which it leaves unchanged if there is
+// no file.
 func ReadResults(file string, into any) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +63,7 @@ func ReadResults(file string, into any) error {
 	return nil
 }
 
-// Replace takes in what a run of a part found, in place of what an earlier run did.
+// Replace replaces the results of a part by those of a new run.
 func (d *Document) Replace(run Run, r *Results) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (d *Document) Replace(run Run, r *Results) {
 	}
 }
 
-// Save writes the results, the page and the plots into a directory of docs.
+// Save writes the results, the pages and the plots into a directory of documents.
 func (d *Document) Save(docs string) error {
 	if err := os.MkdirAll(filepath.Join(docs, plotDir), 0o755); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (d *Document) Save(docs string) error {
 	return err
 }
 
-// page is the document for people.
+// page renders the page on performance.
 func (d *Document) page() (string, error) {
 	return d.render("performance.md.tmpl", d, template.FuncMap{
 		"machines": d.machines,
@@ -120,12 +120,12 @@ func (d *Document) page() (string, error) {
 //go:embed *.md.tmpl
 var pages embed.FS
 
-// render fills in the page of a name.
+// render executes the template of a page.
 func (d *Document) render(name string, data any, funcs template.FuncMap) (string, error) {
 	t := template.New(name).Funcs(template.FuncMap{
 		"num":   number,
 		"cars":  count,
-		"exact": func(v float64) string { return Thousands(fmt.Sprintf("%.0f", v)) }, // of machines every one counts
+		"exact": func(v float64) string { return Thousands(fmt.Sprintf("%.0f", v)) }, // a number of machines
 		"some":  func(v float64) string { return quantity(v, "n") },
 		"cores": func(v float64) string { return quantity(v, "cores") },
 		"bytes": func(v float64) string { return quantity(v, "B") },
@@ -162,7 +162,7 @@ func (d *Document) render(name string, data any, funcs template.FuncMap) (string
 	return strings.TrimRight(b.String(), "\n") + "\n", nil
 }
 
-// run is the last run of a part; nil: it was never measured.
+// run returns the last run of a part; nil if the part was never measured.
 func (d *Document) run(part string) *Run {
 	if i := slices.IndexFunc(d.Runs, func(r Run) bool { return r.Part == part }); i >= 0 {
 		return &d.Runs[i]
@@ -170,7 +170,7 @@ func (d *Document) run(part string) *Run {
 	return nil
 }
 
-// figures are those that are wanted.
+// figures returns the figures for which wanted returns true.
 func (d *Document) figures(wanted func(*Figure) bool) (some []*Figure) {
 	for i := range d.Figures {
 		if wanted(&d.Figures[i]) {
@@ -180,7 +180,7 @@ func (d *Document) figures(wanted func(*Figure) bool) (some []*Figure) {
 	return some
 }
 
-// quick warns of figures from a quick run.
+// quick returns a warning if a part's figures are from a quick run.
 func (d *Document) quick(part string) string {
 	if d.run(part).Quick {
 		return "**These figures are from a quick run and rough.**\n\n"
@@ -188,7 +188,7 @@ func (d *Document) quick(part string) string {
 	return ""
 }
 
-// pictures are the plots of a part.
+// pictures returns the plots of a part.
 func (d *Document) pictures(part string) string {
 	var b strings.Builder
 	for _, p := range d.Plots {
@@ -199,13 +199,13 @@ func (d *Document) pictures(part string) string {
 	return b.String()
 }
 
-// machines says where each part was measured, once where that is the same.
+// machines returns a table of the machines and the parts that were measured on each.
 func (d *Document) machines() string {
 	by := map[string][]string{}
 	var machines []string
 	for _, r := range d.Runs {
 		if r.Part == scalePart {
-			continue // it has a page of its own
+			continue // it has its own page
 		}
 		line := fmt.Sprintf("%s, version %s", r.Machine, r.Version)
 		if by[line] == nil {
@@ -228,7 +228,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// aims is the table of what was hoped for.
+// aims returns the table of the figures with an aim.
 func aims(figures []*Figure) string {
 	var b strings.Builder
 	for _, f := range figures {
@@ -256,13 +256,13 @@ func (f *Figure) met() string {
 	return "**no**"
 }
 
-// Reached says whether the aim was reached, if there is one.
+// Reached reports whether the aim was reached. It is true if there is no aim.
 func (f *Figure) Reached() bool { return f.Met == nil || *f.Met }
 
-// maxColumns is how many figures stand side by side.
+// maxColumns is how many figures a table has side by side.
 const maxColumns = 5
 
-// tables shows figures: those that the same subjects have go side by side.
+// tables returns tables of figures. Figures of the same subjects are columns of one table.
 func tables(figures []*Figure) string {
 	var b strings.Builder
 	type column struct {
@@ -281,7 +281,7 @@ func tables(figures []*Figure) string {
 		columns[j].by[f.Subject] = f
 		columns[j].rows = append(columns[j].rows, f.Subject)
 	}
-	var lonely []*Figure // one subject only, and an aim: shown already
+	var lonely []*Figure // of one subject only; without those that the table of aims shows completely
 	for len(columns) > 0 {
 		first := columns[0]
 		var together, rest []*column
@@ -332,7 +332,7 @@ func tables(figures []*Figure) string {
 	return b.String()
 }
 
-// list shows figures one below the other.
+// list returns a table with one figure per row.
 func list(figures []*Figure) string {
 	var b strings.Builder
 	b.WriteString("| who | what | measured | remark |\n|---|---|---:|---|\n")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fixture is a document with one of everything.
+// fixture returns a document with at least one element of each kind.
 func fixture() *Document {
 	var r Results
 	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "server CPU a request", Value: 9.5, Low: 9.25, High: 10, Unit: "µs"})
@@ -72,7 +72,8 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("from the results the page is another (%v):\n%s", err, same)
 	}
 
-	// Another part leaves this one alone; the same part replaces it.
+	// The results of another part do not change this one; those of the same part replace
+	// it.
 	var r Results
 	r.Add(Figure{Part: "sample", Subject: "carstate", Name: "acknowledged", Value: 1, Unit: "1/s"})
 	again.Replace(Run{Part: "sample"}, &r)

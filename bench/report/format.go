@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Count writes a round number as people do: "100 k", "1 M".
+// Count formats a round number for people: "100 k", "1 M".
 func Count(n int) string {
 	switch {
 	case n%1_000_000 == 0:
@@ -20,10 +20,10 @@ func Count(n int) string {
 	return fmt.Sprint(n)
 }
 
-// text is the figure with its unit.
+// text returns the figure with its unit.
 func (f *Figure) text() string { return strings.TrimSpace(f.number() + " " + f.Unit) }
 
-// number is the figure, with what the rounds ranged over.
+// number returns the figure, with the range of its rounds.
 func (f *Figure) number() string {
 	if f.Low == 0 && f.High == 0 {
 		return number(f.Value)
@@ -31,7 +31,8 @@ func (f *Figure) number() string {
 	return fmt.Sprintf("%s (%s–%s)", number(f.Value), number(f.Low), number(f.High))
 }
 
-// number writes three digits that count, and no fewer than stand before the point.
+// number formats a value with three significant digits, but with all digits before the
+// point.
 func number(v float64) string {
 	a := math.Abs(v)
 	switch {
@@ -47,7 +48,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Thousands puts commas into the digits of a whole number.
+// Thousands puts commas into the digits of an integer.
 func Thousands(s string) string {
 	sign := ""
 	if s[0] == '-' {
@@ -82,7 +83,7 @@ func (d *Document) Print(w io.Writer, parts []string) error {
 	return t.Flush()
 }
 
-// count writes a number of cars as people do: "100 k", "1 M".
+// count formats a number of cars for people: "100 k", "1 M".
 func count(n float64) string {
 	switch {
 	case n >= 1e6:
@@ -93,7 +94,7 @@ func count(n float64) string {
 	return fmt.Sprintf("%.0f", n)
 }
 
-// quantity writes a value with its unit; where there is none, a dash.
+// quantity formats a value with its unit. It returns a dash for infinity and NaN.
 func quantity(v float64, unit string) string {
 	switch {
 	case math.IsInf(v, 0) || math.IsNaN(v):
@@ -107,7 +108,7 @@ func quantity(v float64, unit string) string {
 				return number(v/u.size) + " " + u.name + unit
 			}
 		}
-	case unit == "n": // a number of something
+	case unit == "n": // a number without a unit
 		if v >= 1e6 {
 			return number(v/1e6) + " M"
 		}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Machine describes what was measured on, in one line: processor, cores, kernel, Go,
-// and how long the disk of a directory takes to make 4 KiB durable.
+// Machine describes this machine in one line: processor, cores, kernel, Go, and how long
+// the disk of a directory takes to make 4 KiB durable.
 func Machine(dir string) (string, error) {
 	model := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -40,13 +40,14 @@ func Machine(dir string) (string, error) {
 	return fmt.Sprintf("%s, %s, Linux %s, %s, fsync %s µs", model, plural(runtime.NumCPU(), "core"), kernel(release.String()), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
-// kernel is the version without what a distribution or a host adds.
+// kernel returns the version without the suffix of a distribution or a host.
 func kernel(release string) string {
 	version, _, _ := strings.Cut(release, "-")
 	return version
 }
 
-// Fsyncs are how long a disk takes to write and sync 4 KiB, in milliseconds, so often.
+// Fsyncs writes and syncs 4 KiB in dir a number of times. It returns how long each took, in
+// milliseconds.
 func Fsyncs(dir string, times int) (took []float64, err error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {

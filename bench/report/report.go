@@ -1,6 +1,6 @@
-// Package report collects what the parts of the bench measured. Every table,
-// document and plot is drawn from these values, so that no figure is typed by
-// hand. It measures nothing itself.
+// Package report collects what the parts of the bench measured. Every table, document and
+// plot is generated from these values, so that no figure is typed by hand. The package
+// measures nothing itself.
 package report
 
 import (
@@ -14,17 +14,17 @@ import (
 // Figure is one measured number.
 type Figure struct {
 	Part    string  `json:"part"`             // "query", "vehicle", "sample"
-	Subject string  `json:"subject"`          // who was measured: "carstate", "nginx return"
-	Name    string  `json:"name"`             // what: "server CPU a request"
-	Value   float64 `json:"value"`            // the median where there were rounds
-	Low     float64 `json:"low,omitempty"`    // least and most of the rounds; both 0: one round
-	High    float64 `json:"high,omitempty"`   //
+	Subject string  `json:"subject"`          // the system measured: "carstate", "nginx return"
+	Name    string  `json:"name"`             // the quantity: "server CPU a request"
+	Value   float64 `json:"value"`            // the median, if there were several rounds
+	Low     float64 `json:"low,omitempty"`    // minimum of the rounds; 0, like High, after one round
+	High    float64 `json:"high,omitempty"`   // maximum of the rounds
 	Unit    string  `json:"unit"`             // "µs", "B", "1/s"
-	Aim     string  `json:"aim,omitempty"`    // what was hoped for, as a person would write it: "≤ 64 B"
-	Met     *bool   `json:"met,omitempty"`    // whether the aim was reached; nil without an aim
+	Aim     string  `json:"aim,omitempty"`    // as shown to people: "≤ 64 B"
+	Met     *bool   `json:"met,omitempty"`    // whether the aim was met; nil without an aim
 	Remark  string  `json:"remark,omitempty"` // what a reader must know about this number
 
-	AtMost, AtLeast float64 `json:"-"` // the aim as a number; 0: there is none
+	AtMost, AtLeast float64 `json:"-"` // the aim as a number; 0: none
 }
 
 // Line is one curve of a plot.
@@ -34,10 +34,10 @@ type Line struct {
 	Y     []float64 `json:"y"`
 }
 
-// Plot is one picture, drawn from its lines alone.
+// Plot is one picture. It is drawn from its lines alone.
 type Plot struct {
 	Part  string `json:"part"`
-	File  string `json:"file"` // name of the SVG without its ending: "query-vehicles"
+	File  string `json:"file"` // name of the SVG file without extension: "query-vehicles"
 	Title string `json:"title"`
 	XAxis string `json:"x_axis"` // with its unit
 	YAxis string `json:"y_axis"`
@@ -46,22 +46,22 @@ type Plot struct {
 	Lines []Line `json:"lines"`
 }
 
-// Results is all that one run found. Safe for concurrent use.
+// Results holds what one run measured. It is safe for concurrent use.
 type Results struct {
 	mu      sync.Mutex
 	Figures []Figure `json:"figures"`
 	Plots   []Plot   `json:"plots"`
 }
 
-// Add takes a figure in.
+// Add adds a figure.
 func (r *Results) Add(f Figure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Figures = append(r.Figures, f)
 }
 
-// Measure adds a figure of what the rounds found: their median, which it returns, with
-// the least and the most, held against the aim.
+// Measure adds a figure with the median of the rounds, their minimum and maximum, and
+// whether the aim is met. It returns the median.
 func (r *Results) Measure(f Figure, rounds ...float64) float64 {
 	f.Value = Median(rounds)
 	if len(rounds) > 1 {
@@ -77,7 +77,7 @@ func (r *Results) Measure(f Figure, rounds ...float64) float64 {
 	return f.Value
 }
 
-// Median is the middle of the values; of none it is 0.
+// Median returns the median of values, or 0 if there are none.
 func Median(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	if len(s) == 0 {
@@ -86,7 +86,8 @@ func Median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// Quantile is what so large a part of the values does not exceed; of none it is 0.
+// Quantile returns the smallest v among values such that at least a part q of values is at
+// most v. It returns 0 if there are none.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -95,7 +96,7 @@ func Quantile(values []float64, q float64) float64 {
 	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
-// Draw takes a plot in.
+// Draw adds a plot.
 func (r *Results) Draw(p Plot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 	"text/template"
 )
 
-// scalePart is the part whose figures the page on scale works with.
+// scalePart is the part whose figures the page on scale uses.
 const scalePart = "scale"
 
 // Assumptions about a fleet and its machines.
 const (
-	sampleEvery      = 10.0 // seconds, a car
-	queryEvery       = 60.0 // seconds, a car
+	sampleEvery      = 10.0 // seconds per car
+	queryEvery       = 60.0 // seconds per car
 	machineCores     = 8.0
 	nodeCores        = machineCores / 2 // in use, at most
 	machineGB        = 32.0
@@ -24,35 +24,35 @@ const (
 	streamInUse      = 0.5 // of a core, for the leader of a stream
 	gib              = 1 << 30
 	bodyBytes        = 165 // a line of NDJSON with three signals
-	cachedBytes      = 1e9 // states at hand, connections and telemetry of a node
-	blocksBytes      = 8e9 // blocks that a server has in memory
+	cachedBytes      = 1e9 // cached states, connections and telemetry of a node
+	blocksBytes      = 8e9 // blocks that a server keeps in memory
 	partitionSamples = 1000
-	nodePartitions   = 16 // for each node that judges
+	nodePartitions   = 16 // for each derive node
 	feedsOfSlice     = 4  // those of three nodes and of the process that measures
 )
 
-// costs is what one of everything costs, as measured. Times are µs of CPU.
+// costs holds the measured unit costs. Times are µs of CPU.
 type costs struct {
-	Ingest, Derive, FirstDerive float64 // a sample, without the node's own feed
-	Feed                        float64 // a state, in each node
-	Store, FirstStore, Leader   float64 // a sample, in the servers; the last in one of them
-	Send                        float64 // a state, to one feed more
-	Query                       float64 // a query
-	Alone, AloneRead            float64 // a sample, on one machine with a store of its own; where its state is read
-	Table                       float64 // bytes of memory a vehicle, in each node
-	Server                      float64 // bytes of memory a vehicle, in each server
-	AloneStored, AloneWritten   float64 // bytes a vehicle on the disk of one machine at most; bytes a sample written to it
-	State, Sample, Wire         float64 // bytes of a state and a sample in their streams, and of a state to one feed
-	Between, Written, Telemetry float64 // bytes a sample: between servers, to all disks, from the nodes
-	FeedRate                    float64 // states a second that one feed brings
-	Setup, Recovery             float64 // seconds a vehicle: until a feed begins, until a killed server is back
+	Ingest, Derive, FirstDerive float64 // per sample, without the node's own feed
+	Feed                        float64 // per state, in each node
+	Store, FirstStore, Leader   float64 // per sample, in all servers; Leader in one of them
+	Send                        float64 // per state and further feed
+	Query                       float64 // per query
+	Alone, AloneRead            float64 // per sample, on one machine without NATS; AloneRead with its state read
+	Table                       float64 // bytes of memory per vehicle, in each node
+	Server                      float64 // bytes of memory per vehicle, in each server
+	AloneStored, AloneWritten   float64 // one machine: maximum bytes on disk per vehicle; bytes written per sample
+	State, Sample, Wire         float64 // bytes of a state and a sample in their streams, and of a state on one feed
+	Between, Written, Telemetry float64 // bytes per sample: between servers, to all disks, from the nodes
+	FeedRate                    float64 // states per second that one feed delivers
+	Setup, Recovery             float64 // seconds per vehicle until a feed begins, and until a killed server is back
 	TelemetryLimit, StatesLimit float64 // bytes
-	Cached, SetupLimit          float64 // states at hand; seconds
+	Cached, SetupLimit          float64 // number of cached states; seconds
 
 	aloneMemory func(cars float64) float64 // MB, under load
 }
 
-// lookup finds figures, and notes those that are lacking.
+// lookup finds figures and collects the names of missing ones.
 type lookup struct {
 	d       *Document
 	lacking []string
@@ -68,7 +68,7 @@ func (l *lookup) find(part, subject, name string) *Figure {
 	return &Figure{Value: math.NaN()}
 }
 
-// costsOf reads the costs off the figures.
+// costsOf calculates the costs from the figures.
 func costsOf(l *lookup) *costs {
 	at := func(subject, name string) float64 { return l.find(scalePart, subject, name).Value }
 	million := func(name string) float64 { return l.find("restart", "1 M vehicles", name).Value }
@@ -107,15 +107,15 @@ func costsOf(l *lookup) *costs {
 	return c
 }
 
-// between reads a figure of the restart by the number of vehicles: on the line between
-// 100,000 and a million, and at least the greater of the two.
+// between extrapolates a figure of the part restart linearly by the number of vehicles, from
+// those of 100,000 and a million. The result is never less than the greater of these two.
 func (l *lookup) between(name string) func(cars float64) float64 {
 	few, many := 1e5, 1e6
 	low, high := l.find("restart", count(few)+" vehicles", name).Value, l.find("restart", count(many)+" vehicles", name).Value
 	return func(cars float64) float64 { return max(low, high, low+(cars-few)/(many-few)*(high-low)) }
 }
 
-// need is what a fleet needs whose cars report at an interval.
+// need calculates what a fleet needs whose cars report at an interval.
 type need struct {
 	*costs
 	Cars, Interval float64
@@ -124,7 +124,7 @@ type need struct {
 func (n need) Samples() float64 { return n.Cars / n.Interval }
 func (n need) Queries() float64 { return n.Cars / queryEvery }
 
-// cores turns µs of CPU for one of so many a second into cores.
+// cores returns the number of cores for perSecond events a second that take each µs of CPU.
 func cores(each, perSecond float64) float64 { return each * perSecond / 1e6 }
 
 func (n need) IngestCores() float64 { return cores(n.Ingest, n.Samples()) }
@@ -135,15 +135,16 @@ func (n need) StoreCores() float64  { return cores(n.StoreEach(), n.Samples()) }
 func (n need) SendCores() float64   { return cores(n.Send, n.Samples()) * n.Nodes() }
 func (n need) LeaderCores() float64 { return cores(n.Leader, n.Samples()) }
 
-// WorkCores is what the nodes do besides their feeds.
+// WorkCores is the nodes' work without their feeds.
 func (n need) WorkCores() float64 { return n.IngestCores() + n.DeriveCores() + n.QueryCores() }
 
-// AllCores is what nodes and servers do.
+// AllCores is the work of nodes and servers.
 func (n need) AllCores() float64 {
 	return n.WorkCores() + n.Nodes()*n.FeedCores() + n.StoreCores() + n.SendCores()
 }
 
-// AtHand says whether all states are at hand. Where they are not, they are read.
+// AtHand reports whether the cache holds all states. If not, states are read from the
+// store.
 func (n need) AtHand() bool { return n.Cars <= n.Cached }
 
 func (n need) DeriveEach() float64 {
@@ -160,8 +161,8 @@ func (n need) StoreEach() float64 {
 	return n.FirstStore
 }
 
-// Nodes is how many nodes share the work; infinite where the feed alone is more than a
-// node has.
+// Nodes is the number of nodes that share the work. It is infinite if the feed alone needs
+// more than a node has.
 func (n need) Nodes() float64 {
 	room := nodeCores - n.FeedCores()
 	if room <= 0 {
@@ -170,9 +171,9 @@ func (n need) Nodes() float64 {
 	return max(2, math.Ceil(n.WorkCores()/room))
 }
 
-// NodeMemory is what a node needs that answers, ServerMemory and ServerDisk are what
-// each server needs. AloneCores and AloneMemory are of one machine with a store of
-// its own.
+// NodeMemory is the memory of a node with role query. ServerMemory and ServerDisk are those
+// of each server. AloneCores, AloneMemory and AloneDisk are those of one machine with its
+// own store.
 func (n need) NodeMemory() float64   { return n.Cars*n.Table + cachedBytes }
 func (n need) ServerMemory() float64 { return n.Cars*n.Server + min(blocksBytes, n.ServerDisk()) }
 func (n need) ServerDisk() float64   { return 3*n.Cars*n.State + min(n.Hour(), n.TelemetryLimit) }
@@ -187,8 +188,8 @@ func (n need) AloneEach() float64 {
 	return n.AloneRead
 }
 
-// Singles is how many machines without NATS a fleet is divided among, so that half of the
-// cores of each are in use at most. Single is one of them.
+// Singles is the number of machines without NATS into which a fleet is divided, so that
+// each uses at most half of its cores. Single is the part of the fleet on one of them.
 func (n need) Singles() float64 {
 	k := 1.0
 	for (need{n.costs, n.Cars / k, n.Interval}).AloneCores() > nodeCores {
@@ -201,22 +202,22 @@ func (n need) Single() need { return need{n.costs, n.Cars / n.Singles(), n.Inter
 // Hour is the bytes of an hour of telemetry.
 func (n need) Hour() float64 { return n.Samples() * 3600 * n.Sample }
 
-// NodeNetwork is what a node with every role receives: its feed and its part of the
-// telemetry. ServerIn and ServerOut are of each of three servers, on average: the one
-// that leads STATES sends more.
+// NodeNetwork is what a node with all roles receives: its feed and its part of the
+// telemetry. ServerIn and ServerOut are the averages of three servers; the leader of STATES
+// sends more.
 func (n need) NodeNetwork() float64 { return n.Samples() * (n.Wire + bodyBytes/n.Nodes()) }
 func (n need) ServerIn() float64    { return n.Samples() * (n.Telemetry + n.Between) / 3 }
 func (n need) ServerOut() float64   { return n.Samples() * (n.Between + n.Nodes()*n.Wire) / 3 }
 
-// Partitions is how many partitions are recommended on a cluster: a power of two, so
-// that one has no more than so many samples a second, and enough of them for the nodes
-// that judge.
+// Partitions is the recommended number of partitions of a cluster: a power of two, so large
+// that a partition has at most partitionSamples samples a second and each derive node has
+// nodePartitions partitions.
 func (n need) Partitions() float64 {
 	return math.Exp2(math.Ceil(math.Log2(max(n.Samples()/partitionSamples, nodePartitions*n.Nodes()))))
 }
 
 // Chosen is the fleet at the shortest interval at which it fits one set of streams with
-// room to spare; nil: at none.
+// room to spare. It is nil if it fits at none.
 func (n need) Chosen() *need {
 	for _, n.Interval = range []float64{10, 20, 30, 60, 120, 180, 300, 600, 900, 1800} {
 		if n.LeaderCores() <= streamInUse && n.FeedCores() <= nodeCores/2 && n.Samples() <= n.FeedRate/2 &&
@@ -227,8 +228,9 @@ func (n need) Chosen() *need {
 	return nil
 }
 
-// Clusters is how many clusters, or buckets, a fleet is divided into, so that the leader
-// of the states of each has half a core of work. Cluster is one of them.
+// Clusters is the number of clusters, or buckets, into which a fleet is divided, so that
+// the leader of each one's STATES uses streamInUse cores. Cluster is the part of the fleet
+// in one of them.
 func (n need) Clusters() float64 { return math.Ceil(n.LeaderCores() / streamInUse) }
 func (n need) Cluster() need     { return need{n.costs, n.Cars / n.Clusters(), n.Interval} }
 
@@ -236,7 +238,7 @@ func (n need) Cluster() need     { return need{n.costs, n.Cars / n.Clusters(), n
 func (n need) NodeUse() float64   { return n.WorkCores()/n.Nodes() + n.FeedCores() }
 func (n need) ServerUse() float64 { return (n.StoreCores() + n.SendCores()) / 3 }
 
-// Bucketed is one cluster whose streams are divided into buckets.
+// Bucketed is the fleet on one cluster whose streams are divided into buckets.
 func (n need) Bucketed() bucketed {
 	b := bucketed{need: n, Buckets: n.Clusters()}
 	b.Judging = max(2, math.Ceil((n.IngestCores()+n.DeriveCores())/nodeCores))
@@ -248,26 +250,26 @@ func (n need) Bucketed() bucketed {
 
 type bucketed struct {
 	need
-	Buckets, Each float64 // partitions of a bucket
-	Judging       float64 // nodes that take in and judge
-	Groups        float64 // of two nodes that answer
+	Buckets, Each float64 // Each is the number of partitions of a bucket
+	Judging       float64 // nodes with roles ingest and derive
+	Groups        float64 // groups of two query nodes each
 	Servers       float64
 }
 
-// Storing is the cores of all servers: each state goes to the two nodes of its group.
+// Storing is the cores of all servers. Each state is sent to the two nodes of its group.
 func (b bucketed) Storing() float64 { return b.StoreCores() + 2*cores(b.Send, b.Samples()) }
 
-// DiskOfServer is of each server: three copies of all.
+// DiskOfServer is the disk space of each server, with three copies of all data.
 func (b bucketed) DiskOfServer() float64 {
 	return 3 * (3*b.Cars*b.State + min(b.Hour(), b.Buckets*b.TelemetryLimit)) / b.Servers
 }
 
-// MemoryOfServer is its part of the index, and blocks.
+// MemoryOfServer is each server's part of the index, and its blocks.
 func (b bucketed) MemoryOfServer() float64 {
 	return 3*b.Cars*b.Server/b.Servers + min(blocksBytes, b.DiskOfServer())
 }
 
-// scalePage is the page on fleets of all sizes; "" before the part was measured.
+// scalePage renders the page on fleets of all sizes. It is "" until the part is measured.
 func (d *Document) scalePage() (string, error) {
 	if d.run(scalePart) == nil {
 		return "", nil
@@ -319,12 +321,12 @@ func (d *Document) scalePage() (string, error) {
 	return page, err
 }
 
-// sortedByCars sorts the rows of a table that begin with a number of cars.
+// sortedByCars sorts the rows of a table by the number of cars with which they begin.
 func sortedByCars(rows string) string {
 	lines := strings.Split(strings.TrimSpace(rows), "\n")
 	cars := func(line string) float64 {
 		first, _, _ := strings.Cut(line, " ")
-		v, _ := strconv.ParseFloat(first, 64) // the template writes numbers
+		v, _ := strconv.ParseFloat(first, 64) // the template writes numbers only
 		return v
 	}
 	slices.SortStableFunc(lines, func(a, b string) int { return int(math.Copysign(1, cars(a)-cars(b))) })

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// model is what one of everything costs, in numbers that a person can follow.
+// model returns unit costs in round numbers, so that the results can be checked by hand.
 func model() *costs {
 	return &costs{
 		Ingest: 5, Derive: 10, FirstDerive: 30, Feed: 10, Store: 42, FirstStore: 52, Leader: 20, Send: 2, Query: 9, Alone: 60, AloneRead: 120,
@@ -15,8 +15,8 @@ func model() *costs {
 	}
 }
 
-// The feeds of the slice are paid by each node and by the servers, and are no part of
-// what a sample costs ingest, derive and the store.
+// Each node and the servers pay for the feeds of the slice. They are no part of what a
+// sample costs ingest, derive and the store.
 func TestFeedsAreCountedOnce(t *testing.T) {
 	d := new(Document)
 	for _, f := range []Figure{
@@ -63,14 +63,14 @@ func TestWhatFleetsNeed(t *testing.T) {
 		"sending":        {small.SendCores(), 0.04},
 		"leader":         {small.LeaderCores(), 0.2},
 		"an hour":        {small.Hour(), 10_000 * 3600 * 50},
-		"judging, read":  {n.DeriveEach(), 30}, // more states than are at hand
-		"machines alone": {n.Singles(), 4},     // three would use a little more than four cores each
+		"judging, read":  {n.DeriveEach(), 30}, // more states than the cache holds
+		"machines alone": {n.Singles(), 4},     // each of three would use a little more than four cores
 		"a machine":      {n.Single().AloneCores(), 25_000*120/1e6 + 250_000.0/60*9/1e6},
 		"storing, read":  {n.StoreEach(), 52},
-		"chosen":         {n.Chosen().Interval, 60}, // half a core of the leader are 25,000 samples a second
+		"chosen":         {n.Chosen().Interval, 60}, // 25,000 samples a second use half a core of the leader
 		"clusters":       {n.Clusters(), 4},
 		"cars":           {one.Cars, 250_000},
-		"a node":         {one.NodeUse(), (25_000*35+250_000.0/60*9)/1e6/2 + 0.25}, // not all at hand
+		"a node":         {one.NodeUse(), (25_000*35+250_000.0/60*9)/1e6/2 + 0.25}, // states are read from the store
 		"a server":       {one.ServerUse(), 25_000 * (52 + 2*2) / 1e6 / 3},
 		"into a server":  {one.ServerIn(), 25_000 * 3000 / 3.0},
 		"out of it":      {one.ServerOut(), 25_000 * (2000 + 2*900) / 3.0},
@@ -87,7 +87,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 			t.Errorf("%s: %v, not %v", what, got[0], got[1])
 		}
 	}
-	// A feed that takes all of a node leaves no room for any.
+	// A feed that uses all cores of a node leaves none for other work.
 	if n := (need{c, 1e7, 10}); !math.IsInf(n.Nodes(), 1) {
 		t.Errorf("%v nodes", n.Nodes())
 	}
@@ -96,7 +96,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 	}
 }
 
-// What the page says of partitions holds for its own tables.
+// What the page says about partitions is true for its own tables.
 func TestPlan(t *testing.T) {
 	for _, cars := range []float64{1e6, 1e7, 1e8} {
 		n := need{model(), cars, sampleEvery}

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/plot"
 )
 
-// Lines are told apart by colour and by the mark on their points.
+// Lines are distinguished by colour and by the marks on their points.
 var (
 	lightColours = []string{"#0f62a8", "#b4450f", "#2c7a33", "#7b3f98", "#8a6d00"}
 	darkColours  = []string{"#6db3f2", "#f5a06a", "#7fd08a", "#cfa0e8", "#e2c75a"}
@@ -24,13 +24,13 @@ var plotTemplate = template.Must(template.New("plot").Funcs(template.FuncMap{
 	"place": func(v float64, off int) string { return fmt.Sprintf("%.1f", v+float64(off)) },
 }).Parse(plotText))
 
-// tick is a place at an axis.
+// tick is a position on an axis.
 type tick struct {
 	At    float64
 	Label string
 }
 
-// drawnLine is a line of a plot, with the sign of it that stands in the legend.
+// drawnLine is a line of a plot, with its mark for the legend.
 type drawnLine struct {
 	Label, Path string
 	Colour      int
@@ -38,13 +38,13 @@ type drawnLine struct {
 	Sign        mark
 }
 
-// mark is the sign of a line's points: a circle, a square, a diamond, and again.
+// mark is the mark of a point. The kinds are circle, square and diamond, in turn.
 type mark struct {
 	Kind, Colour int
 	X, Y         float64
 }
 
-// svg draws the plot. Colours follow the reader's light or dark mode.
+// svg draws the plot. Its colours follow the reader's light or dark mode.
 func (p *Plot) svg() string {
 	const left, right, top, bottom = 78, 736, 70, 326
 	var xs, ys []float64
@@ -74,7 +74,7 @@ func (p *Plot) svg() string {
 	}
 	var b strings.Builder
 	if err := plotTemplate.Execute(&b, map[string]any{"Plot": p, "Light": lightColours, "Dark": darkColours, "X": ticks(x), "Y": ticks(y), "Lines": lines}); err != nil {
-		panic(err) // of our own template
+		panic(err) // an error of our own template is a bug
 	}
 	return b.String()
 }
@@ -86,7 +86,7 @@ func ticks(s plot.Scale) (all []tick) {
 	return all
 }
 
-// scaleOf is the scale of some values. Values that a scale cannot show are left out.
+// scaleOf returns the scale for some values. Values that a scale cannot show are ignored.
 func scaleOf(values []float64, log bool, from, to float64) plot.Scale {
 	values = slices.DeleteFunc(values, func(v float64) bool {
 		return math.IsNaN(v) || math.IsInf(v, 0) || log && v <= 0
@@ -97,7 +97,7 @@ func scaleOf(values []float64, log bool, from, to float64) plot.Scale {
 	return plot.NewScale(slices.Min(values), slices.Max(values), from, to, log)
 }
 
-// short writes a tick's value in few letters.
+// short formats a tick's value in few characters.
 func short(v float64) string {
 	for _, u := range []struct {
 		size float64

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// atOnce is how many requests of a fixed rate are under way at most.
+	// atOnce bounds the requests in progress at a fixed rate.
 	atOnce = 32
-	// connections is how many send as fast as they are answered.
+	// connections is the number of senders that send as fast as they are answered.
 	connections = 4
 )
 
-// Cars report to a node in turn, one sample each and then again.
+// Cars are cars that report to a node in turn, one sample each, round after round.
 type Cars struct {
 	Node *nodeprocess.Node
-	Key  string // of a source that speaks for all cars
-	// PerBody is how many cars' samples a gateway sends in one request, at most.
+	Key  string // of a source that may send samples of all cars
+	// PerBody is the maximum number of samples, each of another car, in one request.
 	PerBody int
 	Sent    atomic.Int64
 	next    atomic.Int64 // the car that reports next
 }
 
-// Drive has so many cars report at a fixed rate whatever the answers do, and returns
-// when all samples are acknowledged. A sample's time is when it was due. A rate of 0 is
-// as fast as a few connections are answered.
+// Drive sends samples of a number of cars at a fixed rate, however fast the node answers,
+// and returns when all are acknowledged. A sample's time is the time at which it was due.
+// If perSecond is 0, a few connections send as fast as they are answered.
 func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -39,7 +39,7 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 		body, workers = c.PerBody, connections
 	}
 	start := time.Now()
-	var begun atomic.Int64 // samples that a worker has begun to send
+	var begun atomic.Int64 // samples that a worker has taken for sending
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() {
@@ -80,7 +80,7 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 	return context.Cause(ctx)
 }
 
-// appendSample writes what car i reports at a time.
+// appendSample appends the sample of car i at a time.
 func appendSample(b []byte, i int, at time.Time) []byte {
 	return fmt.Appendf(b, `{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,"Vehicle.OBD.ThrottlePosition":%.1f,"Vehicle.OBD.EngineSpeed":%d}}`+"\n",
 		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, 1500+i%400)

@@ -10,11 +10,11 @@ import (
 // process is a running `carstate serve` that is ready.
 type process struct {
 	*nodeprocess.Node
-	ready time.Duration // from the start of the program to the first "ready"
-	cpu   time.Duration // that it took until then
+	ready time.Duration // from the start of the program until it was ready
+	cpu   time.Duration // CPU time used until then
 }
 
-// startLimit bounds a start; that of 10 million vehicles takes under a minute.
+// startLimit bounds a start. That of 10 million vehicles takes less than a minute.
 const startLimit = 10 * time.Minute
 
 // start runs the program on a data directory and waits until it is ready.

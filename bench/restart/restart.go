@@ -1,6 +1,6 @@
-// Package restart measures what a fleet of full-size states costs a node when it
-// starts, in order and after kill -9: time until it is ready, memory, and the
-// bytes on disk. The program that is measured is the real one.
+// Package restart measures what a fleet of full-size states costs a node that starts, after
+// an orderly end and after kill -9: time until it is ready, memory, and bytes on disk. The
+// program measured is the real one.
 package restart
 
 import (
@@ -17,12 +17,12 @@ import (
 
 const part = "restart"
 
-// plan is how much is measured.
+// plan says how much is measured.
 type plan struct {
 	sizes     []int // vehicles
-	overwrite int   // the size that is overwritten
-	updates   int   // how often
-	reported  int   // samples of each kind of report
+	overwrite int   // the size whose states are overwritten
+	updates   int   // number of overwrites
+	reported  int   // samples of each measurement of reports
 	rounds    int
 }
 
@@ -33,7 +33,7 @@ func planFor(o report.Options) plan {
 	return plan{sizes: []int{100_000, 1_000_000, 3_000_000, 10_000_000}, overwrite: 1_000_000, updates: 12_000_000, reported: 500_000, rounds: max(1, min(o.Rounds, 3))}
 }
 
-// Run measures.
+// Run measures the part.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	p := planFor(o)
 	m := &measurement{options: o, plan: p, results: r, dir: filepath.Join(o.Dir, "data")}
@@ -53,13 +53,13 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	return nil
 }
 
-// measurement is what is measured of one store after the other.
+// measurement measures stores of different sizes, one after the other, in one directory.
 type measurement struct {
 	options report.Options
 	plan    plan
 	results *report.Results
 	dir     string // of the store
-	sources int    // made so far
+	sources int    // sources created so far
 
 	clean, killed, memory, busyMemory report.Line
 }
@@ -138,8 +138,7 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 	return nil
 }
 
-// underLoad has cars report in turn until the process is killed, and returns the
-// memory that it then has.
+// underLoad lets cars report in turn to the process and returns its memory afterwards.
 func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, error) {
 	c, err := m.cars(ctx, p)
 	if err != nil {
@@ -151,7 +150,7 @@ func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, 
 	return p.Resident()
 }
 
-// storeSize overwrites the states of the store and compares its size with that of the live
+// storeSize overwrites states of the store and compares its size with that of the live
 // data.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	began := time.Now()
@@ -173,8 +172,8 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	return nil
 }
 
-// atHand compares what a sample costs whose vehicle's state derive has at hand
-// with one whose state it must read from the engine.
+// atHand compares the cost of a sample whose vehicle's state is in the cache of derive with
+// that of a sample whose state is read from the engine.
 func (m *measurement) atHand(ctx context.Context, n int) error {
 	p, err := start(ctx, m.options.Binary, m.dir)
 	if err != nil {
@@ -197,7 +196,7 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 			return err
 		}
 		if c.n == n {
-			cars.next.Store(int64(hot)) // those before are at hand
+			cars.next.Store(int64(hot)) // the cars before are cached
 		}
 		if err := m.folded(ctx, p, cars, c.n, c.warm); err != nil {
 			return err
@@ -223,14 +222,14 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 	return p.Stop()
 }
 
-// cars are cars with a source of their own.
+// cars returns cars with their own source.
 func (m *measurement) cars(ctx context.Context, p *process) (*Cars, error) {
 	m.sources++
 	key, err := p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))
 	return &Cars{Node: p.Node, Key: key, PerBody: 500}, err
 }
 
-// folded has n cars report and waits until all their samples are folded.
+// folded lets n cars report and waits until all their samples are folded.
 func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, samples int) error {
 	const name = "carstate_samples_folded_total"
 	before, err := p.Metrics(ctx)
@@ -244,8 +243,8 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 	return err
 }
 
-// drained waits until a process has folded what an earlier one left: until it has
-// had nothing to fold for longer than it takes to look.
+// drained waits until a process has folded the samples that an earlier one left. The
+// backlog must be empty for longer than the interval at which the process looks for one.
 func drained(ctx context.Context, p *process) error {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
@@ -258,7 +257,7 @@ func drained(ctx context.Context, p *process) error {
 	return err
 }
 
-// add records a figure of several rounds, and what it may be at the most (0: anything).
+// add records a figure of several rounds. most is its aim; 0: none.
 func (m *measurement) add(n int, name string, values []float64, unit string, most float64, remark string) float64 {
 	return m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Unit: unit, Remark: remark, AtMost: most}, values...)
 }

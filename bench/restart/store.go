@@ -16,17 +16,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VID is the id of vehicle i, as long as the ids in the interface's example.
+// VID returns the id of vehicle i. It is as long as the ids in the interface's example.
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
-// signals that the cars of this fleet report: what an ordinary car's OBD gives
-// away, both throttle sensors and both pedal sensors.
+// signals are the signals that the cars of this fleet report: those that an ordinary car's
+// OBD provides, with both throttle sensors and both pedal sensors.
 var signals = []vehicle.Signal{
 	vehicle.Speed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
 	vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.MILOn,
 }
 
-// sampleAt is what car i reports at a time: it speeds up and slows down, and its
+// sampleAt returns the sample of car i at a time. The car speeds up and slows down, and its
 // throttle follows its pedal.
 func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
 	x := vehicle.Sample{Vehicle: VID(i), Time: t}
@@ -48,8 +48,8 @@ func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
 	return x, nil
 }
 
-// templates are the states of cars that have driven for ten minutes until now,
-// with all that the rules have learned of them. A store is filled with them.
+// templates returns the states of cars that have driven for ten minutes until now, with all
+// that the rules have learned about them. A store is filled with them.
 func templates(now time.Time) ([]vehicle.State, error) {
 	states := make([]vehicle.State, 64)
 	for i := range states {
@@ -64,21 +64,21 @@ func templates(now time.Time) ([]vehicle.State, error) {
 	return states, nil
 }
 
-// filled is a store in the making, in this process. States go in as derive stores them: in
+// filled is a store that this process fills. States are stored as derive stores them: in
 // atomic batches.
 type filled struct {
 	engine     store.Engine
 	partitions []store.Partition
 	states     []vehicle.State
-	waiting    []map[vehicle.ID]*vehicle.State // a batch for each partition
+	waiting    []map[vehicle.ID]*vehicle.State // the next batch of each partition
 }
 
-// openLocal opens or makes a store of this machine's own.
+// openLocal opens or creates a store on this machine.
 func openLocal(ctx context.Context, dir string) (store.Engine, error) {
 	return local.Open(ctx, local.Config{DataDir: dir})
 }
 
-// fill takes an engine over. The caller closes what it returns.
+// fill takes over the engine. The caller closes the result.
 func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 	s := &filled{engine: e}
 	defer func() {
@@ -100,7 +100,7 @@ func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 	return s, nil
 }
 
-// put stores the state of a vehicle, the nth that it has, with a batch.
+// put stores the nth state of vehicle i, as part of a batch.
 func (s *filled) put(ctx context.Context, i, n int) error {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = &s.states[(i+n)%len(s.states)]
@@ -138,9 +138,9 @@ func Fill(ctx context.Context, e store.Engine, n int) (err error) {
 	return nil
 }
 
-// overwrite stores new states of a store's n vehicles, few of which report most:
-// half of all updates come from a hundredth of the cars. It returns the most
-// bytes that the store took on disk meanwhile.
+// overwrite stores new states of a store's n vehicles. Half of the updates go to a
+// hundredth of the vehicles. It returns the largest size of the store on disk during the
+// updates.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
 	e, err := openLocal(ctx, dir)
 	if err != nil {
@@ -153,7 +153,7 @@ func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	random := rand.New(rand.NewPCG(1, 2))
 	for u := range updates {
-		// Uniform in the logarithm, as Zipf's law with exponent 1.
+		// Uniform in the logarithm, like Zipf's law with exponent 1.
 		i := int(math.Pow(float64(n), random.Float64())) - 1
 		if err := s.put(ctx, i, u); err != nil {
 			return 0, err
@@ -169,7 +169,7 @@ func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err
 	return most, nil
 }
 
-// onDisk is what the files of a data directory take.
+// onDisk returns the size of the files of a data directory.
 func onDisk(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -184,7 +184,8 @@ func onDisk(dir string) (size int64, err error) {
 	return size, err
 }
 
-// ignoreGone lets files vanish under way, as they do when tables are compacted.
+// ignoreGone ignores files that vanish during the walk, as they do when tables are
+// compacted.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

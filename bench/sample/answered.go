@@ -12,13 +12,13 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// lone is what an open loop of samples, each in a request of its own, came to.
+// lone is the result of an open loop in which each sample is a request of its own.
 type lone struct {
 	acks   *latencies
-	commit float64 // samples a group commit
+	commit float64 // samples per group commit
 }
 
-// runLone sends lone samples at a fixed rate.
+// runLone sends one sample per request at a fixed rate.
 func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (lone, error) {
 	const atOnce, cars = 64, 1000
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
@@ -44,22 +44,22 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 	return lone{acks, since(before, after, "carstate_commit_samples_sum") / since(before, after, "carstate_commit_samples_count")}, err
 }
 
-// probes is how many vehicles are asked for, and probeRate how often a second
-// one of them sends a sample and is asked for until the answer stands on it.
+// probes is the number of vehicles that are queried. probeRate is how many times a second
+// one of them sends a sample and is then queried until the answer includes it.
 const (
 	probes    = 100
 	probeRate = 50
-	// askAgain is the pause between two questions: what is measured is at
-	// most this much too long.
+	// askAgain is the pause between two queries. The measured time is too long by at most
+	// this much.
 	askAgain = 200 * time.Microsecond
 )
 
-// answeredCars is how many cars send the load behind the probes.
+// answeredCars is the number of cars that send the background load.
 const answeredCars = 10_000
 
-// hearOfAll has every car and probe report once and waits until that is judged:
-// what is measured is a fleet on the road and not one that is heard of for the
-// first time, each car of which derive looks for in the engine.
+// hearOfAll lets every car and probe report once and waits until these samples are folded.
+// Otherwise, each car's first sample would be measured, for which derive has to look up the
+// state in the engine. The aim is to measure cars that have reported before.
 func hearOfAll(ctx context.Context, n *node) error {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
@@ -68,7 +68,7 @@ func hearOfAll(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	at := time.Now().Add(-5 * time.Minute) // before any other sample
+	at := time.Now().Add(-5 * time.Minute) // earlier than any other sample
 	for first := 0; first < answeredCars+probes; first += perBody {
 		b := newBody(first, perBody, 1)
 		b.stamp(at)
@@ -82,9 +82,8 @@ func hearOfAll(ctx context.Context, n *node) error {
 	return err
 }
 
-// runAnswered sends samples of 10,000 cars at a fixed rate, ten cars a request,
-// and measures how long it takes from sending a sample until a query's answer
-// stands on it.
+// runAnswered sends samples of 10,000 cars at a fixed rate, ten cars per request. It
+// measures the time from sending a sample until the answer to a query includes it.
 func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (*latencies, error) {
 	const atOnce, cars, perBody = 32, answeredCars, 10
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, 2*atOnce)
@@ -109,8 +108,8 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 		})
 	}()
 	l := new(latencies)
-	// A verdict's time has whole seconds, so a probe's samples are a second
-	// apart, from a time on that is still fresh enough.
+	// The time in an answer has whole seconds. So the samples of a probe are one second
+	// apart, and the first is recent enough to be folded as fresh.
 	first := time.Now().Add(-4 * time.Minute).Truncate(time.Second)
 	err := openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) error {
 		b := newBody(cars+i%probes, 1, 1)
@@ -128,7 +127,7 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 	return l, errors.Join(err, <-load)
 }
 
-// askUntil asks for a vehicle until the answer's time is as given.
+// askUntil queries a vehicle until the time in the answer is at.
 func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) error {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// body is NDJSON in which only the times change from one sending to the next, so
-// that whoever sends spends next to nothing on making it.
+// body is an NDJSON text. Only its times change from one request to the next, so that the
+// sender needs next to no CPU for it.
 type body struct {
 	text   []byte
-	times  []int // where each sample's time begins in text, in order
-	perCar int   // samples of one car, one after the other
+	times  []int // offset of each sample's time in text, in order
+	perCar int   // samples of one car, consecutive
 	cars   int
 }
 
-// timeText is how a time is written: RFC 3339 with milliseconds.
+// timeText is the format of a time: RFC 3339 with milliseconds.
 const timeText = "2006-01-02T15:04:05.000Z"
 
-// step is how far two samples of one car are apart.
+// step is the time between two samples of one car.
 const step = 100 * time.Millisecond
 
-// newBody makes a body of the cars first, first+1, …, each with so many samples.
+// newBody returns a body of the cars first, first+1, …, with perCar samples each.
 func newBody(first, cars, perCar int) *body {
 	b := &body{perCar: perCar, cars: cars}
 	for c := range cars {
@@ -44,10 +44,10 @@ func newBody(first, cars, perCar int) *body {
 	return b
 }
 
-// samples is how many samples the body holds.
+// samples returns the number of samples in the body.
 func (b *body) samples() int { return len(b.times) }
 
-// stamp sets the times: each car's samples begin at start and are a step apart.
+// stamp sets the times. Each car's samples begin at start and are step apart.
 func (b *body) stamp(start time.Time) {
 	var text [32]byte
 	for k := range b.perCar {
@@ -58,5 +58,5 @@ func (b *body) stamp(start time.Time) {
 	}
 }
 
-// vid is the id of car n, as long as the ids in the documentation.
+// vid returns the id of car n. It is as long as the ids in the documentation.
 func vid(n int) string { return fmt.Sprintf("NHeN4UqVsohGS5%07d", n) }

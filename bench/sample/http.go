@@ -25,7 +25,7 @@ func newSender(addr, key string, connections int) *sender {
 		client: &fasthttp.HostClient{
 			Addr: addr, MaxConns: connections, MaxConnWaitTimeout: time.Minute,
 			ReadTimeout: time.Minute, WriteTimeout: time.Minute,
-			// A sample that was not acknowledged counts as a failure.
+			// No retries: a sample that was not acknowledged is a failure.
 			MaxIdemponentCallAttempts: 1,
 		},
 		auth: "Bearer " + key,
@@ -52,16 +52,16 @@ func (s *sender) post(body []byte) error {
 	return nil
 }
 
-// flood is what a closed loop of full bodies came to.
+// flood is the result of a closed loop of full bodies.
 type flood struct {
-	rate   float64       // samples acknowledged a second
-	cpu    time.Duration // of the node, for one sample, until all was judged
-	commit float64       // samples a group commit
-	states float64       // states stored for one sample
-	drain  time.Duration // from the last acknowledgement until all was judged
+	rate   float64       // samples acknowledged per second
+	cpu    time.Duration // of the node, per sample, until all samples were folded
+	commit float64       // samples per group commit
+	states float64       // states stored per sample
+	drain  time.Duration // from the last acknowledgement until all samples were folded
 }
 
-// floodBodies makes the bodies of so many cars with perCar samples each.
+// floodBodies returns the bodies for a number of cars, with perCar samples each.
 func floodBodies(cars, perCar int) []*body {
 	const perBody = 1000 // cars
 	bodies := make([]*body, (cars+perBody-1)/perBody)
@@ -71,8 +71,9 @@ func floodBodies(cars, perCar int) []*body {
 	return bodies
 }
 
-// send lets a few connections send as fast as they are answered, and returns how
-// many samples were acknowledged. A car's samples all go over one connection.
+// send sends bodies over a number of connections, each as fast as its requests are
+// answered, and returns how many samples were acknowledged. All samples of a car use one
+// connection.
 func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) (int, error) {
 	start := time.Now()
 	var sent atomic.Int64
@@ -83,8 +84,8 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 				if ctx.Err() != nil || time.Since(start) > lasting {
 					return ctx.Err()
 				}
-				// Behind the clock, because it may be sent faster than
-				// it would be driven.
+				// Times begin two minutes ago, because samples may be sent faster than they
+				// would be driven.
 				b := bodies[i]
 				b.stamp(start.Add(-2*time.Minute + time.Duration(round*b.perCar)*step))
 				if err := s.post(b.text); err != nil {
@@ -97,7 +98,7 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 	return int(sent.Load()), err
 }
 
-// runFlood sends bodies to a node for a while and waits until all is judged.
+// runFlood sends bodies to a node for a while and waits until all samples are folded.
 func runFlood(ctx context.Context, n *node, bodies []*body, connections int, lasting time.Duration) (flood, error) {
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, connections)
 	defer s.client.CloseIdleConnections()
@@ -135,7 +136,7 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 	}, nil
 }
 
-// together runs f in n goroutines and returns the first error.
+// together runs f in n goroutines, waits for all and returns the first error.
 func together(n int, f func(i int) error) error {
 	var running sync.WaitGroup
 	errs := make(chan error, n)

@@ -8,7 +8,7 @@ import (
 	"carstate/bench/report"
 )
 
-// latencies are how long something took, each time, in milliseconds.
+// latencies collects durations, in milliseconds. It is safe for concurrent use.
 type latencies struct {
 	mu   sync.Mutex // guards took
 	took []float64
@@ -26,10 +26,9 @@ func (l *latencies) quantile(part float64) float64 {
 	return report.Quantile(l.took, part)
 }
 
-// openLoop calls f so many times a second, whatever f takes: a call that is late
-// because those before it were slow is late in what it measures too. f gets the
-// number of the call and the time at which it was due. At most atOnce calls are
-// under way.
+// openLoop calls f perSecond times a second, however long f takes. f receives the number of
+// the call and the time at which it was due; a call that is delayed by slow earlier calls
+// thus includes the delay in what it measures. At most atOnce calls are in progress.
 func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration, f func(i int, due time.Time) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
 	defer cancel()

@@ -17,14 +17,14 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// mosquitto is the MQTT broker that most people know, as a process with persistence.
+// mosquitto is a process of Mosquitto, a widely used MQTT broker, with persistence on.
 type mosquitto struct {
 	addr string
 	cmd  *exec.Cmd
 }
 
-// startMosquitto starts a broker that keeps what cars publish for a subscriber that is
-// away. The error is [exec.ErrNotFound] if the program is not installed.
+// startMosquitto starts a broker that queues what cars publish for a subscriber that is not
+// connected. The error is [exec.ErrNotFound] if the program is not installed.
 func startMosquitto(ctx context.Context, dir string, cars int) (*mosquitto, error) {
 	path, err := exec.LookPath("mosquitto")
 	if err != nil {
@@ -55,7 +55,7 @@ func startMosquitto(ctx context.Context, dir string, cars int) (*mosquitto, erro
 	return m, nil
 }
 
-// subscribe makes a session that outlives its connection and wants everything.
+// subscribe creates a persistent session that subscribes to all vehicles.
 func (m *mosquitto) subscribe() error {
 	var out bytes.Buffer
 	err := errors.Join((&packets.Packet{
@@ -78,7 +78,7 @@ func (m *mosquitto) subscribe() error {
 	if _, err := conn.Write(out.Bytes()); err != nil {
 		return err
 	}
-	answer := make([]byte, 64) // CONNACK and SUBACK, then the end
+	answer := make([]byte, 64) // CONNACK and SUBACK; then the broker closes the connection
 	n := 0
 	for err == nil && n < len(answer) {
 		var some int

@@ -11,18 +11,18 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 )
 
-// car is a vehicle that is connected by MQTT 3.1.1 and speaks for itself.
+// car is a vehicle that is connected by MQTT 3.1.1 and publishes its own samples.
 type car struct {
 	conn    net.Conn
 	body    *body
-	publish []byte // the packet; the body is its end
+	publish []byte // the packet; body is its last part
 	answer  [4]byte
 }
 
-// source is who a car speaks for.
+// source is the source whose key a car uses.
 type source struct{ name, key string }
 
-// dial connects a car and has a packet ready that carries one sample at QoS 1.
+// dial connects a car and prepares a packet with one sample at QoS 1.
 func dial(ctx context.Context, addr string, as source, number int) (*car, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -73,22 +73,22 @@ func (c *car) send(at time.Time) error {
 	return nil
 }
 
-// connected is what many connected cars came to.
+// connected is the result of a number of connected cars.
 type connected struct {
-	rate   float64 // samples acknowledged a second
+	rate   float64 // samples acknowledged per second
 	acks   *latencies
-	cpu    time.Duration // of the node, for one sample
-	memory float64       // bytes of the node for each connection, before anything was sent
+	cpu    time.Duration // of the node, per sample
+	memory float64       // bytes of the node per connection, before the first sample
 }
 
-// broker is the process that cars are connected to.
+// broker is the process to which the cars connect.
 type broker interface {
 	Resident() (int64, error)    // memory in bytes
-	CPU() (time.Duration, error) // spent so far
+	CPU() (time.Duration, error) // used since the start
 }
 
-// runMQTT connects cars, each of which sends its next sample when the one before
-// is acknowledged.
+// runMQTT connects a number of cars. Each sends its next sample when the last one is
+// acknowledged.
 func runMQTT(ctx context.Context, addr string, sources []source, number int, n broker, lasting time.Duration) (connected, error) {
 	before, err := n.Resident()
 	if err != nil {

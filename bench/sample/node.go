@@ -10,19 +10,19 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// node is a running carstate: the real binary with a data directory of its own,
-// as `carstate serve` starts it. Every write is fsynced before it is answered.
+// node is a running carstate: the real binary with its own data directory, started with
+// `carstate serve`. Every write is fsynced before it is acknowledged.
 type node struct {
 	*nodeprocess.Node
-	key   string // of a source that speaks for all vehicles
-	token string // that may ask for all vehicles
+	key   string // of a source that may send samples of all vehicles
+	token string // of a developer who may query all vehicles
 }
 
-// sourceName is the one source of a node.
+// sourceName is the name of the node's only source.
 const sourceName = "bench"
 
-// startNode starts a carstate with an empty data directory called name, and waits
-// until it is ready.
+// startNode starts a carstate with an empty data directory called name and waits until it
+// is ready.
 func startNode(ctx context.Context, o report.Options, name string, flags ...string) (*node, error) {
 	p, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name), Flags: flags}, time.Minute)
 	if err != nil {
@@ -37,7 +37,7 @@ func startNode(ctx context.Context, o report.Options, name string, flags ...stri
 	return &node{p, key, token.AccessToken}, nil
 }
 
-// since is how much a counter has grown.
+// since returns the growth of a counter.
 func since(before, after nodeprocess.Metrics, name string) float64 {
 	return after[name] - before[name]
 }

@@ -1,10 +1,9 @@
-// Package sample measures what one sample costs on its way from a car to an
-// answer: how many are taken in, how soon each is acknowledged and answered with,
-// and where the time goes.
+// Package sample measures what one sample costs on its way from a car to an answer: how
+// many are taken in, how soon each is acknowledged and part of an answer, and where the
+// time goes.
 //
-// The service measured is the real binary with a data directory on a real disk,
-// and every write is fsynced before it is answered; whoever sends runs beside it
-// on the same processors.
+// The service measured is the real binary with a data directory on a real disk. Every write
+// is fsynced before it is acknowledged. The senders run on the same processors.
 package sample
 
 import (
@@ -19,7 +18,7 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// part is what the figures go under.
+// part is the name of this part in the results.
 const part = "sample"
 
 // run is one run of this part.
@@ -27,13 +26,13 @@ type run struct {
 	report.Options
 	results *report.Results
 	rounds  int
-	lasting time.Duration // one measurement
-	cars    int           // of a flood
+	lasting time.Duration // duration of one measurement
+	cars    int           // number of cars of a flood
 }
 
-// Run measures a sample's way.
+// Run measures the part.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
-	// More rounds than three would take longer than they tell.
+	// More than three rounds would cost much time and add little.
 	b := run{Options: o, results: r, rounds: min(max(o.Rounds, 1), 3), lasting: 5 * time.Second, cars: 10_000}
 	if o.Quick {
 		b.rounds, b.lasting, b.cars = 1, 200*time.Millisecond, 2000
@@ -63,14 +62,14 @@ func (b *run) figure(subject, name, unit, remark string, rounds ...float64) floa
 	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark}, rounds...)
 }
 
-// aimed adds a figure that may be so much at most.
+// aimed adds a figure whose aim is to be at most most.
 func (b *run) aimed(subject, name, unit, remark string, most float64, rounds ...float64) float64 {
 	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most}, rounds...)
 }
 
 const micro = float64(time.Microsecond)
 
-// decoder takes the figures of the benchmark that stands beside the decoder.
+// decoder takes the figures of the benchmark that lies next to the decoder.
 func (b *run) decoder(ctx context.Context) error {
 	found, err := gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds)
 	if err != nil {
@@ -82,7 +81,7 @@ func (b *run) decoder(ctx context.Context) error {
 	return nil
 }
 
-// disk measures the disk by itself.
+// disk measures the disk without any other load.
 func (b *run) disk(context.Context) error {
 	disk, err := report.Fsyncs(b.Dir, 500)
 	if err != nil {
@@ -93,7 +92,7 @@ func (b *run) disk(context.Context) error {
 	return nil
 }
 
-// connections is how many a flood is sent over.
+// connections is the number of connections over which a flood is sent.
 const connections = 4
 
 func (b *run) flood(ctx context.Context, perCar int) error {
@@ -113,7 +112,7 @@ func (b *run) flood(ctx context.Context, perCar int) error {
 	name := fmt.Sprintf("HTTP, %d cars, ", b.cars)
 	name += map[bool]string{true: "1 sample a car", false: fmt.Sprintf("%d samples a car", perCar)}[perCar == 1]
 	remark := fmt.Sprintf("%d connections, up to 1,000 cars a body, the sender included on the same processors", connections)
-	acknowledged, backlog := 0.0, 0.0 // the aims
+	acknowledged, backlog := 0.0, 0.0 // the aims; 0: none
 	if perCar > 1 {
 		acknowledged, backlog = 100_000, 10
 	}
@@ -205,13 +204,13 @@ func (b *run) mqtt(ctx context.Context) error {
 		fleets = []int{20, 100}
 	}
 	for _, cars := range fleets {
-		// Where a process may have few descriptors, the cars get nearly all of them.
+		// If the process may open few descriptors, the cars get nearly all of them.
 		n, err := startNode(ctx, b.Options, fmt.Sprint("mqtt", cars),
 			"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2))
 		if err != nil {
 			return err
 		}
-		sources := make([]source, 8) // no source gets many more connections than an eighth
+		sources := make([]source, 8) // a source may not have many more connections than an eighth
 		for i := range sources {
 			sources[i].name = fmt.Sprint("fleet", i)
 			if sources[i].key, err = n.AddSource(ctx, sources[i].name); err != nil {

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// alone measures one machine with a store of its own under the load of a fleet whose cars
-// report every ten seconds, a hundred cars a request.
+// alone measures one machine that has its own store, under the load of a fleet whose cars
+// report every ten seconds, a hundred cars per request.
 func (b *bench) alone(ctx context.Context) (err error) {
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, "alone")}, startLimit)
 	if err != nil {
@@ -32,7 +32,7 @@ func (b *bench) alone(ctx context.Context) (err error) {
 		_, err := n.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
 		return err
 	}
-	if err := drive(reportEvery); err != nil { // each car once
+	if err := drive(reportEvery); err != nil { // the first report of each car
 		return err
 	}
 	cpu, err1 := n.CPU()

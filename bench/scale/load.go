@@ -7,26 +7,26 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// lags is how old states were when they were in the fleet table: from when their
-// sample was due. It is filled by one goroutine and read when that has ended.
+// lags collects the ages of states when they were put into the fleet table, counted from
+// when their sample was due. One goroutine fills it; others read it when that has ended.
 type lags struct {
 	from  time.Time
 	ms    []float64
-	after []time.Duration // when each was seen, after from
-	left  float64         // samples whose states were not there when the last was acknowledged
+	after []time.Duration // when each state was put, after from
+	left  float64         // states not in the table when the last sample was acknowledged
 }
 
 func newLags() *lags { return &lags{from: time.Now()} }
 
 func (l *lags) add(now time.Time, t vehicle.UnixMilli) {
 	if int64(t) < l.from.UnixMilli() {
-		return // it was sent before
+		return // sent before the measurement
 	}
 	l.ms = append(l.ms, float64(now.UnixMicro())/1e3-float64(t))
 	l.after = append(l.after, now.Sub(l.from))
 }
 
-// between is the lags that were seen in a part of the time.
+// between returns the lags of the states that were put between two times.
 func (l *lags) between(from, to time.Duration) (ms []float64) {
 	for i, at := range l.after {
 		if at >= from && at < to {
@@ -36,7 +36,7 @@ func (l *lags) between(from, to time.Duration) (ms []float64) {
 	return ms
 }
 
-// medians are those of every second of so long a time.
+// medians returns the median of each second of a measurement.
 func (l *lags) medians(lasting time.Duration) (ms []float64) {
 	for at := time.Duration(0); at+time.Second <= lasting; at += time.Second {
 		if these := l.between(at, at+time.Second); len(these) > 0 {
@@ -46,8 +46,8 @@ func (l *lags) medians(lasting time.Duration) (ms []float64) {
 	return ms
 }
 
-// slope is how much values grow from one to the next: the median of the slopes
-// between any two of them, which a few bad ones do not move. 0 of fewer than two.
+// slope returns the growth of values from one to the next: the median of the slopes between
+// any two of them, which a few outliers do not move. It is 0 for fewer than two values.
 func slope(values []float64) float64 {
 	var slopes []float64
 	for i := range values {

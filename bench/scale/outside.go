@@ -8,24 +8,24 @@ import (
 	"testing"
 )
 
-// outside stands in for the test that clustertest starts its servers for. A
-// failure ends what runs, as it would end a test.
+// outside takes the place of the test for which clustertest starts its servers. A failure
+// ends the measurement as it would end a test.
 type outside struct {
-	// TB is nil: it has the methods that nobody calls here. There is no other way
-	// to have them all.
+	// TB is nil. It only provides the methods that are never called here, since
+	// [testing.TB] cannot be implemented otherwise.
 	testing.TB
 	logf     func(format string, args ...any)
 	cleanups []func()
 	failed   bool
 }
 
-// failure is what a failure panics with.
+// failure is the value with which a failure panics.
 type failure string
 
-// run calls f, cleans up after it, and returns what it failed of.
+// run calls f, then the cleanups, and returns f's error or the failure.
 func (o *outside) run(f func() error) (err error) {
-	testing.Init()                  // clustertest asks for a flag of tests
-	_ = flag.CommandLine.Parse(nil) // of no arguments
+	testing.Init()                  // clustertest reads a flag of package testing
+	_ = flag.CommandLine.Parse(nil) // without arguments
 	defer func() {
 		if r := recover(); r != nil {
 			text, ours := r.(failure)

@@ -24,18 +24,19 @@ import (
 // startLimit bounds the start of a node on two busy cores.
 const startLimit = 2 * time.Minute
 
-// follower is a fleet table in this process, fed as that of a node is.
+// follower is a fleet table in this process. It follows the feed of states like that of a
+// node.
 type follower struct {
 	engine   *cluster.Engine
 	table    *fleet.Table
 	stop     context.CancelFunc
 	done     chan struct{}
 	caughtUp chan struct{}
-	states   atomic.Int64 // that the feed has brought
-	first    time.Time    // when it brought the first
+	states   atomic.Int64 // received from the feed
+	first    time.Time    // when the first was received
 
-	mu   sync.Mutex
-	lags *lags // what is measured at present; nil: nothing
+	mu   sync.Mutex // guards lags
+	lags *lags      // the measurement in progress; nil: none
 }
 
 func follow(ctx context.Context, c cluster.Config) (*follower, error) {
@@ -64,16 +65,16 @@ func (f *follower) put(id vehicle.ID, st vehicle.State) {
 	}
 }
 
-// measure has the follower note how old each state is when it is in the table.
-// nil ends that.
+// measure adds the age of each state that is put into the table to l from now on. If l is
+// nil, no ages are collected.
 func (f *follower) measure(l *lags) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lags = l
 }
 
-// seen is how many states of what is measured are in the table, without those of
-// samples that were sent before.
+// seen returns how many states of the measurement in progress are in the table, without
+// those of samples that were sent before it.
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,22 +87,22 @@ func (f *follower) close() error {
 	return f.engine.Close()
 }
 
-// rig is carstate on the cluster, the follower and what it has done so far.
+// rig is a set of carstate nodes on the cluster.
 type rig struct {
-	b       *bench
+	b       *bench // -
 	config  cluster.Config
-	nodes   map[string]*nodeprocess.Node // by what the figures call them
-	cars    restart.Cars                 // that report to the node that takes in
+	nodes   map[string]*nodeprocess.Node // by their names in the figures
+	cars    restart.Cars                 // they report to the node with role ingest
 	derive  *nodeprocess.Node
 	judged0 float64
 }
 
-// streams is how the streams of a rig are made.
+// streams returns the configuration of a rig's streams.
 func (b *bench) streams(replicas, partitions int) cluster.Config {
 	return cluster.Config{Partitions: partitions, URLs: b.servers.URLs(), Replicas: replicas}
 }
 
-// fill makes the streams, with the states of n vehicles.
+// fill creates the streams, with the states of n vehicles.
 func fill(ctx context.Context, c cluster.Config, n int) error {
 	e, err := cluster.Open(ctx, c)
 	if err != nil {
@@ -133,7 +134,7 @@ func (b *bench) start(ctx context.Context, c cluster.Config, roles map[string]st
 	return r, nil
 }
 
-// source adds the source that the cars report through.
+// source adds the source through which the cars report.
 func (r *rig) source(ctx context.Context) (err error) {
 	r.cars.Key, err = r.cars.Node.AddSource(ctx, "gateway")
 	m, failed := r.derive.Metrics(ctx)
@@ -141,7 +142,7 @@ func (r *rig) source(ctx context.Context) (err error) {
 	return errors.Join(err, failed)
 }
 
-// drained waits until all that was sent is judged.
+// drained waits until all samples sent are folded.
 func (r *rig) drained(ctx context.Context) error {
 	want := r.judged0 + float64(r.cars.Sent.Load())
 	_, err := r.derive.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
@@ -151,15 +152,15 @@ func (r *rig) drained(ctx context.Context) error {
 func (r *rig) kill() {
 	for _, n := range r.nodes {
 		n.Kill()
-		_ = os.RemoveAll(n.Dir) // nothing but a key and a name
+		_ = os.RemoveAll(n.Dir) // it holds only a key and a name
 	}
 }
 
-// counters are what was used until now, or between two moments, by name: CPU in
-// seconds, memory and traffic in bytes.
+// counters holds, by name, what was used until now or between two times: CPU in seconds,
+// memory and traffic in bytes.
 type counters map[string]float64
 
-// since is what was used after an earlier moment.
+// since returns what was used after an earlier time.
 func (c counters) since(before counters) counters {
 	d := make(counters)
 	for name, v := range c {
@@ -168,7 +169,7 @@ func (c counters) since(before counters) counters {
 	return d
 }
 
-// all is the CPU of the nodes and servers together.
+// all returns the CPU time of nodes and servers together.
 func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
 
 // during measures what is used while f runs.
@@ -188,7 +189,7 @@ func (r *rig) during(ctx context.Context, f func() error) (counters, error) {
 	return spent, err
 }
 
-// reading is all that was used so far.
+// reading returns what was used so far.
 func (r *rig) reading(ctx context.Context) (counters, error) {
 	c, err := r.b.servers.work(ctx)
 	if err != nil {
@@ -210,16 +211,16 @@ func (r *rig) reading(ctx context.Context) (counters, error) {
 	return c, errors.Join(err1, err2, machineCPU(c))
 }
 
-// inUse is the part of the processors that was in use, by whomever, in percent, and
-// that which was in use by others than the measured and this process.
+// inUse returns the share of the machine's processors that was in use, in percent, and the
+// share that processes other than the nodes, the servers and this process used.
 func (c counters) inUse() (percent, others float64) {
 	percent = 100 * c["busy ticks"] / c["ticks"]
 	ours := (c.all() + c["CPU of this process"]) / c["took"] / float64(runtime.NumCPU())
 	return percent, percent - 100*ours
 }
 
-// machineCPU counts what the processors of this machine have done since its start, in
-// the kernel's ticks.
+// machineCPU adds the time that this machine's processors have worked since boot, in ticks
+// of the kernel.
 func machineCPU(c counters) error {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -230,24 +231,24 @@ func machineCPU(c counters) error {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return fmt.Errorf("/proc/stat begins with %q", line)
 	}
-	for i, field := range fields[1:9] { // what guests use is in the first two
+	for i, field := range fields[1:9] { // the first two include what guests use
 		ticks, err := strconv.ParseFloat(field, 64)
 		if err != nil {
 			return fmt.Errorf("/proc/stat: %w", err)
 		}
 		c["ticks"] += ticks
-		if i != 3 && i != 4 { // idle, and idle while something waits for a disk
+		if i != 3 && i != 4 { // idle, and idle while waiting for a disk
 			c["busy ticks"] += ticks
 		}
 	}
 	return nil
 }
 
-// selfCPU is the user and system time of this process.
+// selfCPU returns the user and system time of this process.
 func selfCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it knows RUSAGE_SELF
+		panic(err) // RUSAGE_SELF is always valid
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,11 +1,10 @@
-// Package scale measures what a fleet far larger than this machine costs, one
-// share of it at a time: carstate on three real NATS servers that sync every
-// write, with the rate of messages that one of many partitions would have.
+// Package scale measures what a fleet far larger than this machine costs, one part of it at
+// a time: carstate on three real NATS servers that sync every write, with the rate of
+// messages that one of many partitions would have.
 //
-// Everything runs on the processors of one machine, so CPU times and bytes are
-// what counts here; how soon something is done on three machines of their own is
-// another matter. What follows from the figures for whole fleets is worked out by
-// the page on scale (package report).
+// All processes run on the processors of one machine. So CPU times and bytes are the valid
+// results; latencies on three separate machines would differ. The page on scale (package
+// report) calculates from the figures what whole fleets need.
 package scale
 
 import (
@@ -20,11 +19,12 @@ import (
 	"carstate/internal/store/cluster/clustertest"
 )
 
-// part is what the figures go under. The page on scale looks them up by their
-// subjects and names and says so where one is lacking.
+// part is the name of this part in the results. The page on scale finds the figures by
+// their subjects and names, and says which of them are missing.
 const part = "scale"
 
-// The slice: one of so many parts of a fleet, whose cars report so often.
+// The slice is one of fleetParts parts of a fleet of fleetCars cars, each of which reports
+// every reportEvery.
 const (
 	fleetCars   = 100_000_000
 	fleetParts  = 1024
@@ -32,15 +32,15 @@ const (
 	reportEvery = 10 * time.Second
 )
 
-// plan is how much is measured.
+// plan says how much is measured.
 type plan struct {
 	cars     int           // of the slice
 	alone    int           // cars on one machine without NATS
-	first    time.Duration // in which they report for the first time
-	steady   time.Duration // its measurement at the full rate
-	slow     time.Duration // each measurement of less
-	feeds    int           // added
-	spread   int           // partitions, of the same load once more
+	first    time.Duration // duration of the cars' first reports
+	steady   time.Duration // duration of the measurement at the full rate
+	slow     time.Duration // duration of each measurement at a lower rate
+	feeds    int           // feeds added
+	spread   int           // partitions of the second measurement of the same load
 	subjects int           // vehicles in one stream
 	deeds    int
 }
@@ -65,7 +65,7 @@ type bench struct {
 	lag     []report.Line
 }
 
-// Run measures.
+// Run measures the part.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	b := &bench{Options: o, plan: planFor(o), results: r}
 	defer clustertest.RemoveServerBinary()
@@ -79,7 +79,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		{"many vehicles in one stream", b.subjects},
 	}
 	if o.Quick {
-		return b.on(ctx, steps...) // servers take seconds to choose a leader
+		return b.on(ctx, steps...) // one cluster for all, since servers take seconds to elect a leader
 	}
 	for _, s := range steps {
 		if err := b.on(ctx, s); err != nil {
@@ -89,13 +89,13 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	return nil
 }
 
-// step is something to measure on servers without streams.
+// step is a measurement that begins on servers without streams.
 type step struct {
 	name string
 	f    func(context.Context) error
 }
 
-// on does steps on servers of their own, which have no memory of others' work.
+// on does steps on new servers, whose memory no earlier step has used.
 func (b *bench) on(ctx context.Context, steps ...step) error {
 	t := &outside{logf: b.Logf}
 	return t.run(func() error {
@@ -113,7 +113,7 @@ func (b *bench) on(ctx context.Context, steps ...step) error {
 	})
 }
 
-// limits are those of the code and of the servers that a fleet meets.
+// limits adds the limits of the code and of the servers that matter to a fleet.
 func (b *bench) limits() {
 	const gib = 1 << 30
 	for _, f := range []report.Figure{
@@ -132,13 +132,13 @@ func (b *bench) limits() {
 	}
 }
 
-// Limits that the code keeps to itself.
+// Limits that other packages do not export.
 const (
 	recordGiB       = 1                // TOKENS, SOURCES, AUDIT each (internal/store/cluster)
 	mqttConnections = 20_000           // a node (internal/ingest)
 	cachedStates    = 100_000          // over all partitions (internal/node)
-	nodeBatches     = 8                // atomic batches that a node has under way (internal/store/cluster)
-	serverBatches   = 50               // that a server takes for one stream (nats-server)
+	nodeBatches     = 8                // atomic batches of a node in progress (internal/store/cluster)
+	serverBatches   = 50               // that a server accepts for one stream (nats-server)
 	feedSetup       = 30 * time.Second // for a feed from the start (internal/store/cluster)
 	mostPartitions  = 4096             // (cmd/carstate)
 )
@@ -148,7 +148,7 @@ func (b *bench) figure(subject, name string, value float64, unit, remark string)
 	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark})
 }
 
-// aimed adds a figure with an aim, which is the most it may be.
+// aimed adds a figure whose aim is to be at most most.
 func (b *bench) aimed(subject, name string, value float64, unit string, most float64, remark string) {
 	met := value <= most
 	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark, Aim: fmt.Sprintf("≤ %g %s", most, unit), Met: &met})
@@ -157,11 +157,11 @@ func (b *bench) aimed(subject, name string, value float64, unit string, most flo
 func (b *bench) add(f report.Figure) {
 	f.Part = part
 	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 && f.Name != "lag, growth" {
-		f.Value = 0 // a share of nothing, or less than what was there before
+		f.Value = 0 // a ratio with denominator 0, or a difference below 0
 	}
 	b.Logf("%s: %s: %.4g %s", f.Subject, f.Name, f.Value, f.Unit)
 	b.results.Add(f)
 }
 
-// micros is the part of some seconds for one of n, in µs.
+// micros returns seconds divided by n, in µs.
 func micros(seconds, n float64) float64 { return 1e6 * seconds / n }

@@ -17,14 +17,14 @@ import (
 	"carstate/internal/store/cluster/clustertest"
 )
 
-// copies is how many copies of a stream the cluster keeps.
+// copies is the number of copies of a stream in the cluster.
 const copies = 3
 
-// servers are three NATS servers, each a process of its own, with every write
-// synced before it is answered.
+// servers are three NATS servers. Each is a process of its own and syncs every write before
+// it answers.
 type servers struct {
 	*clustertest.Cluster
-	monitors [copies]string // where each answers for what it has done
+	monitors [copies]string // addresses of their HTTP monitoring
 	pidFiles [copies]string
 }
 
@@ -34,7 +34,8 @@ func startServers(t testing.TB) *servers {
 	return s
 }
 
-// configure is what clustertest does for a test, with monitoring.
+// configure writes a server's configuration, like clustertest does for a test, with
+// monitoring.
 func (s *servers) configure(t testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +57,7 @@ cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
 	return clustertest.Setup{Args: []string{"--config", file}}
 }
 
-// work is what the servers have done so far, together and each by itself, and the
+// work returns what the servers have used so far, together and each by itself, and the
 // memory that they have now.
 func (s *servers) work(ctx context.Context) (counters, error) {
 	c := make(counters)
@@ -73,7 +74,7 @@ func (s *servers) work(ctx context.Context) (counters, error) {
 	return c, nil
 }
 
-// workOf is what one of them has done.
+// workOf returns what server i has used so far.
 func (s *servers) workOf(ctx context.Context, i int) (counters, error) {
 	text, err := os.ReadFile(s.pidFiles[i])
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *servers) workOf(ctx context.Context, i int) (counters, error) {
 	}, err
 }
 
-// writtenBy is how many bytes a process has had written to the disk.
+// writtenBy returns the number of bytes that a process has written to the disk.
 func writtenBy(pid int) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	if err != nil {
@@ -121,7 +122,7 @@ func writtenBy(pid int) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/io has no write_bytes", pid)
 }
 
-// index is the place of a server among the three.
+// index returns the place of a server among the three.
 func (s *servers) index(n *clustertest.Node) int {
 	for i := range s.Nodes {
 		if s.Nodes[i] == n {

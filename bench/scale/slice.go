@@ -17,9 +17,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// slice is a part of a large fleet in one partition: its cars, their rate, on nodes
-// of one role each. Every node's listener of the operator is open too, so that it
-// can be asked for its figures.
+// slice measures one part of a large fleet in one partition: its cars, at their rate, on
+// one node for each role. Every node also serves the operator's listener, from which its
+// metrics are read.
 func (b *bench) slice(ctx context.Context) error {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
@@ -32,8 +32,8 @@ func (b *bench) slice(ctx context.Context) error {
 	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error { return b.sliced(ctx, r, f, cars, rate) })
 }
 
-// onNodes calls do with nodes of one role each on streams that hold the cars' states,
-// and a follower that has all of them.
+// onNodes starts one node for each role on streams that hold the cars' states, and a
+// follower. It calls do when the follower has all states.
 func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate float64, do func(*rig, *follower) error) (err error) {
 	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin", "query": "query,admin"})
 	if err != nil {
@@ -55,7 +55,7 @@ func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate fl
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// The first samples wait until the partition has changed hands.
+	// The first samples wait until the partition has a new owner.
 	if err := errors.Join(r.cars.Drive(ctx, cars, rate, min(perBody, cars)), r.drained(ctx)); err != nil {
 		return err
 	}
@@ -114,8 +114,8 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	return b.deeds(ctx, r)
 }
 
-// load drives the cars at a rate and waits until all is judged. Each sample makes a
-// state, because a car's next comes long after.
+// load drives the cars at a rate and waits until all samples are folded. Each sample
+// results in one stored state, because the next sample of the same car is seconds later.
 func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags, error) {
 	l := newLags()
 	f.measure(l)
@@ -130,7 +130,7 @@ func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate fl
 	return s, l, err
 }
 
-// steady is the slice when its states are at hand.
+// steady measures the slice with its states cached.
 func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
 	n := int(rate * b.plan.steady.Seconds())
 	s, l, err := b.load(ctx, r, f, cars, rate, n)
@@ -173,8 +173,8 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	return nil
 }
 
-// costs adds what a sample cost every process and how full the machine was: where hardly
-// a processor is idle, a lag grows by whatever else there is.
+// costs adds what a sample cost each process, and how busy the machine was. If few
+// processors are idle, other programs lengthen the lag.
 func (b *bench) costs(subject string, s counters, samples float64) {
 	b.figure(subject, "CPU of ingest a sample", micros(s["CPU of ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
 	b.figure(subject, "CPU of derive a sample", micros(s["CPU of derive"], samples), "µs", "every state at hand; the feed of its console included")
@@ -191,9 +191,9 @@ func (b *bench) costs(subject string, s counters, samples float64) {
 	b.figure(subject, "written by the three servers a sample", s["bytes written of servers"]/samples, "B", "by the kernel's count, metadata of the file system not included")
 }
 
-// spread measures the slice's cars at the slice's rate over as many partitions as a
-// set of streams with two nodes that judge is to have: what comes together is then
-// stored in more and smaller pieces.
+// spread measures the slice's cars at the slice's rate over as many partitions as are
+// recommended for a set of streams with two derive nodes. Samples that arrive together are
+// then stored in more and smaller pieces.
 func (b *bench) spread(ctx context.Context) error {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
@@ -222,7 +222,7 @@ func (b *bench) spread(ctx context.Context) error {
 	})
 }
 
-// moreFeeds measures what each feed more costs the servers.
+// moreFeeds measures what each further feed costs the servers.
 func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
 	n := int(rate * b.plan.slow.Seconds())
 	without, _, err := b.load(ctx, r, f, cars, rate, n)
@@ -252,8 +252,7 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 	return nil
 }
 
-// backlog measures how fast one partition judges when there is always something
-// to judge.
+// backlog measures how fast one partition is folded while there is always a backlog.
 func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
 	began := time.Now()
 	before := r.cars.Sent.Load()
@@ -268,7 +267,7 @@ func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
 	return nil
 }
 
-// deeds measures what a source, a token and the audit of both take.
+// deeds measures the bytes of a source, of a token, and of the audit records of both.
 func (b *bench) deeds(ctx context.Context, r *rig) error {
 	a, err := r.cars.Node.AdminClient()
 	if err != nil {

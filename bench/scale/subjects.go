@@ -15,9 +15,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// subjects measures one stream with the states of many vehicles, kept once: what
-// it takes of the memory of its server, how a feed brings all of them, and how
-// soon it is there again after its server was killed.
+// subjects measures one stream with the states of many vehicles, in one copy: its server's
+// memory, how a feed delivers all states, and how soon the stream is available again after
+// its server was killed.
 func (b *bench) subjects(ctx context.Context) error {
 	n := b.plan.subjects
 	fresh, err := b.servers.work(ctx)
@@ -60,7 +60,7 @@ func (b *bench) subjects(ctx context.Context) error {
 	return b.feed(ctx, c, at, n)
 }
 
-// feed measures a feed from the start, as each node has one after its own start.
+// feed measures a feed from the start, such as each node reads after its own start.
 func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 	before, err := b.servers.work(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 	return nil
 }
 
-// stream asks for what a stream holds.
+// stream returns the state of a stream.
 func (b *bench) stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	nc, err := nats.Connect(b.servers.URLs())
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package vehicle measures what a vehicle costs in the table of answers. The
-// benchmark itself stands beside the table, in internal/fleet.
+// Package vehicle measures what one vehicle costs in the fleet table, which holds the
+// answers to queries. The benchmark itself is in internal/fleet.
 package vehicle
 
 import (
@@ -9,7 +9,7 @@ import (
 	"carstate/bench/report"
 )
 
-// Run measures.
+// Run measures the part.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	sizes := []int{100_000, 1_000_000, 10_000_000}
 	if o.Quick {
