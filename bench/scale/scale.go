@@ -23,8 +23,8 @@ import (
 // their subjects and names, and says which of them are missing.
 const part = "scale"
 
-// The slice is one of fleetParts parts of a fleet of fleetCars cars, each of which reports
-// every reportEvery.
+// The slice is one of fleetParts parts of a fleet of fleetCars cars. Each car reports every
+// reportEvery.
 const (
 	fleetCars   = 100_000_000
 	fleetParts  = 1024
