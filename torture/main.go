@@ -1,6 +1,5 @@
-// Command torture breaks carstate on purpose and looks whether it keeps its
-// promises: nothing acknowledged is lost, and no answer is wrong. Run it with
-// `make torture`.
+// Command torture breaks carstate on purpose and checks that it keeps its promises: nothing
+// acknowledged is lost, and no answer is wrong. Run it with `make torture`.
 package main
 
 import (
@@ -15,7 +14,7 @@ import (
 
 func main() {
 	end := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
 		end = append(end, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), end...)

@@ -26,7 +26,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Every row says all that the document needs.
+// Every row has all fields that the document needs.
 func TestRows(t *testing.T) {
 	var names []string
 	for i, r := range rows {
@@ -55,7 +55,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Every control has a patch that names its row, and every patch a control in each row
+// Every control has a patch that names its row, and every patch is a control of each row
 // that it names.
 func TestDefects(t *testing.T) {
 	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
@@ -85,7 +85,7 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// What an attempt prints when its row finds something, fails, or both.
+// TestAttempt checks what an attempt prints when its row has a finding, fails, or both.
 func TestAttempt(t *testing.T) {
 	before := rows
 	t.Cleanup(func() { rows = before })
@@ -137,8 +137,8 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-// TestDo checks the outcome of processes that end as they should not, or not at all, and
-// of the controls that they were to catch.
+// TestDo checks the outcome of processes that end in error or not at all, and the verdict
+// on the controls that they were to catch.
 func TestDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

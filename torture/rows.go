@@ -20,7 +20,7 @@ import (
 	"carstate/torture/strangers"
 )
 
-// rows are all there are, in the order of their numbers.
+// rows lists all rows, in the order of their numbers.
 var rows = []row.Row{
 	kill.Row,
 	engine.Power,
@@ -37,7 +37,7 @@ var rows = []row.Row{
 	onekey.Row,
 }
 
-// names lists rows: all, or those that run unless others are named.
+// names lists the names of all rows, or of those that run by default.
 func names(all bool) string {
 	var list []string
 	for _, r := range rows {
@@ -48,7 +48,7 @@ func names(all bool) string {
 	return strings.Join(list, ",")
 }
 
-// find finds a row by its name.
+// find returns the row of a name.
 func find(name string) (row.Row, error) {
 	if i := slices.IndexFunc(rows, func(r row.Row) bool { return r.Name == name }); i >= 0 {
 		return rows[i], nil
@@ -56,7 +56,7 @@ func find(name string) (row.Row, error) {
 	return row.Row{}, fmt.Errorf("there is no row %q: choose from %s", name, names(true))
 }
 
-// choose finds rows by name, in the order of their numbers.
+// choose returns the rows of names, in the order of their numbers.
 func choose(names string) (chosen []row.Row, err error) {
 	for name := range strings.SplitSeq(names, ",") {
 		r, err := find(name)
@@ -69,7 +69,7 @@ func choose(names string) (chosen []row.Row, err error) {
 	return slices.CompactFunc(chosen, func(a, b row.Row) bool { return a.Number == b.Number }), nil
 }
 
-// counts are the counts that the command line gives by row: "kill=1000,power=200".
+// counts parses the counts of rows on the command line, such as "kill=1000,power=200".
 func counts(text string) (map[string]int, error) {
 	given := make(map[string]int)
 	if text == "" {

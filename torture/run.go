@@ -23,7 +23,7 @@ import (
 	"carstate/torture/row"
 )
 
-// job is what a child process is to do: one attempt at one row.
+// job is the task of a child process: one attempt at one row.
 type job struct {
 	Row    string
 	Seed   uint64
@@ -35,13 +35,13 @@ type job struct {
 
 // session is one call of the command.
 type session struct {
-	program string // the torture itself, which runs each attempt as a process of its own
+	program string // the torture itself, which runs each attempt as a child process
 	scratch string
 	seed    uint64
 	stderr  io.Writer
 }
 
-// run is the command. It reports its progress on stderr.
+// run implements the command. It reports progress on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	began := time.Now()
 	for *seed == 0 {
-		*seed = rand.Uint64() >> 12 // so that JavaScript's numbers hold it too
+		*seed = rand.Uint64() >> 12 // few enough bits for a number in JavaScript
 	}
 	lacks := make(map[string]error)
 	for _, r := range chosen {
@@ -130,7 +130,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if !done.Outcome.Passed() {
 			failed = append(failed, r.Name)
-			// What was found is kept, whatever becomes of the rest.
+			// Save the findings now, so that a failure of the rest does not lose them.
 			document.Replace(done)
 			if err := document.Save(*docs, rows); err != nil {
 				return err
@@ -153,7 +153,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		document.Replace(done)
 		whole.Add(done)
-		// A row that was done is kept, whatever becomes of the next.
+		// Save after each row, so that a failure of the next row loses nothing.
 		if err := document.Save(*docs, rows); err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// control runs a row against a broken build and reports whether it saw that.
+// control runs a row against a broken build and reports whether the row caught its defect.
 func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) (reliability.Control, error) {
 	dir := filepath.Join(s.scratch, c.Defect)
 	defer os.RemoveAll(dir)
@@ -189,8 +189,8 @@ func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) 
 	return verdict(c, o, time.Since(began)), ctx.Err()
 }
 
-// verdict is what an outcome says of a control. That the row could not be done, or that
-// something else was found, is no proof that it sees the defect.
+// verdict returns what an outcome says about a control. An outcome that is incomplete or
+// has only other findings is no proof that the row catches the defect.
 func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Control {
 	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
 	if !v.Caught && len(o.Findings) > 0 {
@@ -199,22 +199,22 @@ func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Contr
 	return v
 }
 
-// ciLimit is how long an attempt of as much as `make torture` does may take. It is
-// many times what it takes: what goes on longer hangs.
+// ciLimit is the time limit of an attempt of the size that `make torture` runs. It is many
+// times what the attempt takes, so an attempt that exceeds it hangs.
 const ciLimit = 15 * time.Minute
 
-// limitOf is how long an attempt at n of a row may take.
+// limitOf returns the time limit of an attempt of size n at a row.
 func limitOf(r row.Row, n int) time.Duration {
 	return ciLimit * time.Duration(max(1, (n+r.CI-1)/r.CI))
 }
 
-// do does one attempt in a process of its own, so that neither memory nor a
-// defect outlives it, and ends it if it takes longer than the limit.
+// do runs one attempt in a process of its own, so that neither memory nor a defect outlives
+// it. It ends the process after the limit.
 func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := s.child(limited, j)
-	out = bytes.ReplaceAll(out, []byte(s.scratch), []byte("SCRATCH")) // the document need not say where
+	out = bytes.ReplaceAll(out, []byte(s.scratch), []byte("SCRATCH")) // the document need not name the directory
 	if len(out) > 0 {
 		err = errors.Join(err, json.Unmarshal(out, &o))
 	} else if err == nil {
@@ -229,7 +229,7 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 	return o
 }
 
-// child runs the process of an attempt and returns what it prints.
+// child runs the process of an attempt and returns its output.
 func (s *session) child(ctx context.Context, j job) (out []byte, err error) {
 	if j.Dir, err = os.MkdirTemp(s.scratch, j.Row+"-"); err != nil {
 		return nil, err
@@ -242,13 +242,13 @@ func (s *session) child(ctx context.Context, j job) (out []byte, err error) {
 	}
 	cmd := exec.CommandContext(ctx, s.program, "attempt", string(text))
 	cmd.Stderr = s.stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends what it started
-	cmd.WaitDelay = 2 * time.Minute                                          // more than a node gets that is asked to end
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the child then stops its processes
+	cmd.WaitDelay = 2 * time.Minute                                          // longer than a node has for an orderly stop
 	return cmd.Output()
 }
 
-// attempt is the child: it does a job and prints the outcome. What was found before
-// an error counts, and so does an error alone.
+// attempt implements the child process: it does a job and prints the outcome. Findings
+// before an error are part of the outcome, and so is an error without findings.
 func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -274,14 +274,14 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	}
 	err = errors.Join(r.Run(running, a), ctx.Err())
 	o := a.Outcome()
-	if err != nil && o.CaughtBy == "" { // a control that was caught ends early, as it should
+	if err != nil && o.CaughtBy == "" { // a control that was caught ends early by design
 		a.Logf("ended early: %v", err)
 		o.NotDone(err)
 	}
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// buildBroken makes carstate, or tests, with a defect, in dir, and returns the name.
+// buildBroken builds carstate, or tests, with a defect into dir and returns the file name.
 func buildBroken(ctx context.Context, dir, defect, tests string) (string, error) {
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -295,12 +295,12 @@ func buildBroken(ctx context.Context, dir, defect, tests string) (string, error)
 		return "", err
 	}
 	binary := filepath.Join(dir, "carstate")
-	// The version says what it is, so that it is never taken for a build to run.
+	// The version names the defect, so that nobody takes the binary for a usable build.
 	return binary, goBuild(ctx, root, tests, binary, "-overlay", overlay, "-ldflags", "-s -w -X main.version=broken-"+defect)
 }
 
-// goBuild builds carstate as people run it, or the tests of a package, from the repository
-// in root.
+// goBuild builds carstate as released, or the tests of a package, from the repository in
+// root.
 func goBuild(ctx context.Context, root, tests, to string, flags ...string) error {
 	args := []string{"build"}
 	if tests != "" {

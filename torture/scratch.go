@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// makeScratch makes a directory below dir for all that is written meanwhile. It lies on
-// a disk: what syncs to memory shows neither what a sync costs nor that one is missing.
+// makeScratch creates a directory below dir for all files of a run. It must be on a disk:
+// on a file system in memory, a sync costs nothing, and a missing sync goes unnoticed.
 func makeScratch(dir string) (string, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(dir, &s)

@@ -1,4 +1,4 @@
-// Package cores gives processes of a row processors of their own.
+// Package cores confines processes of a row to processors of their own.
 package cores
 
 import (
@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Set are processors.
+// Set is a set of processors.
 type Set = unix.CPUSet
 
-// Parts are the processors that a process may use, taken apart.
+// Parts divides the processors that a process may use.
 type Parts struct {
 	All, One, Others Set
-	Number           int // of the one; -1 where there is but one, which all are then
+	Number           int // of the processor in One; -1 if there is only one and all sets are equal
 }
 
-// Split takes the processors that a process may use apart.
+// Split divides the processors that a process may use.
 func Split(pid int) (p Parts, err error) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
 		return p, fmt.Errorf("which processors a process may use cannot be told: %w", err)
@@ -38,13 +38,13 @@ func Split(pid int) (p Parts, err error) {
 	return p, nil
 }
 
-// Confine lets all threads of a process use these processors only. Go sees by itself,
-// within a second, how many they are.
+// Confine lets all threads of a process use only the given processors. The Go runtime
+// adapts to their number within a second.
 func Confine(pid int, to *Set) error {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has ended, and the row finds that out
+			return nil // it has ended; the row detects that
 		}
 		if err != nil {
 			return err
@@ -57,9 +57,9 @@ func Confine(pid int, to *Set) error {
 			}
 			var now Set
 			if err := unix.SchedGetaffinity(id, &now); err != nil || now == *to {
-				continue // ended, or there
+				continue // ended, or confined already
 			}
-			moved = true // and others that it began meanwhile are where it was
+			moved = true // threads that it started since then inherited the old set
 			if err := unix.SchedSetaffinity(id, to); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("a process cannot be kept to some processors: %w", err)
 			}

@@ -1,21 +1,21 @@
-// Package defects holds the defects that a build can be given on purpose, so that the
-// torture proves that it would see them. The product has no code for them: each defect
-// is a patch beside this file, and `go build -overlay` compiles patched copies in place
-// of the files that the patch names.
+// Package defects holds the defects with which a build can be broken on purpose, as proof
+// that the torture catches them. The product has no code for them: each defect is a patch
+// in this directory, and `go build -overlay` compiles patched copies instead of the files
+// that the patch names.
 //
 // The first line of a patch says which promise the patch breaks and which rows of the
-// torture must catch that. The rest is a unified diff of the product. Its line numbers do not
-// matter: the lines of each hunk, context included, must occur exactly once in the file, so
-// that no change of the product can move a defect to another place. One line of context
-// is enough in most cases, and a change nearby rarely touches it.
+// torture must catch that. The rest is a unified diff of the product. Its line numbers are
+// ignored: the lines of each hunk, context included, must occur exactly once in the file,
+// so that no change of the product can move a defect to another place. One line of context
+// is enough in most cases, and is rarely affected by a change nearby.
 //
 // The tests of this package fail when a patch no longer fits the product. To refresh it:
 //
 //   - If the lines moved to another file unchanged, run
 //     `go -C torture test ./defects -update`. It writes the new names into the patches.
 //   - If the lines changed, commit the product, write the defect into it by hand, keep
-//     the first line of the patch, and put the output of `git diff -U1` below it. Take
-//     the defect out of the product with `git restore`.
+//     the first line of the patch, and put the output of `git diff -U1` below it. Remove
+//     the defect from the product with `git restore`.
 //   - If the promise is gone, delete the patch together with the control of its row.
 package defects
 
@@ -28,9 +28,9 @@ import (
 	"strings"
 )
 
-// Overlay patches copies of the files that a defect touches, below dir, and returns the
-// name of the file there that `go build -overlay` reads. root is the root of the
-// repository; like dir, it is absolute.
+// Overlay writes patched copies of the files that a defect changes below dir, and returns
+// the name of a file there for `go build -overlay`. root is the root of the repository.
+// root and dir are absolute.
 func Overlay(root, defect, dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
 	if err != nil {
@@ -42,7 +42,7 @@ func Overlay(root, defect, dir string) (string, error) {
 		patched := filepath.Join(dir, strings.ReplaceAll(h.file, "/", "_"))
 		from := original
 		if o.Replace[original] != "" {
-			from = patched // an earlier hunk is in it
+			from = patched // it contains the earlier hunks
 		}
 		o.Replace[original] = patched
 		content, err := os.ReadFile(from)
@@ -64,13 +64,13 @@ func Overlay(root, defect, dir string) (string, error) {
 	return name, os.WriteFile(name, text, 0o600)
 }
 
-// overlay is what `go build -overlay` reads: which file stands in for which.
+// overlay is the input of `go build -overlay`: the replacements of files.
 type overlay struct{ Replace map[string]string }
 
-// hunk is one change of a patch: lines of a file, and what they become.
+// hunk is one change of a patch: lines of a file, and their replacement.
 type hunk struct{ file, before, after string }
 
-// hunks reads a unified diff. What stands outside of its hunks does not matter.
+// hunks parses a unified diff. Text outside its hunks is ignored.
 func hunks(patch string) (all []hunk) {
 	var file string
 	inHunk := false

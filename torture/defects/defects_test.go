@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write into the patches to which files their lines have moved")
 
-// TestPatches: every patch fits the product, and every package that it touches still
-// compiles, to something else.
+// TestPatches checks that every patch fits the product, and that every package that it
+// changes still compiles, with a different result.
 func TestPatches(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -82,13 +82,13 @@ func TestPatches(t *testing.T) {
 	}
 }
 
-// round is patches that are compiled together.
+// round is a set of patches that are compiled together.
 type round struct {
 	overlay
 	patches, packages []string
 }
 
-// compiled compiles packages and returns a hash of what each becomes.
+// compiled compiles packages and returns a hash of each result.
 func compiled(t *testing.T, root, overlay string, packages []string) map[string]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-overlay", overlay, "-f", "{{.ImportPath}} {{.BuildID}}"}, packages...)...)
@@ -102,12 +102,12 @@ func compiled(t *testing.T, root, overlay string, packages []string) map[string]
 	ids := make(map[string]string)
 	for line := range strings.Lines(string(out)) {
 		pkg, id, _ := strings.Cut(strings.TrimSpace(line), " ")
-		ids[pkg] = id[strings.LastIndex(id, "/")+1:] // the part that stands for the result
+		ids[pkg] = id[strings.LastIndex(id, "/")+1:] // the part that identifies the result
 	}
 	return ids
 }
 
-// follow writes into a patch to which files the lines of its hunks have moved.
+// follow writes new file names into a patch whose lines have moved to other files.
 func follow(t *testing.T, root, name string) {
 	t.Helper()
 	text := read(t, name)

@@ -1,5 +1,5 @@
-// Package mqtt writes MQTT packets byte by byte. A client library would not write most
-// of what the torture sends.
+// Package mqtt encodes MQTT packets byte by byte. A client library would not send most of
+// what the torture sends.
 package mqtt
 
 import (
@@ -7,18 +7,18 @@ import (
 	"encoding/binary"
 )
 
-// Text is a string with its length before it.
+// Text returns a string with its length before it.
 func Text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...)
 }
 
-// Packet puts a fixed header before the parts.
+// Packet returns a packet: a fixed header with its first byte and the length, then parts.
 func Packet(first byte, parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)
 }
 
-// NoProperties is an empty property list, and nothing before MQTT 5.
+// NoProperties returns an empty property list, or nothing for versions before MQTT 5.
 func NoProperties(version byte) []byte {
 	if version < 5 {
 		return nil
@@ -26,18 +26,18 @@ func NoProperties(version byte) []byte {
 	return []byte{0}
 }
 
-// Login is a CONNECT with a user and a key.
+// Login is a CONNECT with a user name and a key.
 type Login struct {
 	Protocol        string
 	Version         byte
-	Flags           byte // besides those of user and key
+	Flags           byte // besides those of the user name and the key
 	KeepAlive       uint16
 	ID              string
-	WillTopic, Will string // no will if it is ""
+	WillTopic, Will string // no will if Will is ""
 	User, Key       string
 }
 
-// Packet is the login as it is sent.
+// Packet returns the encoded login.
 func (l *Login) Packet() []byte {
 	head := append(Text(l.Protocol), l.Version, l.Flags|0xc0)
 	parts := [][]byte{binary.BigEndian.AppendUint16(head, l.KeepAlive), NoProperties(l.Version), Text(l.ID)}
@@ -47,7 +47,7 @@ func (l *Login) Packet() []byte {
 	return Packet(0x10, append(parts, Text(l.User), Text(l.Key))...)
 }
 
-// Publish is a message. Of the flags, QoS 1 is 2, QoS 2 is 4, retain is 1.
+// Publish returns an encoded message. Bits of flags: 1 is retain, 2 is QoS 1, 4 is QoS 2.
 func Publish(version, flags byte, id uint16, topic, payload string) []byte {
 	head := Text(topic)
 	if flags&6 != 0 {
@@ -56,7 +56,7 @@ func Publish(version, flags byte, id uint16, topic, payload string) []byte {
 	return Packet(0x30|flags, head, NoProperties(version), []byte(payload))
 }
 
-// Subscribe asks for QoS 1 of each filter.
+// Subscribe returns a SUBSCRIBE that requests QoS 1 for each filter.
 func Subscribe(version byte, id uint16, filters ...string) []byte {
 	parts := [][]byte{binary.BigEndian.AppendUint16(nil, id), NoProperties(version)}
 	for _, f := range filters {

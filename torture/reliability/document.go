@@ -1,4 +1,4 @@
-// Package reliability keeps what the torture found and writes it for people. It
+// Package reliability stores the results of the torture and renders them as a document. It
 // breaks nothing itself.
 package reliability
 
@@ -23,11 +23,11 @@ import (
 	"carstate/torture/row"
 )
 
-// Done is one row as it was last done.
+// Done is the last run of one row.
 type Done struct {
 	Row      string        `json:"row"`
 	Machine  string        `json:"machine"`
-	Version  string        `json:"version"` // of the code
+	Version  string        `json:"version"` // of carstate
 	At       time.Time     `json:"at"`
 	Took     time.Duration `json:"took_ns"` // without the controls
 	Seed     uint64        `json:"seed"`
@@ -36,39 +36,39 @@ type Done struct {
 	Controls []Control     `json:"controls,omitempty"`
 }
 
-// Control is what a row made of a broken build.
+// Control is the result of a row against a broken build.
 type Control struct {
 	Defect string        `json:"defect"`
 	Caught bool          `json:"caught"`
-	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first one
+	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first finding
 	Took   time.Duration `json:"took_ns"`
 }
 
-// Document is what the last run of every row found.
+// Document holds the last run of every row.
 type Document struct {
 	Rows  []Done `json:"rows"`
-	Whole *Whole `json:"whole,omitempty"` // nil: there was none yet
+	Whole *Whole `json:"whole,omitempty"` // nil: all rows were never run in one call
 }
 
-// The files that the document consists of, in the directory of docs.
+// The files of the document, relative to the directory of documents.
 const (
 	pageFile    = "reliability.md"
 	resultsFile = "reliability.json"
 )
 
-// Load reads what is known from a directory of docs: nothing, if there is no file.
+// Load reads the document of a directory. It is empty if there is no file.
 func Load(docs string) (d Document, err error) {
 	err = report.ReadResults(filepath.Join(docs, resultsFile), &d)
 	return d, err
 }
 
-// Replace takes in how a row was done, in place of an earlier time.
+// Replace replaces the stored run of a row by a new one.
 func (d *Document) Replace(done Done) {
 	d.Rows = append(slices.DeleteFunc(d.Rows, func(o Done) bool { return o.Row == done.Row }), done)
 }
 
-// Save writes the results and the page into a directory of docs. rows are all
-// there are, in the order of the page.
+// Save writes the results and the page into a directory of documents. rows are all rows, in
+// the order of the page.
 func (d *Document) Save(docs string, rows []row.Row) error {
 	text, err := json.MarshalIndent(d, "", " ")
 	if err != nil {
@@ -84,7 +84,7 @@ func (d *Document) Save(docs string, rows []row.Row) error {
 	)
 }
 
-// Line is one row for the terminal.
+// Line returns one line about the row for the terminal.
 func (o *Done) Line() string {
 	line := fmt.Sprintf("%-10s seed %d: %d done in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %s",
 		o.Row, o.Seed, o.Count, o.Took.Round(time.Second), o.Outcome.Offered, o.Outcome.Acknowledged, o.Outcome.Lost, o.Outcome.Wrong, o.Caught())
@@ -94,7 +94,7 @@ func (o *Done) Line() string {
 	return line
 }
 
-// seen is how many of its controls the row caught.
+// seen returns how many controls the row caught.
 func (o *Done) seen() (n int) {
 	for _, c := range o.Controls {
 		if c.Caught {
@@ -104,7 +104,7 @@ func (o *Done) seen() (n int) {
 	return n
 }
 
-// Caught is how many of the controls were caught, of all.
+// Caught returns how many of how many controls were caught: "2 of 3".
 func (o *Done) Caught() string { return fmt.Sprintf("%d of %d", o.seen(), len(o.Controls)) }
 
 //go:embed page.md.tmpl
@@ -123,7 +123,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(pageText))
 
-// number writes a value with three significant digits, as far as it has them.
+// number formats a value with up to three significant digits, but with all digits before
+// the point.
 func number(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e15 || math.Abs(v) >= 1000 {
 		return report.Thousands(strconv.FormatInt(int64(math.Round(v)), 10))
@@ -131,7 +132,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// page is the document for people.
+// page renders the document.
 func (d *Document) page(rows []row.Row) (string, error) {
 	data := struct {
 		Whole *Whole
@@ -149,13 +150,13 @@ func execute(t *template.Template, data any) (string, error) {
 	return b.String(), err
 }
 
-// section is all about one row.
+// section is all that the page shows about one row.
 type section struct {
 	row.Row
-	Done *Done // nil: not yet
+	Done *Done // nil: not run yet
 }
 
-// Body is the row's own text, with its results and fields in it.
+// Body returns the row's own text, with its results and fields filled in.
 func (s section) Body() (string, error) {
 	t, err := template.New(s.Name).Option("missingkey=error").Parse(s.Text)
 	if err != nil {
@@ -171,7 +172,7 @@ func (s section) Body() (string, error) {
 	return strings.TrimSpace(body), err
 }
 
-// Caught is what became of a control, as the last two cells of its line.
+// Caught returns the result of a control: the last two cells of its line.
 func (s section) Caught(c row.Control) string {
 	i := slices.IndexFunc(s.Done.Controls, func(done Control) bool { return done.Defect == c.Defect })
 	if i < 0 {
@@ -184,7 +185,7 @@ func (s section) Caught(c row.Control) string {
 	return caught + " | " + strings.ReplaceAll(strings.TrimSpace(by), "|", "\\|")
 }
 
-// Anchor is the fragment of the section's heading.
+// Anchor returns the fragment of the heading's URL.
 func (s section) Anchor() string {
 	words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(s.Title), "")
 	return fmt.Sprintf("%d-%s", s.Number, strings.ReplaceAll(words, " ", "-"))
@@ -202,26 +203,26 @@ func (d *Document) find(name string) *Done {
 // Whole is the last run of all rows in one call.
 type Whole struct {
 	Machine string        `json:"machine"`
-	Version string        `json:"version"` // of the code
+	Version string        `json:"version"` // of carstate
 	At      time.Time     `json:"at"`
-	Took    time.Duration `json:"took_ns"` // with the controls and the building
+	Took    time.Duration `json:"took_ns"` // with the controls and the builds
 	Seed    uint64        `json:"seed"`
 	Rows    int           `json:"rows"`
-	// Controls are how many there were, Caught how many of them were seen.
+	// Controls is the number of controls, Caught how many of them were caught.
 	Controls int `json:"controls"`
 	Caught   int `json:"caught"`
-	// Failed are rows that did not pass, and controls that were not caught.
+	// Failed are the rows that did not pass and the controls that were not caught.
 	Failed []string `json:"failed,omitempty"`
 }
 
-// Add counts a row that was done.
+// Add adds a row that was run.
 func (w *Whole) Add(o Done) {
 	w.Rows++
 	w.Controls += len(o.Controls)
 	w.Caught += o.seen()
 }
 
-// String is a sentence for the page and the terminal.
+// String returns a sentence for the page and the terminal.
 func (w *Whole) String() string {
 	passed := "all passed"
 	if len(w.Failed) > 0 {

@@ -1,5 +1,5 @@
-// Package row says what a row of the torture is: a way to break the service, what
-// must hold meanwhile, and the defects that the row must see to be believed.
+// Package row defines what a row of the torture is: a way to break the service, the
+// promises that must hold, and the defects that the row must catch as proof that it works.
 package row
 
 import (
@@ -19,41 +19,44 @@ type Row struct {
 	Number int
 	Name   string // on the command line: "kill"
 	Title  string // in the document: "Killed at a random moment"
-	// Text is the row's section of the document, Markdown as a text/template: what is
-	// promised, how that is tried and judged, what it cannot see, {{.Results}}, and
-	// what the row brought to light. Fields are what else the text names.
+	// Text is the row's section of the document, Markdown as a text/template: the promise,
+	// how the row tests and checks it, what the row cannot detect, {{.Results}}, and what
+	// the row has found so far. Fields are the other values that the text names.
 	Text   string
 	Fields map[string]any
 
-	Counts string // what Count counts: "kills"
-	CI     int    // how many `make torture` does
-	Long   int    // and how many with -long
-	// FlagOnly rows run only if they are named: they take hours.
+	Counts string // the unit of Count: "kills"
+	CI     int    // the size of `make torture`
+	Long   int    // the size with -long
+	// If FlagOnly is true, the row runs only if it is named, because it takes hours.
 	FlagOnly bool
 
 	Controls []Control
-	// Tests is the package whose tests the row runs, by its directory: they are built in
-	// place of carstate. Called on its own, such a row does as much as with -long.
+	// Tests, if not empty, is the directory of the package whose tests the row runs. The
+	// tests are built instead of carstate. If such a row runs on its own, its size is that
+	// of -long.
 	Tests string
-	// Needs reports in one line what this machine lacks for the row, or nil.
+	// Needs returns nil, or an error of one line that says what this machine lacks for the
+	// row. If nil, the row needs nothing special.
 	Needs func() error
-	// Run does the row: it tells the attempt what it offered and found. An error
-	// says that the row could not be done, not that the service failed.
+	// Run runs the row and reports offers and findings to the attempt. An error means that
+	// the row could not be completed, not that the service failed.
 	Run func(ctx context.Context, a *Attempt) error
 }
 
-// Control is a deliberately broken build that the row must see.
+// Control is a deliberately broken build that the row must catch.
 type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
-	Says   string // what the broken build does: "answers before the samples are stored"
-	// By are the findings that catch it, of which one must come: as the attempt words
-	// them, kind and all, with * for what varies. They are what the defect does, and
-	// nothing else: what else is found proves nothing, and the attempt goes on.
+	Says   string // what the broken build does wrong: "answers before the samples are stored"
+	// By are patterns of the findings that prove the defect; one match is enough. A pattern
+	// is the whole text of a finding, with its kind, and with * for variable parts. It
+	// describes the effect of the defect and nothing else: other findings prove nothing,
+	// and the attempt continues after them.
 	By    []string
-	Count int // at most so many; 0: as many as without a defect
+	Count int // maximum size of the attempt; 0: as without a defect
 }
 
-// caughtBy reports whether a finding is one of those that catch the control.
+// caughtBy reports whether a finding proves that the control was caught.
 func (c *Control) caughtBy(finding string) bool {
 	return slices.ContainsFunc(c.By, func(wanted string) bool {
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(wanted), `\*`, `.*`)
@@ -61,7 +64,7 @@ func (c *Control) caughtBy(finding string) bool {
 	})
 }
 
-// Control finds the control of a defect; nil if the row has none.
+// Control returns the control of a defect, or nil if the row has none.
 func (r *Row) Control(d string) *Control {
 	if i := slices.IndexFunc(r.Controls, func(c Control) bool { return c.Defect == d }); i >= 0 {
 		return &r.Controls[i]
@@ -69,41 +72,41 @@ func (r *Row) Control(d string) *Control {
 	return nil
 }
 
-// Attempt is one run of a row. Safe for concurrent use.
+// Attempt is one run of a row. It is safe for concurrent use.
 type Attempt struct {
-	Seed   uint64 // all that is random comes from it
+	Seed   uint64 // the seed of everything random
 	Count  int
 	Binary string // the carstate under test, or the tests of [Row.Tests]
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
-	// Control says which defect the binary has, and what must be found;
-	// nil for none. It ends with the first finding that catches it.
+	// Control is the control to be caught, whose defect the binary has. The attempt ends
+	// with the first finding that catches it. If nil, the binary has no defect.
 	Control *Control
 	Logf    func(format string, args ...any)
 
-	// Stop ends the attempt's context; what catches the control calls it.
+	// Stop cancels the attempt's context. It is called when the control is caught.
 	Stop context.CancelFunc
 
 	mu sync.Mutex
 	o  Outcome
 }
 
-// Outcome is what an attempt came to.
+// Outcome is the result of an attempt.
 type Outcome struct {
 	Offered      int64    `json:"offered"`
 	Acknowledged int64    `json:"acknowledged"`
-	Lost         int64    `json:"lost"`  // acknowledged and not there
-	Wrong        int64    `json:"wrong"` // answers, refusals and behaviour that must not be
+	Lost         int64    `json:"lost"`  // acknowledged and missing
+	Wrong        int64    `json:"wrong"` // wrong answers, refusals and behaviour
 	Figures      []Figure `json:"figures,omitempty"`
-	// Findings are the first few that were lost or wrong, a line each.
+	// Findings are the first few findings, one line each.
 	Findings []string `json:"findings,omitempty"`
-	// CaughtBy is the finding that caught the control; "" if none did.
+	// CaughtBy is the finding that caught the control, or "".
 	CaughtBy string `json:"caught_by,omitempty"`
-	// Undone is why the row could not be done, or not to its end; "" if it was.
+	// Undone says why the row could not be completed. It is "" if it was.
 	Undone string `json:"undone,omitempty"`
 }
 
-// NotDone says why the row could not be done, or not to its end. What was found
-// stays.
+// NotDone records the error that kept the row from being completed. Earlier findings
+// remain.
 func (o *Outcome) NotDone(err error) {
 	o.Undone = "could not be done: "
 	if o.Found() {
@@ -113,12 +116,12 @@ func (o *Outcome) NotDone(err error) {
 	o.Findings = append(o.Findings, o.Undone)
 }
 
-// Figure is one number besides those.
+// Figure is one further number.
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	Aim   string  `json:"aim,omitempty"` // as a person would write it: "≤ 5 s"
+	Aim   string  `json:"aim,omitempty"` // as shown to people: "≤ 5 s"
 	Met   *bool   `json:"met,omitempty"` // nil without an aim
 }
 
@@ -132,34 +135,34 @@ func (o *Outcome) Found() bool {
 	return o.Lost != 0 || o.Wrong != 0
 }
 
-// Passed reports whether the row was done to its end and nothing was found.
+// Passed reports whether the row was completed without a finding.
 func (o *Outcome) Passed() bool { return o.Undone == "" && !o.Found() }
 
-// maxFindings bounds what is kept of the findings' texts.
+// maxFindings limits how many findings are kept as text.
 const maxFindings = 20
 
 // Offered counts what was sent: samples, requests, triples.
 func (a *Attempt) Offered(n int) { a.change(func(o *Outcome) { o.Offered += int64(n) }) }
 
-// Acknowledged counts what the service answered for.
+// Acknowledged counts what the service acknowledged.
 func (a *Attempt) Acknowledged(n int) { a.change(func(o *Outcome) { o.Acknowledged += int64(n) }) }
 
-// Lost says that something was acknowledged and is not there.
+// Lost reports that something was acknowledged and is missing.
 func (a *Attempt) Lost(format string, args ...any) {
 	a.found(func(o *Outcome) { o.Lost++ }, "lost: "+fmt.Sprintf(format, args...))
 }
 
-// Wrong says that the service did what it must not do.
+// Wrong reports that the service did something that it must not do.
 func (a *Attempt) Wrong(format string, args ...any) {
 	a.found(func(o *Outcome) { o.Wrong++ }, "wrong: "+fmt.Sprintf(format, args...))
 }
 
-// Figure takes in a number that has no aim.
+// Figure adds a number without an aim.
 func (a *Attempt) Figure(name string, value float64, unit string) {
 	a.change(func(o *Outcome) { o.Figures = append(o.Figures, Figure{Name: name, Value: value, Unit: unit}) })
 }
 
-// Aimed takes in a number that has an aim. To miss it is a finding.
+// Aimed adds a number that has an aim. To miss the aim is a finding.
 func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) {
 	f := Figure{Name: name, Value: value, Unit: unit, Aim: aim, Met: &met}
 	take := func(o *Outcome) { o.Figures = append(o.Figures, f) }
@@ -195,7 +198,7 @@ func (a *Attempt) change(f func(*Outcome)) {
 	f(&a.o)
 }
 
-// Outcome is what the attempt has come to so far.
+// Outcome returns a copy of the result so far.
 func (a *Attempt) Outcome() Outcome {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -205,7 +208,7 @@ func (a *Attempt) Outcome() Outcome {
 	return o
 }
 
-// Pause waits, or ends with the context.
+// Pause waits for d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -213,8 +216,8 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Every does something again and again, so often, until stop is called, which returns
-// once it is over.
+// Every calls do repeatedly, with pauses of d, until ctx ends or stop is called. stop
+// returns when the last call has returned.
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -229,7 +232,7 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	}
 }
 
-// Percentile sorts durations and returns the one below which a part q of them is.
+// Percentile sorts durations and returns their quantile q, or 0 if there are none.
 func Percentile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -238,8 +241,8 @@ func Percentile(all []time.Duration, q float64) time.Duration {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// Watch looks at what a node takes, ten times a second. What it returns ends that and
-// tells the most descriptors and bytes of memory.
+// Watch samples a node's open descriptors and memory ten times a second. peaks ends that
+// and returns the maxima.
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
 	var files int
 	var memory int64

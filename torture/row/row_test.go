@@ -40,7 +40,7 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-// A control is caught by what its defect must cause, and by nothing else.
+// A control is caught by the effect of its defect and by nothing else.
 func TestControl(t *testing.T) {
 	r := Row{Controls: []Control{
 		{Defect: "forgets", By: []string{"lost: * was (acknowledged) and is *", "missed: memory is *, wanted *"}},
