@@ -1,6 +1,7 @@
-// Package engine has the rows of power cuts, full disks and damaged files. The tests of
-// the store's engine do them in one process, on a file system in memory, many a second;
-// here they run as often as a row wants, and their logs are what a row finds.
+// Package engine has the rows of power cuts, full disks and damaged files. The work is done
+// by tests of the store's engine, in one process and on a file system in memory, many times
+// a second. A row runs such a test with its own count, and turns the test's log into
+// findings.
 package engine
 
 import (
@@ -29,12 +30,12 @@ var (
 
 const (
 	tests     = "./internal/store/local"
-	vehicles  = 12 // of its workload
+	vehicles  = 12 // vehicles of the tests' workload
 	powerCI   = 20_000
 	powerLong = 200_000
 )
 
-// What the tests find.
+// Patterns of the tests' messages.
 const (
 	lostSamples = "lost: * has * samples of * that were acknowledged"
 	lostCounter = "lost: * the counter is *, and * was acknowledged"
@@ -42,7 +43,7 @@ const (
 	notOpened   = "wrong: * it does not open: * is damaged (*"
 )
 
-// Power is the torture of power cuts.
+// Power is the row of power cuts.
 var Power = row.Row{
 	Number: 2,
 	Name:   "power",
@@ -60,7 +61,7 @@ var Power = row.Row{
 	Run:   running("TestPowerCuts", "powercuts"),
 }
 
-// Full is the torture of a full disk.
+// Full is the row of full disks.
 var Full = row.Row{
 	Number: 3,
 	Name:   "full",
@@ -75,7 +76,7 @@ var Full = row.Row{
 	Run:   running("TestDiskFull", "fullwrites"),
 }
 
-// Damage is the torture of damaged files.
+// Damage is the row of damaged files.
 var Damage = row.Row{
 	Number: 8,
 	Name:   "damage",
@@ -90,7 +91,8 @@ var Damage = row.Row{
 	Run:   running("TestDamage", "damages"),
 }
 
-// running runs a test; count is its flag that says how often.
+// running returns a function that runs a test. count is the test's flag for the number of
+// repetitions.
 func running(test, count string) func(context.Context, *row.Attempt) error {
 	return func(ctx context.Context, a *row.Attempt) error {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
@@ -109,11 +111,11 @@ func running(test, count string) func(context.Context, *row.Attempt) error {
 		for lines.Scan() {
 			done = max(done, judge(a, lines.Text()))
 		}
-		a.Offered(max(done, a.Count)) // power is cut until a workload ends
+		a.Offered(max(done, a.Count)) // a workload goes on until it has ended, which may be more cuts
 		a.Acknowledged(done)
 		err = errors.Join(lines.Err(), cmd.Wait())
 		if o := a.Outcome(); err != nil && o.Found() {
-			return nil // the test failed because of that
+			return nil // the findings explain why the test failed
 		}
 		if err == nil && done < a.Count {
 			err = fmt.Errorf("%s did %d of %d", test, done, a.Count)
@@ -129,7 +131,8 @@ var (
 	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
 )
 
-// judge takes in a line of a test's output, and returns how many it says were done.
+// judge evaluates a line of a test's output, and returns the number of repetitions that the
+// line reports.
 func judge(a *row.Attempt, line string) (done int) {
 	if crash.MatchString(line) {
 		a.Wrong("the engine ends its process: %s", line)
@@ -141,7 +144,7 @@ func judge(a *row.Attempt, line string) (done int) {
 	text := log[1]
 	if m := doneLine.FindStringSubmatch(text); m != nil {
 		if m[2] != "" {
-			n, _ := strconv.ParseFloat(m[2], 64) // digits
+			n, _ := strconv.ParseFloat(m[2], 64) // m[2] has only digits
 			a.Figure(m[3], n, "")
 		}
 		done, _ = strconv.Atoi(m[1])

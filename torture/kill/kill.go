@@ -1,6 +1,6 @@
-// Package kill ends the node with kill -9 at random moments, under load, while it
-// starts and while it recovers, and holds the next life to what the last ones have
-// acknowledged.
+// Package kill ends the node with kill -9 at random moments: under load, while it starts
+// and while it recovers. After each kill it compares the restarted node with everything
+// acknowledged before.
 package kill
 
 import (
@@ -20,7 +20,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is the torture of kill -9.
+// Row is the row of kill -9.
 var Row = row.Row{
 	Number: 1,
 	Name:   "kill",
@@ -36,16 +36,16 @@ var Row = row.Row{
 	Run: run,
 }
 
-// torture is one attempt under way.
+// torture is one attempt in progress.
 type torture struct {
 	*row.Attempt
 	rnd      *rand.Rand
 	load     *load.Load
 	options  nodeprocess.Options
 	prepared bool
-	usual    time.Duration // from start to ready, as last seen
+	usual    time.Duration // the last duration from start to ready
 	slowest  time.Duration
-	kills    [3]int // by moment
+	kills    [3]int // number of kills, by moment
 }
 
 // The moments at which the process is killed.
@@ -63,7 +63,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	for first := true; t.kills[loaded] < a.Count; first = false {
 		moment := [...]int{loaded, loaded, loaded, loaded, loaded, loaded, starting, starting, recovering, recovering}[t.rnd.IntN(10)]
 		if first {
-			moment = starting // in an empty directory
+			moment = starting // with an empty directory
 		} else if !t.prepared {
 			moment = loaded
 		}
@@ -116,7 +116,7 @@ func (t *torture) live(ctx context.Context, moment int) error {
 	return nil
 }
 
-// killStart kills the process at some moment of its start.
+// killStart kills the process at a random moment of its start.
 func (t *torture) killStart(ctx context.Context) error {
 	after := time.Duration(t.rnd.Int64N(int64(t.usual) * 5 / 4))
 	soon, cancel := context.WithTimeout(ctx, after)
@@ -130,7 +130,8 @@ func (t *torture) killStart(ctx context.Context) error {
 	return t.load.Refused(err)
 }
 
-// loadAndKill puts the node under load and kills it, at some moment within a time.
+// loadAndKill puts the node under load and kills it at a random moment within the given
+// time.
 func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within time.Duration) {
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })

@@ -17,19 +17,20 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// settleLimit is how long a sample may take to be seen. A busy machine makes all
-// slow; nothing is wrong before that.
+// settleLimit is the time limit for a sample to become visible. It is generous, because a
+// busy machine is slow.
 const settleLimit = time.Minute
 
-// barrierCar is the vehicle that shows how far the node has come.
+// barrierCar is the vehicle whose samples show how far the node has folded.
 const barrierCar = "manybarrier"
 
-// errNotSeen: the node took a sample and does not show it.
+// errNotSeen means that the node acknowledged a sample and does not show it.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// Settle returns once all that was acknowledged before must be seen: a later
-// sample is, and one that was sent after that one was seen. Samples are folded and
-// followed in order, and what is folded together becomes visible in any order.
+// Settle returns once everything acknowledged before the call must be visible: a later
+// sample is visible, and so is one that was sent after that one had become visible. Two are
+// needed because samples are folded and delivered to nodes in order, but the states of one
+// fold become visible in any order.
 func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -38,7 +39,7 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
 			if n.HasEnded() {
 				refused = errors.New("the node has ended")
-				return nil // no use in waiting
+				return nil // waiting is pointless
 			}
 			if tries++; sent == 0 || tries%10 == 0 {
 				l.barrier++
@@ -70,29 +71,29 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is how many events of the audit one call shows, the newest. If there
-// are more, the audit is held against the journal as far as these go.
+// maxEvents is the number of audit events that one call returns, the newest. If there are
+// more, only records made since the oldest of them are compared with the journal.
 const maxEvents = 1000
 
 // adminLimit is longer than any call of the admin API takes.
 const adminLimit = 30 * time.Second
 
-// How much is looked at after each restart.
+// These limits are the sizes of the check after each restart.
 const (
 	newestCars  = 1500
 	anyCars     = 500
 	someRecords = 10
-	someSecrets = 40 // of each kind; a caller of 100 refused tokens a minute is slowed down
+	someSecrets = 40 // of each kind; callers with more than 100 refused tokens a minute are slowed down
 )
 
-// CheckSome holds the node to a part of the journal, the newest of it above all.
-// Nothing may be under way, and the node has settled.
+// CheckSome compares the node with a part of the journal, mostly the newest. No operation
+// may be in progress, and the node must be settled.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) error {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
 	return l.checkDeeds(ctx, n, someSecrets)
 }
 
-// CheckAll holds the node to all of the journal.
+// CheckAll compares the node with the whole journal.
 func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) error {
 	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
 	if err := l.checkDeeds(ctx, n, someSecrets); err != nil {
@@ -101,8 +102,8 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) error {
 	return l.checkLists(ctx, n)
 }
 
-// checkCars asks for vehicles, several at a time. before is what the answer about one
-// is held against.
+// checkCars queries vehicles, several at a time. before returns the car with which a
+// vehicle's answer is compared.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	var asking sync.WaitGroup
 	const askers = 4
@@ -121,7 +122,7 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkDeeds uses up to n of each kind of what operators did, the newest.
+// checkDeeds checks the n newest results of each kind of operation.
 func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) error {
 	c, err := node.AdminClient()
 	if err != nil {
@@ -148,7 +149,7 @@ func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) er
 // checkRecord uses the secret of a token or a source.
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) error {
 	if r.source {
-		// An empty object is no sample: only a source whose key counts hears that.
+		// An empty object is no sample: only a source with a valid key receives that error.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
 		status, text, err := node.Post(ctx, r.secret, "{}")
 		if err == nil && status != want {
@@ -172,18 +173,19 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 	return nil
 }
 
-// storedLimit is how long a state may take to be stored once it is an answer.
+// storedLimit is the time limit for storing a state that is already part of an answer.
 const storedLimit = 10 * time.Second
 
-// checkStates looks at the whole state of some vehicles: its reading is that of
-// the sample whose time it bears.
+// checkStates checks the whole state of some vehicles: each reading must be that of the
+// sample with the same time.
 func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
 		was := l.journal.before(vid)
 		if was.unsure || was.forgotten || was.lost {
 			continue
 		}
-		// An answer may stand before its state is stored, and what is stored is shown here.
+		// An answer may be visible before its state is stored, and c.Vehicle returns the
+		// stored state.
 		var r ops.VehicleRecord
 		err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
 			if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil && slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
@@ -208,7 +210,7 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// checkLists compares all tokens and sources with the node's lists.
+// checkLists compares all tokens and sources of the journal with the node's lists.
 func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -237,17 +239,17 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	for _, e := range events {
 		audited[e.Object] = true
 	}
-	if len(events) == maxEvents { // the newest; how far they go, all must be there
+	if len(events) == maxEvents { // events older than these are not returned
 		since = slices.MinFunc(events, func(a, b access.Event) int { return a.Time.Compare(b.Time) }).Time
 	}
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	for _, r := range l.journal.records {
-		// The event is older than its acknowledgement, by less than a call takes.
+		// The event is older than its acknowledgement by less than the duration of a call.
 		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
 			l.a.Lost("a token that was issued is not in the audit")
 		}
-		key := record{source: r.source, id: r.id, gone: r.gone && !r.source} // sources that were removed are not listed
+		key := record{source: r.source, id: r.id, gone: r.gone && !r.source} // removed sources are not listed
 		if listed[key] == (r.source && r.gone) && !r.unsure {
 			l.a.Lost("a %s (revoked or removed: %t) is not listed as that", map[bool]string{true: "source", false: "token"}[r.source], r.gone)
 		}

@@ -13,11 +13,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// operate issues and revokes tokens, adds and removes sources and forgets
-// vehicles until the context ends.
+// operate issues and revokes tokens, adds and removes sources and forgets vehicles until
+// ctx ends.
 func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	c, err := n.AdminClient()
-	for ; err != nil; c, err = n.AdminClient() { // it is made once the directory is there
+	for ; err != nil; c, err = n.AdminClient() { // it succeeds once the data directory exists
 		if !rest(ctx) {
 			return
 		}
@@ -39,23 +39,23 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	}
 }
 
-// deed chooses what to do next.
+// deed returns the next operation, chosen at random.
 func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	k := l.deeds.IntN(20)
-	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are of sources
+	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are sources
 	for _, r := range j.records {
 		if all[r.source]++; !r.gone && !r.unsure {
 			live[r.source] = append(live[r.source], r)
 		}
 	}
-	switch { // what was never done comes first
+	switch { // operations that were never done come first
 	case all[true] == 0:
 		k = 12
 	case all[false] > 0 && all[false] == len(live[false]):
-		k = k % 2 * 19 // revoke one or, for that may be refused, issue another
+		k = k % 2 * 19 // revoke one, or issue another, since the revocation may fail
 	}
 	switch from := live[k >= 5]; {
 	case k < 8 && len(from) > 0:
@@ -103,7 +103,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 	}
 }
 
-// done notes a deed that was acknowledged.
+// done calls note with the journal locked if the operation was acknowledged.
 func (l *Load) done(err error, note func()) error {
 	if err != nil {
 		return err

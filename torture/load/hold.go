@@ -10,8 +10,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// Refused tells a node that did not start because it was killed, which is nil, from
-// one that refused to, which is wrong.
+// Refused returns nil if a node did not start because it was killed. If it refused to
+// start, Refused reports a finding and returns err.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
 		l.wrong("it does not start after kill -9: %s", e.Last)
@@ -20,11 +20,11 @@ func (l *Load) Refused(err error) error {
 	return nil
 }
 
-// ReadyLimit is how long a start may take. A busy machine makes all slow.
+// ReadyLimit is the time limit of a start. It is generous, because a busy machine is slow.
 const ReadyLimit = 2 * time.Minute
 
-// Start starts a node and waits until it is ready. That it refuses to start, or does not
-// get ready, is a finding.
+// Start starts a node and waits until it is ready. A node that refuses to start or does not
+// become ready is a finding.
 func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
 	n, err := nodeprocess.Start(ctx, o)
 	if err != nil {
@@ -40,8 +40,8 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the node must know all that was acknowledged, and looks at what
-// it knows. That it never does, or ends, is a finding.
+// Hold waits until the node must know everything acknowledged, then calls look. A node that
+// does not get there, or that ends, is a finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node) error) error {
 	err := l.Settle(ctx, n)
 	settled := err == nil
@@ -52,7 +52,7 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 	case err == nil || ctx.Err() != nil:
 	case n.HasEnded():
 		l.wrong("it ended by itself: %s", n.LastLine())
-	case settled: // it could not be looked at
+	case settled: // look failed, which says nothing about the node
 	case errors.Is(err, errNotSeen):
 		l.a.Lost("%v", err)
 	default:
@@ -61,8 +61,8 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 	return err
 }
 
-// End tells what the journal holds, looks whether enough has happened for the row to
-// say something, and stops the last node.
+// End reports the size of the journal, checks that each kind of operation has happened, and
+// stops the last node.
 func (l *Load) End(n *nodeprocess.Node) {
 	tokens, revoked := l.journal.count(false)
 	sources, removed := l.journal.count(true)
@@ -76,26 +76,26 @@ func (l *Load) End(n *nodeprocess.Node) {
 	}
 }
 
-// A row whose senders are its own has what they send held against the node as well:
-// it tells the journal of it.
+// A row with its own senders can use the journal, too: it reports to the Load what it sends
+// and what is acknowledged.
 
-// NoteOffered takes in a sample that somebody is about to send. Its time is in whole
-// seconds (Unix), because Last-Modified knows no others.
+// NoteOffered records a sample that is about to be sent. at is in whole seconds (Unix),
+// because Last-Modified has no finer resolution.
 func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
 
-// NoteAcknowledged takes in that such a sample was acknowledged.
+// NoteAcknowledged records that such a sample was acknowledged.
 func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]sample{{vid, at}}) }
 
-// Vehicles are all of which a sample was acknowledged.
+// Vehicles returns all vehicles with an acknowledged sample.
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
-// holdLimit is longer than it takes to hold a node to all vehicles that a row has.
+// holdLimit is longer than a check of all vehicles of a row takes.
 const holdLimit = 5 * time.Minute
 
-// HoldVehicles waits until the node must know all that has been acknowledged by now,
-// and asks about vehicles: each must have a state that is at least as new as its
-// newest sample of those. What is not so is a finding. Others may go on sending
-// meanwhile. The error says that not all were asked about.
+// HoldVehicles waits until the node must know everything acknowledged before the call, and
+// queries the vehicles: the state of each must be at least as new as its newest
+// acknowledged sample. Anything else is a finding. Other senders may continue. An error
+// means that not all vehicles were queried.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) error {
 	if len(vids) == 0 {
 		l.wrong("no sample of any vehicle was acknowledged: the row says nothing about them")
@@ -116,11 +116,11 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 	})
 }
 
-// watchedCars is how many vehicles are asked for all the time.
+// watchedCars is the number of vehicles that are queried all the time.
 const watchedCars = 200
 
-// watch asks for the same vehicles again and again, in this life of the node and
-// the next: none may go back in event time, or be unknown once it was known.
+// watch queries the same vehicles repeatedly, in each life of the node: none may go back in
+// event time, or become unknown once it was known.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
 		cars := l.journal.watched(watchedCars)
@@ -138,8 +138,8 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	}
 }
 
-// ask asks for a vehicle and judges the answer by what was known before. It reports
-// whether there was one.
+// ask queries a vehicle and checks the answer against was, what was known before the query.
+// It reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
 	if ctx.Err() != nil {

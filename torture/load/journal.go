@@ -1,7 +1,7 @@
-// Package load is what cars, developers and operators do to a node that is about
-// to suffer, and the journal of what the node has acknowledged. The journal is kept
-// here, outside the victim, and holds it to its word: what was acknowledged is
-// there, and nothing goes back in time. It breaks nothing itself.
+// Package load simulates cars, developers and operators of a node that is about to be
+// broken, and keeps a journal of everything that the node acknowledges. The journal is
+// outside the node, and the node is compared with it: what was acknowledged must be there,
+// and nothing may go back in time. The package breaks nothing itself.
 package load
 
 import (
@@ -16,52 +16,51 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// journal is what was sent and what was acknowledged. Safe for concurrent use.
+// journal records what was sent and what was acknowledged. It is safe for concurrent use.
 type journal struct {
 	mu   sync.Mutex
 	cars map[string]*car
-	// one holds the vehicles of a single sample, of which none can hide behind
-	// another, in the order of their acknowledgements; many the others, but for
-	// the barrier: of its last samples nobody waits until they are seen.
+	// one holds the vehicles with only one sample, in the order of their acknowledgements;
+	// no lost sample of theirs can be hidden by a later one. many holds all others except
+	// barrierCar, whose last samples are never waited for.
 	one, many []string
 	records   []*record
 	forgotten []string
 }
 
-// finding is what is wrong with an answer; its text is "" if nothing is. lost: something
-// was acknowledged and is not there.
+// finding is an error in an answer, or no error if text is "". lost means that something
+// was acknowledged and is missing.
 type finding struct {
 	text string
 	lost bool
 }
 
-// How a row tells the findings that say that the load has lost something, for its
-// controls.
+// Patterns of findings about lost data, for the controls of rows.
 const (
 	LostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	LostCar    = "lost: * was acknowledged with a sample of * and is unknown"
 	WentBack   = "wrong: * went back in time: its state was of * and is of *"
 )
 
-// car is what is known of a vehicle. Times are event times in whole seconds,
-// because Last-Modified knows no others.
+// car is what is known about a vehicle. Times are event times in whole seconds, because
+// Last-Modified has no finer resolution.
 type car struct {
-	offered      int64 // of the newest sample that was sent
-	acknowledged int64 // of the newest that was acknowledged; 0: none was
-	seen         int64 // of the newest that an answer rested on
-	// unsure: it was asked to be forgotten, and nobody knows whether it is.
+	offered      int64 // time of the newest sample that was sent
+	acknowledged int64 // time of the newest sample that was acknowledged; 0: none
+	seen         int64 // time of the newest sample that an answer included
+	// unsure: forgetting it was requested, with unknown result.
 	unsure, forgotten, lost bool
 }
 
-// record is what was acknowledged of a token or a source.
+// record is what was acknowledged about a token or a source.
 type record struct {
 	source bool
-	id     string // of a token; a source's name
+	id     string // of a token; the name of a source
 	secret string
-	only   string    // the one vehicle that a token may ask for; "": all
+	only   string    // the only vehicle that a token may query; "": all
 	gone   bool      // revoked or removed
-	unsure bool      // a deed was not acknowledged, and nobody knows whether it was done
-	made   time.Time // acknowledged
+	unsure bool      // an operation on it was not acknowledged; its result is unknown
+	made   time.Time // when it was acknowledged
 }
 
 // sample is one reading of a vehicle.
@@ -70,21 +69,21 @@ type sample struct {
 	at  int64 // s
 }
 
-// line is the sample as a car sends it. Its speed follows from the vehicle and the
-// time, so that a state can be told from that of another sample.
+// line returns the sample as a car sends it. The speed is a function of the vehicle and the
+// time, so that the state of another sample can be detected.
 func (s sample) line() string {
 	return fmt.Sprintf("{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":%d,\"Vehicle.OBD.ThrottlePosition\":20}}\n", s.vid, s.at*1000, s.speedKmh())
 }
 
 func (s sample) speedKmh() int64 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(s.vid)) // cannot fail
+	_, _ = h.Write([]byte(s.vid)) // never fails
 	return 60 + (int64(h.Sum32())+s.at)%30
 }
 
 func newJournal() *journal { return &journal{cars: make(map[string]*car)} }
 
-// offer notes samples before they are sent.
+// offer records samples before they are sent.
 func (j *journal) offer(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -98,7 +97,7 @@ func (j *journal) offer(samples []sample) {
 	}
 }
 
-// acknowledge notes that samples were acknowledged.
+// acknowledge records that samples were acknowledged.
 func (j *journal) acknowledge(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -115,8 +114,7 @@ func (j *journal) acknowledge(samples []sample) {
 	}
 }
 
-// before is what an answer is held against: what was known before it was asked
-// for.
+// before returns what is known about a vehicle. It is called before the vehicle is queried.
 func (j *journal) before(vid string) car {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -126,8 +124,8 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// judge holds an answer against what was known before it was asked for. settled
-// says that all that was acknowledged by then must be seen.
+// judge compares an answer with was, what was known before the query. settled means that
+// everything acknowledged by then must be visible.
 func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -176,8 +174,8 @@ func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool)
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
 
-// pick returns up to n vehicles that were acknowledged: the newest of one sample
-// each first, then some of all.
+// pick returns the newest acknowledged vehicles with a single sample, and random vehicles
+// of all kinds. newest and any are the maximum numbers.
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -194,21 +192,22 @@ func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	return picked
 }
 
-// all returns every vehicle that was acknowledged.
+// all returns every vehicle with an acknowledged sample.
 func (j *journal) all() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append(append([]string(nil), j.one...), j.many...)
 }
 
-// watched returns vehicles that report again and again.
+// watched returns up to n vehicles that report repeatedly.
 func (j *journal) watched(n int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return append([]string(nil), j.many[:min(n, len(j.many))]...)
 }
 
-// count counts records of tokens or of sources.
+// count returns the number of records of tokens or of sources, and how many of these are
+// gone.
 func (j *journal) count(sources bool) (all, gone int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -222,7 +221,7 @@ func (j *journal) count(sources bool) (all, gone int) {
 	return all, gone
 }
 
-// newest returns copies of the records that are wanted, the newest first.
+// newest returns copies of the records for which wanted returns true, the newest first.
 func (j *journal) newest(wanted func(*record) bool) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,9 +19,8 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// TestJudge gives the journal answers, one after the other, to a vehicle of which
-// samples of 100 and 101 were acknowledged and one of 102 was sent. The texts are those
-// that the controls of the rows are caught by.
+// TestJudge checks answers about a vehicle with acknowledged samples of 100 and 101 and a
+// sample of 102 that was only sent. The findings are those that catch the rows' controls.
 func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer
@@ -60,8 +59,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A vehicle that was forgotten must not come back; one of which nobody knows may
-// be either.
+// A vehicle that was forgotten must not come back. If the result of forgetting is unknown,
+// both answers are right.
 func TestJudgeForgotten(t *testing.T) {
 	j := newJournal()
 	j.offer([]sample{{"one1", 100}})
@@ -85,7 +84,7 @@ func TestJudgeForgotten(t *testing.T) {
 	}
 }
 
-// Only a node that ended by itself has refused to start.
+// A node that was killed has not refused to start.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
@@ -104,7 +103,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A row in which a deed never happened has a finding.
+// A row has a finding if one of the operations never happened.
 func TestMustHaveHappened(t *testing.T) {
 	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 	nothing := attempt()

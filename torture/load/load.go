@@ -14,41 +14,40 @@ import (
 	"carstate/torture/row"
 )
 
-// Flags are what a node under load is started with: the samples' times lie up to
-// a day back, so that every vehicle can be given a new one each second.
+// Flags are the flags of a node under load. The samples' times are up to a day in the past,
+// so that every vehicle can get a new one each second.
 var Flags = []string{"--max-age", "48h"}
 
-// How many do it at once.
+// Numbers of concurrent senders and watchers.
 const (
-	posters     = 4   // HTTP, each with a fleet of its own
+	posters     = 4   // HTTP, each with its own fleet
 	connections = 2   // MQTT
-	publishers  = 4   // on each connection, each with a fleet of its own
-	fleetSize   = 150 // vehicles that report again and again
+	publishers  = 4   // on each connection, each with its own fleet
+	fleetSize   = 150 // vehicles that report repeatedly
 	watchers    = 2
 )
 
-// Load is the traffic of one attempt. It goes on from one life of the node to the
-// next.
+// Load is the traffic of one attempt. It continues across restarts of the node.
 type Load struct {
 	a       *row.Attempt
 	journal *journal
 	fleets  []*fleet
-	rnd     *rand.Rand // of whoever checks
+	rnd     *rand.Rand // for checks
 	deeds   *rand.Rand
 	barrier int64 // event time of the next barrier
 	base    int64
 
 	key, token string
 
-	// How many queries were asked, and not answered; how many requests and messages of
-	// telemetry were acknowledged.
+	// Numbers of queries, of queries without an answer, and of acknowledged requests and
+	// messages of telemetry.
 	Asked, Unanswered, posted, published atomic.Int64
 }
 
-// source is the name of the load's own source.
+// ownSource is the name of the load's own source.
 const ownSource = "fleet"
 
-// New prepares a load whose randomness is that of the attempt.
+// New returns a load whose random numbers depend on the attempt's seed.
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
 	l.rnd = rand.New(rand.NewPCG(a.Seed, 1))
@@ -61,7 +60,7 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-// Prepare gets the load its source and its token from a node that is ready.
+// Prepare adds the load's source and issues its token on a node that is ready.
 func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 	if l.key, err = n.AddSource(ctx, ownSource); err != nil {
 		return err
@@ -71,7 +70,7 @@ func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 	return err
 }
 
-// report tells of a finding.
+// report reports a finding to the attempt.
 func (l *Load) report(f finding) {
 	if f.lost {
 		l.a.Lost("%s", f.text)
@@ -84,8 +83,8 @@ func (l *Load) wrong(format string, args ...any) {
 	l.a.Wrong(format, args...)
 }
 
-// Run loads the node until the context ends or the node does, and returns once
-// everybody has stopped.
+// Run loads the node until ctx ends or the node does, and returns once all goroutines have
+// stopped.
 func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -111,42 +110,42 @@ func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	running.Wait()
 }
 
-// fleet is the vehicles of one sender, whose times rise.
+// fleet is the vehicles of one sender. Their times increase.
 type fleet struct {
 	rnd    *rand.Rand
 	number int
 	base   int64
-	at     []int64 // by vehicle: how many samples it has sent
+	at     []int64 // by vehicle: number of samples sent
 	fresh  int
 }
 
-// single vehicles send one sample in their life.
+// single reports whether a vehicle sends only one sample.
 func single(vid string) bool { return strings.HasPrefix(vid, "one") }
 
-// again is a sample of a vehicle that reports again and again.
+// again returns a sample of a vehicle that reports repeatedly.
 func (f *fleet) again() sample {
 	i := f.rnd.IntN(len(f.at))
 	f.at[i]++
 	return sample{fmt.Sprintf("many%dx%d", f.number, i), f.base + f.at[i]}
 }
 
-// another is the next sample of the same vehicle.
+// another returns the next sample of the same vehicle.
 func (f *fleet) another(s sample) sample {
 	var i int
 	if _, err := fmt.Sscanf(s.vid, fmt.Sprintf("many%dx%%d", f.number), &i); err != nil {
-		panic(err) // it is ours
+		panic(err) // a vehicle of another fleet would be a bug
 	}
 	f.at[i]++
 	return sample{s.vid, f.base + f.at[i]}
 }
 
-// once is the only sample of a vehicle.
+// once returns the only sample of a new vehicle.
 func (f *fleet) once() sample {
 	f.fresh++
 	return sample{fmt.Sprintf("one%dx%d", f.number, f.fresh), f.base + f.rnd.Int64N(3600)}
 }
 
-// sampled makes a batch for a POST.
+// batch returns the samples of a POST.
 func (f *fleet) batch() []sample {
 	samples := make([]sample, 1+f.rnd.IntN(20))
 	for i := range samples {
@@ -159,7 +158,7 @@ func (f *fleet) batch() []sample {
 	return samples
 }
 
-// message makes samples of one vehicle for an MQTT message.
+// message returns the samples of an MQTT message, all of one vehicle.
 func (f *fleet) message() []sample {
 	if f.rnd.IntN(2) == 0 {
 		return []sample{f.once()}
@@ -191,8 +190,8 @@ func (l *Load) stored(samples []sample) {
 	l.a.Acknowledged(len(samples))
 }
 
-// MustHaveHappened finds it wrong if something was never acknowledged that the row
-// is about: then the row says nothing about it.
+// MustHaveHappened reports a finding for each kind of operation that was never
+// acknowledged, since the row then proves nothing about it.
 func (l *Load) MustHaveHappened() {
 	tokens, revoked := l.journal.count(false)
 	sources, _ := l.journal.count(true)
@@ -209,7 +208,7 @@ func (l *Load) MustHaveHappened() {
 	}
 }
 
-// rest lets a sender that was refused wait a little. It reports whether to go on.
+// rest lets a sender that was refused wait briefly. It reports whether ctx still lasts.
 func rest(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

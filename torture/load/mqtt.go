@@ -12,19 +12,20 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// Client is a connection of cars by MQTT 5.
+// Client is an MQTT 5 connection for cars.
 type Client struct {
 	client *paho.Client
-	// Ended ends with the connection; its cause is a [Refusal] if the node said why.
+	// Ended is canceled when the connection ends. Its cause is a [Refusal] if the node gave
+	// a reason.
 	Ended context.Context
 }
 
-// Refusal is the reason that a node gives for a message or a connection that it refuses.
+// Refusal is the reason code with which a node refuses a message or a connection.
 type Refusal byte
 
 func (r Refusal) Error() string { return fmt.Sprintf("the node refuses, with reason 0x%02x", byte(r)) }
 
-// Dial connects to a node as a source.
+// Dial connects to a node with the key of a source.
 func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
 	if err != nil {
@@ -52,7 +53,7 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 }
 
 // Send publishes samples of a vehicle and waits until they are acknowledged. If the
-// connection has ended meanwhile, the error says why.
+// connection has ended, the error is the cause of its end.
 func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
 	if cause := context.Cause(c.Ended); err != nil && cause != nil {
@@ -65,4 +66,4 @@ func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 }
 
 // Close ends the connection.
-func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended
+func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended before

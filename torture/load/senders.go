@@ -12,7 +12,7 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// post sends telemetry by HTTP until the context ends.
+// post sends telemetry by HTTP until ctx ends.
 func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	for ctx.Err() == nil {
 		samples := f.batch()
@@ -27,13 +27,13 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	}
 }
 
-// postOne reports whether the samples were acknowledged. The error is an answer
-// that must not be.
+// postOne reports whether the samples were acknowledged. An error is an answer that must
+// never be given.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.offer(samples)
 	status, text, err := n.Post(ctx, l.key, lines(samples))
 	if err != nil {
-		return false, nil // nobody knows
+		return false, nil // the result is unknown
 	}
 	switch status {
 	case http.StatusAccepted:
@@ -53,8 +53,8 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
 }
 
-// publish sends telemetry by MQTT until the context ends, over one connection for
-// several fleets; over another one when that is closed.
+// publish sends telemetry by MQTT until ctx ends, over one connection for several fleets.
+// When the connection is closed, it opens another one.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
 		client, err := Dial(ctx, n, ownSource, l.key, fmt.Sprintf("gateway%d", number))
@@ -81,7 +81,7 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 	}
 }
 
-// publishOne reports whether the connection is still good.
+// publishOne reports whether the connection is still usable.
 func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
 	l.offer(samples)
 	err := client.Send(ctx, samples[0].vid, []byte(lines(samples)))
@@ -89,7 +89,7 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 		l.wrong("an MQTT message is answered with 0x%02x", byte(r))
 	}
 	if err != nil {
-		return false // nobody knows
+		return false // the result is unknown
 	}
 	l.stored(samples)
 	l.published.Add(1)

@@ -1,5 +1,5 @@
-// Package matrix is the row of the torture that asks whether anybody is answered
-// what they may not know, and whether the time of an answer tells it.
+// Package matrix is the row of the torture that checks whether a token can obtain an answer
+// that it is not entitled to, or learn from the time of an answer whether a vehicle exists.
 package matrix
 
 import (
@@ -19,13 +19,13 @@ import (
 	"carstate/torture/row"
 )
 
-// inCI is how many triples `make torture` asks at least.
+// inCI is the minimum number of triples that `make torture` asks.
 const inCI = 100_000
 
 //go:embed row.md.tmpl
 var prose string
 
-// Row is the authorisation matrix.
+// Row is the row of the authorisation matrix.
 var Row = row.Row{
 	Number: 11,
 	Name:   "matrix",
@@ -57,10 +57,10 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return timing(ctx, a)
 }
 
-// perCheck is how many triples one check of the machine asks, about.
+// perCheck is the approximate number of triples of one check of the state machine.
 const perCheck = 4_000
 
-// wrong is how the machine's test words a finding.
+// wrong matches a finding in the output of the state machine's test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
 // machine runs the state machine of internal/query against the binary.
@@ -75,7 +75,7 @@ func machine(ctx context.Context, a *row.Attempt) error {
 	cmd := exec.CommandContext(ctx, test, "-test.run=^TestMatrix$", "-test.timeout=0", "-rapid.nofailfile", "-rapid.shrinktime=5s",
 		"-rapid.checks="+strconv.Itoa(max(1, a.Count/perCheck)), "-rapid.seed="+strconv.FormatUint(a.Seed, 10), "-matrix.binary="+a.Binary, "-matrix.counts="+counts)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // the node that it started, too
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with the node that it started
 	cmd.Env = append(os.Environ(), "TMPDIR="+a.Dir)
 	out, err := cmd.CombinedOutput()
 	if found := wrong.FindSubmatch(out); found != nil {

@@ -21,20 +21,21 @@ import (
 	"carstate/torture/row"
 )
 
-// What is measured: rounds of one question about each sort of vehicle. Of the
-// questions, batch go out together, so that the time of an answer is not lost
-// in that of the way there and back.
+// The measurement is rounds of one batch of queries about each sort of vehicle. The queries
+// of a batch are sent together, so that the time of an answer is not lost in the round-trip
+// time.
 const (
 	rounds = 6000
 	batch  = 16
-	// aim is how far apart the medians may be, in percent of an answer's time.
+	// aim is the maximum difference of the medians, in percent of an answer's time.
 	aim = 3.0
-	// told is what a defect must make of the medians' difference to be found, in
-	// percent. That the bound is wider than the aim may just be a noisy machine.
+	// told is the minimum difference of the medians, in percent, that a defect must cause
+	// to be caught. The confidence interval is not enough for that: a noisy machine widens
+	// it, too.
 	told = 10.0
 )
 
-// The sorts of vehicles that must not be told apart by a token that is granted
+// The sorts of vehicles that a token must not be able to distinguish. The token is granted
 // only the first.
 const (
 	grantedSilent = iota
@@ -43,11 +44,11 @@ const (
 	sorts
 )
 
-// cars is how many vehicles there are of each sort.
+// cars is the number of vehicles of each sort.
 const cars = 128
 
-// timing measures whether time tells a vehicle that is not granted from one that
-// there is not.
+// timing measures whether the time of an answer tells a vehicle that is not granted from
+// one that does not exist.
 func timing(ctx context.Context, a *row.Attempt) error {
 	node, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data")}, time.Minute)
 	if err != nil {
@@ -85,7 +86,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 	var out []byte
 	buf := make([]byte, 64<<10)
 	rng := rand.New(rand.NewPCG(a.Seed, 2000))
-	var times [sorts][]float64 // microseconds a question; by round
+	var times [sorts][]float64 // microseconds per query, one value per round
 	for round := range rounds {
 		if ctx.Err() != nil {
 			return nil
@@ -100,7 +101,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 			if err != nil {
 				return err
 			}
-			if round >= rounds/10 { // the first ones warm up
+			if round >= rounds/10 { // the first rounds warm up
 				times[sort] = append(times[sort], took)
 			}
 		}
@@ -123,8 +124,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 	return node.Stop()
 }
 
-// exchange sends a batch of questions and returns the time of one answer in
-// microseconds.
+// exchange sends a batch of queries and returns the time per answer in microseconds.
 func exchange(c net.Conn, questions, buf []byte) (float64, error) {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return 0, err
@@ -138,7 +138,7 @@ func exchange(c net.Conn, questions, buf []byte) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		// An end may lie across two reads.
+		// The end of an answer may be split between two reads.
 		answers += bytes.Count(buf[max(0, have-2):have+n], []byte(`"}}`))
 		if have += n; have == len(buf) {
 			return 0, io.ErrShortBuffer
@@ -155,11 +155,10 @@ func median(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// paired compares two series that were measured in turn. It returns the median
-// of their differences, and how far from zero the median of all such differences
-// is at most, with 99 % confidence. The bounds are those of the order
-// statistics: nothing is assumed of how the times are spread, and a machine that
-// was busy for a while was so for both.
+// paired compares two series that were measured alternately. It returns the median of the
+// differences, and an upper limit of its distance from zero with 99 % confidence. The
+// limits are order statistics of the differences, so no distribution is assumed. Load on
+// the machine affects both series alike.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {
@@ -167,7 +166,7 @@ func paired(a, b []float64) (difference, bound float64) {
 	}
 	slices.Sort(d)
 	n := float64(len(d))
-	reach := 2.576 * math.Sqrt(n) / 2 // of the ranks around the median's
+	reach := 2.576 * math.Sqrt(n) / 2 // of the ranks around the median
 	low, high := int(n/2-reach), int(math.Ceil(n/2+reach))
 	return d[len(d)/2], max(math.Abs(d[max(low, 0)]), math.Abs(d[min(high, len(d)-1)]))
 }

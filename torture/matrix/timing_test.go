@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Equal times are told to be equal, and a difference of a tenth is not.
+// Equal times are found to be equal, and times that differ by a tenth are not.
 func TestPaired(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	measured := func(longer float64) (a []float64) {

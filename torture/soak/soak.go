@@ -1,5 +1,5 @@
-// Package soak is the row of the torture that goes on for long: a steady load of
-// all kinds, while memory, goroutines, descriptors and the store are watched.
+// Package soak is the row of the torture that runs for a long time: a steady load of all
+// kinds, while memory, goroutines, descriptors and the store are observed.
 package soak
 
 import (
@@ -39,7 +39,7 @@ var Row = row.Row{
 const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// What it is held to the journal by has times of a day ago.
+	// The samples of the journal have times up to a day in the past.
 	flags := []string{"--retention", "1m", "--max-age", "87600h"}
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: flags}, time.Minute)
 	if err != nil {
@@ -67,14 +67,14 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return t.holdAll(ctx)
 }
 
-// series are what was measured, every so often.
+// series are the measurements of each quantity over time.
 type series struct {
 	at []float64 // hours since the beginning
 	of map[string][]float64
 }
 
-// limits are how much each may grow over the second half of the time by chance,
-// and what each may be at most; 0: whatever.
+// limits define for each quantity the growth over the second half that chance can cause,
+// and the maximum; 0: none.
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -86,7 +86,7 @@ var limits = []struct {
 	{"store", "MiB", 32, 256},
 }
 
-// anHour is how much each may grow besides, in parts of itself an hour.
+// anHour is the further growth that is allowed, as a fraction per hour.
 const anHour = 0.01
 
 // watch measures until ctx ends.
@@ -124,7 +124,7 @@ func watch(ctx context.Context, n *nodeprocess.Node) (*series, error) {
 	}
 }
 
-// judge tells the attempt what became of each series.
+// judge reports the result of each series to the attempt.
 func (s *series) judge(a *row.Attempt) {
 	half := len(s.at) / 2
 	if len(s.at)-half < 5 {
@@ -145,8 +145,8 @@ func (s *series) judge(a *row.Attempt) {
 	}
 }
 
-// slope is that of Theil and Sen: the median of the slopes between all pairs of
-// points. Where there are many points, only some are taken.
+// slope is the Theil–Sen estimator: the median of the slopes between all pairs of points.
+// If there are many points, only some of them are used.
 func slope(x, y []float64) float64 {
 	const enough = 1500
 	step := len(x)/enough + 1
@@ -161,7 +161,7 @@ func slope(x, y []float64) float64 {
 	return median(all)
 }
 
-// median is the middle of some values; 0 if there are none.
+// median returns the median of values, or 0 if there are none.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -172,7 +172,8 @@ func median(values []float64) float64 {
 
 func most(values []float64) float64 { return slices.Max(values) }
 
-// sizeOf is what the files of a directory hold together. Files come and go.
+// sizeOf returns the total size of the files of a directory. Files may vanish during the
+// walk.
 func sizeOf(dir string) (bytes float64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -6,7 +6,7 @@ import (
 	"carstate/torture/row"
 )
 
-// A leak is seen, a sawtooth is not taken for one.
+// A leak is detected, and a sawtooth is not taken for one.
 func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		goroutines func(minute int) float64

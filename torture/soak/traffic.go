@@ -22,7 +22,7 @@ import (
 	"carstate/torture/row"
 )
 
-// The traffic.
+// Numbers and intervals of the traffic.
 const (
 	cars        = 2000
 	tickTime    = 100 * time.Millisecond
@@ -41,9 +41,9 @@ type traffic struct {
 	key   string
 	token string
 
-	// held keeps the journal of what was acknowledged of telemetry.
+	// held keeps the journal of acknowledged telemetry.
 	held   *load.Load
-	looked int // how often a car's newest sample was looked for
+	looked int // number of checks of a car's newest sample
 }
 
 func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic, err error) {
@@ -62,20 +62,20 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 		return nil, err
 	}
 	t.token = token.AccessToken
-	// Every vehicle has reported before any is looked at.
+	// Every vehicle reports before any is queried.
 	for i := range cars / tickSamples {
 		if err := t.post(ctx, i); err != nil {
 			return nil, err
 		}
 	}
-	// The console shows states as they are stored, a moment after they are answers.
+	// The console shows stored states, which are available slightly later than answers.
 	return t, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := t.admin.Vehicle(ctx, vehicle.ID(vid(cars-1)))
 		return err
 	})
 }
 
-// run goes on until ctx ends or something cannot be done.
+// run continues until ctx ends or an operation fails.
 func (t *traffic) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -100,7 +100,8 @@ func (t *traffic) run(ctx context.Context) error {
 	each(deedsEvery, t.hold)
 	for i := range mqttCars {
 		all.Go(func() {
-			// No two have the same vehicle: the newer would take the older one's place.
+			// Each vehicle connects only once at a time, because a newer connection
+			// replaces the older one.
 			r := rand.New(rand.NewPCG(t.a.Seed, uint64(i)))
 			for ctx.Err() == nil {
 				if err := t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)); err != nil && ctx.Err() == nil {
@@ -118,7 +119,7 @@ func (t *traffic) run(ctx context.Context) error {
 
 func vid(i int) string { return fmt.Sprint("Soak", i) }
 
-// sample is one that is about to be sent. Its time is in whole seconds.
+// sample returns a sample that is about to be sent. Its time is in whole seconds.
 func (t *traffic) sample(vid string, at int64) string {
 	t.held.NoteOffered(vid, at)
 	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
@@ -149,10 +150,10 @@ func (t *traffic) post(ctx context.Context, i int) error {
 	return nil
 }
 
-// once is a client that uses no connection twice.
+// once is a client that uses a new connection for each request.
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ask asks about vehicles; one question comes on a connection of its own.
+// ask queries vehicles. One of the queries uses a new connection.
 func (t *traffic) ask(ctx context.Context, i int) error {
 	for k := range tickQueries - 1 {
 		path := nodeprocess.DrivingPath
@@ -178,7 +179,7 @@ func get(ctx context.Context, c *http.Client, url string) error {
 	return done(c.Do(req))
 }
 
-// done reads an answer that must be 200. The error does not repeat the URL.
+// done reads an answer, which must be 200. The error does not contain the URL.
 func done(resp *http.Response, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -197,7 +198,7 @@ func done(resp *http.Response, err error) error {
 	return nil
 }
 
-// deeds is what an operator does now and then.
+// deeds performs operations of an operator.
 func (t *traffic) deeds(ctx context.Context, i int) error {
 	token, err := t.admin.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err != nil {
@@ -222,7 +223,8 @@ func (t *traffic) deeds(ctx context.Context, i int) error {
 	return errors.Join(err1, err2, err3)
 }
 
-// expect waits until a token is answered so: the node hears of each deed by its feed.
+// expect waits until a token is answered with status, since the node learns of operations
+// by its feed.
 func (t *traffic) expect(ctx context.Context, token string, status int) error {
 	return nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
@@ -233,7 +235,7 @@ func (t *traffic) expect(ctx context.Context, token string, status int) error {
 	})
 }
 
-// console logs in and looks at the pages.
+// console logs in and requests the pages.
 func (t *traffic) console(ctx context.Context, i int) error {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -262,7 +264,7 @@ func (t *traffic) console(ctx context.Context, i int) error {
 	return nil
 }
 
-// drive connects a car by MQTT and lets it report once a second until it goes.
+// drive connects a car by MQTT and lets it report once a second for carStays.
 func (t *traffic) drive(ctx context.Context, vid string) error {
 	client, err := load.Dial(ctx, t.n, "gateway", t.key, vid)
 	if err != nil {
@@ -281,12 +283,12 @@ func (t *traffic) drive(ctx context.Context, vid string) error {
 	return nil
 }
 
-// parts of the cars are held to the journal in turn, so that it costs as much
-// whatever was done before.
+// parts is the number of parts of the cars, which are checked in turn, so that a check
+// costs the same at any time.
 const parts = 10
 
-// hold holds the node to the newest acknowledged samples of one part of the cars,
-// each time of another, while all goes on.
+// hold compares the node with the newest acknowledged samples of one part of the cars, a
+// different part each time. The traffic continues.
 func (t *traffic) hold(ctx context.Context, i int) error {
 	all := t.held.Vehicles()
 	part := all[i%parts*len(all)/parts : (i%parts+1)*len(all)/parts]
@@ -294,7 +296,7 @@ func (t *traffic) hold(ctx context.Context, i int) error {
 	return t.held.HoldVehicles(ctx, t.n, part)
 }
 
-// holdAll holds the node to those of all cars. Nothing is under way any more.
+// holdAll does the same for all cars, after the traffic has ended.
 func (t *traffic) holdAll(ctx context.Context) error {
 	all := t.held.Vehicles()
 	t.looked += len(all)

@@ -13,22 +13,22 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// door is a listener that speaks HTTP and that strangers knock at. ask writes the
-// request of stranger i. judge says what is wrong with the answer to it, nil if nothing is.
+// door is a listener that speaks HTTP, as used by strangers. ask returns the request of
+// stranger i. judge returns an error if the answer to it is wrong.
 type door interface {
 	ask(i int, r *rand.Rand) string
 	judge(i int, a *http.Response, body []byte) error
 }
 
-// queryDoor is the query listener, seen through a proxy that it trusts.
+// queryDoor is the query listener behind a proxy that it trusts.
 type queryDoor struct {
 	right   string // a valid token
-	granted string // a token that is valid for that vehicle only
-	vid     string // a vehicle that has an answer
-	other   string // another; it begins with an X, as the vehicles that do not exist
+	granted string // a token that is valid only for vid
+	vid     string // a vehicle with an answer
+	other   string // another vehicle with an answer; like unknown vehicles, it begins with X
 }
 
-// The strangers' manners, by turns.
+// The kinds of strangers, in turn.
 const (
 	unknownToken = iota
 	malformedToken
@@ -75,7 +75,7 @@ func (d *queryDoor) judge(i int, a *http.Response, body []byte) error {
 	return refused(a, want, challenge)
 }
 
-// refused says what is wrong with a status and a challenge.
+// refused returns an error if the status or the challenge is wrong.
 func refused(a *http.Response, want int, challenge string) error {
 	if got := a.Header.Get("Www-Authenticate"); a.StatusCode != want || got != challenge {
 		return fmt.Errorf("a stranger got %d, challenged with %q, not %d", a.StatusCode, got, want)
@@ -84,7 +84,7 @@ func refused(a *http.Response, want int, challenge string) error {
 }
 
 // ingestDoor is the ingest listener.
-type ingestDoor struct{ key string } // of a source that may speak for one vehicle
+type ingestDoor struct{ key string } // of a source that may send for one vehicle only
 
 func (d *ingestDoor) ask(i int, r *rand.Rand) string {
 	key := d.key
@@ -102,8 +102,8 @@ func (d *ingestDoor) judge(i int, a *http.Response, _ []byte) error {
 	return refused(a, 401, `Bearer realm="carstate-ingest", error="invalid_token"`)
 }
 
-// adminDoor is the admin listener. It answers few wrong keys a second, and tells
-// the rest to wait.
+// adminDoor is the admin listener. It answers a few wrong keys a second, and asks other
+// callers to wait.
 type adminDoor struct{}
 
 func (adminDoor) ask(int, *rand.Rand) string {
@@ -118,7 +118,7 @@ func (adminDoor) judge(_ int, a *http.Response, _ []byte) error {
 	return fmt.Errorf("the admin listener answered a wrong key with %d", a.StatusCode)
 }
 
-// text is n random characters.
+// text returns n random characters.
 func text(n int, r *rand.Rand) string {
 	const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	b := make([]byte, n)
@@ -128,9 +128,10 @@ func text(n int, r *rand.Rand) string {
 	return string(b)
 }
 
-// address is that of stranger i, which no other has: IPv4 and IPv6 by turns.
+// address returns the address of stranger i, different for each stranger, IPv4 and IPv6 in
+// turn.
 func address(i int) string {
-	spread := uint32(i) * 2654435761 // odd, so that none comes twice
+	spread := uint32(i) * 2654435761 // multiplication by an odd number is injective
 	if i%2 == 0 {
 		return netip.AddrFrom4([4]byte{byte(spread >> 24), byte(spread >> 16), byte(spread >> 8), byte(spread)}).String()
 	}

@@ -20,7 +20,7 @@ import (
 	"carstate/torture/row"
 )
 
-// visit is strangers at one listener, those from one number to another.
+// visit is the strangers with the numbers from from to to at one listener.
 type visit struct {
 	*row.Attempt
 	what, addr string
@@ -28,12 +28,12 @@ type visit struct {
 	answered   atomic.Int64
 }
 
-// visits sends the strangers from one number to another to the query listener, and a
-// part of them to the others.
+// visits sends the strangers from a number to another to the query listener, and a part of
+// them to the other listeners.
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error {
 	for _, x := range []struct {
 		what, listener string
-		door           door // nil: it speaks MQTT
+		door           door // nil: the listener speaks MQTT
 		part           int
 	}{
 		{"query", nodeprocess.Query, &k.query, 1},
@@ -63,13 +63,13 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error 
 	return nil
 }
 
-// Strangers come over a few connections at once, many over each.
+// Strangers use a few connections at a time, many strangers each.
 const (
 	callers   = 4
 	crowdSize = 10_000
 )
 
-// each does something for every step-th stranger, several at once, until one fails.
+// each calls do for every step-th stranger, several at a time, until one call fails.
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -95,10 +95,10 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	return nil
 }
 
-// ownAddress is a loopback address of stranger i's own.
+// ownAddress returns a loopback address for stranger i.
 func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i)) }
 
-// dial connects as stranger i, for at most a minute.
+// dial connects as stranger i. The connection may last a minute.
 func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx, "tcp", v.addr)
 	if err != nil {
@@ -107,8 +107,8 @@ func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(time.Minute))
 }
 
-// crowd sends n strangers over one connection. None waits for the answer to the one
-// before.
+// crowd sends the requests of n strangers over one connection, without waiting for answers
+// in between.
 func (v *visit) crowd(ctx context.Context, d door, first, n int) error {
 	conn, err := v.dial(ctx, first)
 	if err != nil {
@@ -121,7 +121,7 @@ func (v *visit) crowd(ctx context.Context, d door, first, n int) error {
 		r := rand.New(rand.NewPCG(v.Seed, uint64(first)))
 		out := bufio.NewWriterSize(conn, 16<<10)
 		for i := range n {
-			_, _ = out.WriteString(d.ask(first+i, r)) // Flush returns the error
+			_, _ = out.WriteString(d.ask(first+i, r)) // Flush returns an error
 		}
 		sent <- out.Flush()
 	}()
@@ -135,7 +135,7 @@ func (v *visit) crowd(ctx context.Context, d door, first, n int) error {
 	return <-sent
 }
 
-// listen judges the answers to n strangers. Of what is wrong it tells the first.
+// listen checks the answers to n strangers and reports the first wrong one.
 func (v *visit) listen(in *bufio.Reader, d door, first, n int) error {
 	told := false
 	for i := range n {
@@ -156,8 +156,8 @@ func (v *visit) listen(in *bufio.Reader, d door, first, n int) error {
 	return nil
 }
 
-// car connects by MQTT as a car with a name and a key that nobody has. The listener has
-// to say so and to close the connection.
+// car connects by MQTT as a car with an unknown name and key. The listener must refuse it
+// and close the connection.
 func (v *visit) car(ctx context.Context, i int) error {
 	conn, err := v.dial(ctx, i)
 	if err != nil {
@@ -182,7 +182,7 @@ func (v *visit) car(ctx context.Context, i int) error {
 	return nil
 }
 
-// known is what a node knows, so that strangers can be told from it.
+// known is what a node knows, in contrast to the strangers.
 type known struct {
 	node   *nodeprocess.Node
 	query  queryDoor
@@ -234,10 +234,10 @@ func (k *known) answers(ctx context.Context) error {
 	return nil
 }
 
-// farewell looks whether the node still tells wrong tokens from right ones, and
-// still bounds the wrong ones of one address.
+// farewell checks that the node still distinguishes wrong tokens from right ones, and still
+// limits the wrong ones of one address.
 func (k *known) farewell(ctx context.Context, a *row.Attempt) error {
-	const tries = 200 // of which 100 are 401
+	const tries = 200 // 100 of them are answered with 401
 	status := make(map[int]int)
 	for range tries {
 		unknown, _ := access.NewSecret(access.TokenKind)

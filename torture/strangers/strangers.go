@@ -1,6 +1,6 @@
-// Package strangers is the row of the torture in which a great many callers come
-// that nobody knows: with tokens, vehicles, keys and names that do not exist, from
-// as many addresses. It looks whether the service keeps anything of them.
+// Package strangers is the row of the torture with very many unknown callers: with tokens,
+// vehicles, keys and names that do not exist, from as many addresses. The row checks that
+// the service keeps no data about them.
 package strangers
 
 import (
@@ -31,7 +31,7 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// Of the strangers, by turns, these many have what is counted.
+	// Of each round of manners strangers, this number is part of the row's count.
 	const counted = 2
 	strangers := a.Count * manners / counted
 	k, err := acquaint(ctx, a)
@@ -39,7 +39,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	defer k.node.Kill()
-	// The first few of each kind, so many that every listener sees some; then all.
+	// Measure after the first few of each kind, enough that every listener sees some, and
+	// again after all.
 	few := min(max(strangers/20, 4000), strangers/2)
 	if err := k.visits(ctx, a, 0, few); err != nil || ctx.Err() != nil {
 		return err
@@ -67,7 +68,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return k.farewell(ctx, a)
 }
 
-// size is the node's memory and its number of series of metrics.
+// size returns the node's memory and its number of metric series.
 func (k *known) size(ctx context.Context) (memory int64, series int, err error) {
 	m, err := k.node.Metrics(ctx)
 	if err != nil {

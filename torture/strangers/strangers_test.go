@@ -9,7 +9,7 @@ import (
 	"carstate/torture/row"
 )
 
-// Answers are judged, each as that to its own stranger.
+// Each answer is checked against its own stranger.
 func TestListen(t *testing.T) {
 	answer := func(status, challenge, body string) string {
 		return fmt.Sprintf("HTTP/1.1 %s\r\nWWW-Authenticate: Bearer realm=\"carstate\"%s\r\nContent-Length: %d\r\n\r\n%s", status, challenge, len(body), body)

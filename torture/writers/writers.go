@@ -1,5 +1,5 @@
-// Package writers reports for cars at a steady pace, each reading until a node
-// acknowledges it, and keeps the journal of what was acknowledged.
+// Package writers simulates cars that report at a steady rate. It sends each reading until
+// a node acknowledges it, and keeps a journal of the acknowledged ones.
 package writers
 
 import (
@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// every is how often a car reports.
+	// every is the interval at which a car reports.
 	every = 100 * time.Millisecond
 	// tryWithin is how long a writer waits for one node before it tries the next.
 	tryWithin = 5 * time.Second
 )
 
-// Layout is how many writers there are of each protocol, and how many cars each has.
+// Layout is the number of writers of each protocol, and the number of cars of each writer.
 type Layout struct{ HTTP, MQTT, Cars int }
 
-// Car names a vehicle of a writer.
+// Car returns the name of a writer's nth car.
 func Car(writer, n int) vehicle.ID { return vehicle.ID(fmt.Sprintf("W%dCAR%d", writer, n)) }
 
-// All names the cars of all writers.
+// All returns the names of the cars of all writers.
 func (l Layout) All() (all []vehicle.ID) {
 	for w := range l.Writers() {
 		for n := range l.Cars {
@@ -43,15 +43,15 @@ func (l Layout) All() (all []vehicle.ID) {
 	return all
 }
 
-// Writers is how many there are.
+// Writers returns the number of writers.
 func (l Layout) Writers() int { return l.HTTP + l.MQTT }
 
-// Faulty cars report a trouble code of their throttle with every sample; the others
-// never do. All drive at 60 to 100 km/h.
+// Faulty reports whether a car reports a trouble code of its throttle with every sample;
+// the other cars never do. All cars drive at 60 to 100 km/h.
 func Faulty(writer, n int) bool { return (writer+n)%2 == 1 }
 
-// Fleet is writers that report all the time through any node that takes it. Their
-// journal lies outside of what is disturbed. Safe for concurrent use.
+// Fleet is a number of writers that report all the time, to any node that accepts. Its
+// journal is outside the system that is disturbed. It is safe for concurrent use.
 type Fleet struct {
 	Layout
 	a           *row.Attempt
@@ -59,17 +59,17 @@ type Fleet struct {
 	source, key string
 	running     sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	acked   map[vehicle.ID][]vehicle.UnixMilli
-	refused int         // tries that were answered with 503, or with MQTT's word for it
+	refused int         // tries that were answered with 503, or the MQTT reason Server busy
 	failed  int         // tries without an answer
-	since   []time.Time // of each writer's last acknowledgement
-	sent    []time.Time // when the newest that was acknowledged was first sent
+	since   []time.Time // by writer: time of its last acknowledgement
+	sent    []time.Time // by writer: when the newest acknowledged batch was first sent
 	longest time.Duration
-	over    time.Time // when the longest wait ended
+	over    time.Time // end of the longest wait
 }
 
-// Start has a source's writers report until the context ends.
+// Start starts the writers of a source. They report until ctx ends.
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
 	f := &Fleet{
 		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]vehicle.UnixMilli),
@@ -85,9 +85,9 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 // Wait waits until all writers have ended.
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// write reports until the context ends. A batch is sent, to one node after the
-// other, until it is acknowledged: samples of a car that overtake one another would
-// make it unknown what its state has to be.
+// write reports until ctx ends. A batch is sent, to one node after the other, until it is
+// acknowledged. Otherwise samples of a car could overtake one another, and its expected
+// state would be unknown.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
 	send := f.post
@@ -126,7 +126,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 				f.failed++
 			}
 			f.mu.Unlock()
-			node++ // a load balancer would
+			node++ // as a load balancer would
 			row.Pause(ctx, 20*time.Millisecond)
 		}
 		select {
@@ -136,7 +136,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	}
 }
 
-// Reading is what a car reports.
+// Reading returns the sample of a car at a time.
 func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: Car(w, n), Time: vehicle.UnixMilli(at)}
 	wave := 0.5 + 0.5*math.Sin(float64(at)/3000+float64(n))
@@ -145,12 +145,12 @@ func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 		err = errors.Join(err, x.SetCodes([]vehicle.TroubleCode{{'P', '2', '1', '3', '5'}}))
 	}
 	if err != nil {
-		panic(err) // our own numbers
+		panic(err) // a value out of range is a bug here
 	}
 	return x
 }
 
-// note takes what was acknowledged into the journal.
+// note adds acknowledged samples to the journal.
 func (f *Fleet) note(batch []vehicle.Sample) {
 	f.mu.Lock()
 	for i := range batch {
@@ -160,7 +160,7 @@ func (f *Fleet) note(batch []vehicle.Sample) {
 	f.a.Acknowledged(len(batch))
 }
 
-// Newest is the newest acknowledged reading of every car.
+// Newest returns the time of the newest acknowledged reading of every car.
 func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,14 +171,14 @@ func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
 	return at
 }
 
-// Acknowledged is all readings of a car that were, in the order of their time.
+// Acknowledged returns the times of all acknowledged readings of a car, in ascending order.
 func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.acked[id]
 }
 
-// Figures tells how many tries were in vain.
+// Figures reports how many tries failed.
 func (f *Fleet) Figures() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,7 +186,7 @@ func (f *Fleet) Figures() {
 	f.a.Figure("tries of a writer that got no answer", float64(f.failed), "")
 }
 
-// Begin forgets how long writers waited, and counts from now on.
+// Begin restarts the measurement of the writers' waits.
 func (f *Fleet) Begin(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,7 +196,7 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// acknowledged says that a writer's batch is, which was first sent at a time.
+// acknowledged records that a batch, first sent at sent, was acknowledged completely.
 func (f *Fleet) acknowledged(w int, sent, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,8 +206,8 @@ func (f *Fleet) acknowledged(w int, sent, now time.Time) {
 	f.since[w], f.sent[w] = now, sent
 }
 
-// Flowing is an error until every writer has an acknowledgement of what it sent
-// after a moment.
+// Flowing returns an error until every writer has an acknowledgement of a batch that it
+// sent after since.
 func (f *Fleet) Flowing(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,7 +219,8 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst is the longest wait so far and when it was over, if it is.
+// Worst returns the longest wait since Begin, and its end. over is now if the wait has not
+// ended.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,7 +233,7 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-// post sends a batch to a node by HTTP. The first n of it are acknowledged.
+// post sends a batch to a node by HTTP. The first n samples are acknowledged.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
 	var lines []byte
 	for i := range batch {
@@ -253,20 +254,20 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 	return len(batch), false, nil
 }
 
-// mqttDoor reports by MQTT 5 with QoS 1, to one node at a time.
+// mqttDoor sends by MQTT 5 with QoS 1, over a connection to one node at a time.
 type mqttDoor struct {
 	*Fleet
 	id string
 
-	node   *nodeprocess.Node // to which client is connected
-	client *load.Client      // nil: to none
+	node   *nodeprocess.Node // the node to which client is connected
+	client *load.Client      // nil: not connected
 }
 
-// serverBusy is MQTT's word for what HTTP says with 503.
+// serverBusy is the MQTT reason code that corresponds to HTTP 503.
 const serverBusy load.Refusal = 0x89
 
-// send publishes samples one after the other until one is not acknowledged. The
-// first n are.
+// send publishes samples one after the other until one is not acknowledged. The first n are
+// acknowledged.
 func (d *mqttDoor) send(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
 	if d.client == nil || d.node != node {
 		d.close()
