@@ -14,11 +14,12 @@ import (
 	"carstate/torture/writers"
 )
 
-// askersOfNode ask one node all the time, each for vehicles of its own.
+// askersOfNode is the number of goroutines that query one node all the time, each for its
+// own vehicles.
 const askersOfNode = 2
 
-// asking asks all nodes all the time. Every answer has to be there and right, and
-// none may be older than one that the same node gave before.
+// asking queries all nodes all the time. Every query must be answered correctly, and no
+// answer may be older than an earlier one of the same node.
 type asking struct {
 	a       *row.Attempt
 	nodes   []*nodeprocess.Node
@@ -26,16 +27,16 @@ type asking struct {
 	asked   atomic.Int64
 	running sync.WaitGroup
 
-	// frozen are the nodes that are stopped: what they were asked is answered
-	// once they go on.
+	// frozen marks the nodes that are stopped. They answer pending queries after they
+	// resume, so these times are not measured.
 	frozen [carstates]atomic.Bool
 
-	mu      sync.Mutex
-	took    []time.Duration // of a sample of the questions
-	longest time.Duration   // of all of them
+	mu      sync.Mutex      // guards took and longest
+	took    []time.Duration // durations of a sample of the queries
+	longest time.Duration   // of all queries to nodes that are not frozen
 }
 
-// startAsking needs nodes that know every car.
+// startAsking starts the queries. The nodes must know every car.
 func startAsking(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, token string) *asking {
 	q := &asking{a: a, nodes: nodes, token: token}
 	for i := range nodes {
@@ -63,13 +64,13 @@ func (q *asking) ask(ctx context.Context, node, g int) {
 	}
 }
 
-// one asks once. modified are the times of the answers before, by operation and
+// one sends one query. modified holds the times of earlier answers, by operation and
 // vehicle.
 func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, modified map[string]time.Time) {
 	began, frozen := time.Now(), q.frozen[node].Load()
 	ans, err := q.nodes[node].Ask(ctx, path, q.token, string(id))
 	if err != nil && q.frozen[node].Load() {
-		// Its connection was too old when the node went on.
+		// The node resumed, and its connection had exceeded its age limit.
 		ans, err = q.nodes[node].Ask(ctx, path, q.token, string(id))
 	}
 	if ctx.Err() != nil {
@@ -99,14 +100,14 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 	modified[path+string(id)] = ans.Modified
 }
 
-// percentile of the questions that were timed.
+// percentile returns a percentile of the sampled durations.
 func (q *asking) percentile(p float64) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return row.Percentile(q.took, p)
 }
 
-// longestWait is that of all questions to nodes that were not stopped.
+// longestWait returns the longest duration of all queries to nodes that were not stopped.
 func (q *asking) longestWait() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,16 +17,16 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// servers is as many as survive the loss of one.
+// servers is the smallest number of NATS servers that survives the loss of one.
 const servers = 3
 
-// The ports of every server, each of which has an address of its own.
+// The ports of every server. Each server has its own address.
 const (
 	clientPort = 4222
 	routePort  = 6222
 )
 
-// cluster is the NATS servers, and a connection to see how they are.
+// natsCluster is the NATS servers, and a connection that observes their state.
 type natsCluster struct {
 	net     *network
 	servers []*natsprocess.Server
@@ -34,8 +34,8 @@ type natsCluster struct {
 	js      jetstream.JetStream
 }
 
-// startCluster starts the servers, with a copy of everything on each and every
-// write synced.
+// startCluster starts the servers. Every server has a copy of all data, and every write is
+// synced.
 func startCluster(ctx context.Context, dir string, net *network) (_ *natsCluster, err error) {
 	c := &natsCluster{net: net}
 	defer func() {
@@ -84,7 +84,7 @@ cluster { name: torture, listen: "%s:%d", routes: [ %q ] }
 	})
 }
 
-// urls is where the servers listen, as --nats takes it.
+// urls returns the servers' URLs in the format of the flag --nats.
 func (c *natsCluster) urls() string {
 	var urls []string
 	for i := range servers {
@@ -93,10 +93,10 @@ func (c *natsCluster) urls() string {
 	return strings.Join(urls, ",")
 }
 
-// streams are those of carstate.
+// streams are the streams of carstate.
 var streams = []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads}
 
-// look asks for what the cluster knows of a stream.
+// look returns the cluster's state of a stream.
 func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -111,13 +111,13 @@ func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.Cluster
 	return info, nil
 }
 
-// led is an error until every stream has a leader that answers.
+// led returns an error until every stream has a leader that answers.
 func (c *natsCluster) led(ctx context.Context) error {
 	return c.each(ctx, func(string, *jetstream.ClusterInfo) error { return nil })
 }
 
-// whole is an error while a server is missing or lags behind: to take another one
-// then would be to take two.
+// whole returns an error while a server is missing or lags behind. Another loss would then
+// be the loss of two servers.
 func (c *natsCluster) whole(ctx context.Context) error {
 	return c.each(ctx, func(name string, info *jetstream.ClusterInfo) error {
 		for _, r := range info.Replicas {
@@ -142,7 +142,7 @@ func (c *natsCluster) each(ctx context.Context, check func(name string, info *je
 	return nil
 }
 
-// leader waits until a stream has a leader and finds the server.
+// leader waits until a stream has a leader, and returns its server.
 func (c *natsCluster) leader(ctx context.Context, name string) (server int, err error) {
 	err = nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)

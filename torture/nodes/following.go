@@ -12,18 +12,17 @@ import (
 	"carstate/torture/row"
 )
 
-// following reads every state as it is stored. None may be older than the one
-// before.
+// following reads every state when it is stored. No state may be older than the one before.
 type following struct {
 	a *row.Attempt
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	at     map[vehicle.ID]vehicle.UnixMilli
 	states int
-	came   map[vehicle.ID][]arrival // since begin, until renewed; nil: nobody asks
+	came   map[vehicle.ID][]arrival // since begin, until renewed; nil: not recorded
 }
 
-// arrival is when a state came, and of when it is.
+// arrival records when a state was received, and the state's time.
 type arrival struct {
 	at time.Time
 	of vehicle.UnixMilli
@@ -33,7 +32,7 @@ func newFollowing(a *row.Attempt) *following {
 	return &following{a: a, at: make(map[vehicle.ID]vehicle.UnixMilli)}
 }
 
-// run follows until the context ends.
+// run follows the feed until ctx ends.
 func (f *following) run(ctx context.Context, e *cluster.Engine) {
 	if err := e.FollowStates(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {
 		f.a.Wrong("the states cannot be followed: %v", err)
@@ -54,15 +53,15 @@ func (f *following) put(id vehicle.ID, s vehicle.State) {
 	f.at[id] = s.Time
 }
 
-// begin notes what comes from now on, for renewed.
+// begin starts to record arrivals for renewed.
 func (f *following) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.came = make(map[vehicle.ID][]arrival)
 }
 
-// renewed is when every car had a state of after a moment since begin: the zero time
-// if one has none yet. It is asked once.
+// renewed returns the time by which every car had a state newer than when, considering
+// arrivals since begin. It is the zero time if a car has none. renewed ends the recording.
 func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +78,7 @@ func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 	return last
 }
 
-// newerThan is an error until the state of every car is of after a moment.
+// newerThan returns an error until the state of every car is newer than when.
 func (f *following) newerThan(when vehicle.UnixMilli) error {
 	wanted := make(map[vehicle.ID]vehicle.UnixMilli)
 	for _, id := range layout.All() {
@@ -88,7 +87,7 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 	return f.reached(wanted)
 }
 
-// someNewerThan is an error until the state of any car is of after a moment.
+// someNewerThan returns an error until the state of any car is newer than when.
 func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +99,7 @@ func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
 }
 
-// reached is an error until the state of every car is as new as a moment of it.
+// reached returns an error until the state of every car is at least as new as wanted.
 func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	revokers    = 4
 )
 
-// revoke measures how long a revoked token is still accepted on some node.
+// revoke measures for how long revoked tokens are still accepted by some node.
 func (s *system) revoke(ctx context.Context) ([]time.Duration, error) {
 	took, errs := make([]time.Duration, revocations), make([]error, revokers)
 	var revoking sync.WaitGroup
@@ -37,7 +37,8 @@ func (s *system) revoke(ctx context.Context) ([]time.Duration, error) {
 	return took, errors.Join(errs...)
 }
 
-// revokeOne issues a token on a node and revokes it on the next.
+// revokeOne issues a token on one node, revokes it on the next one, and returns the time
+// until all nodes refuse it.
 func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
 	revoker, err := s.nodes[(at+1)%len(s.nodes)].AdminClient()
 	if err != nil {
@@ -81,21 +82,21 @@ func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// speed is what a node does with as many questions as it can answer.
+// speed is the result of querying a node at full speed.
 type speed struct {
 	perSecond float64
-	cpu       time.Duration // a question
+	cpu       time.Duration // per query
 	p99       time.Duration
 }
 
 const (
 	speedWindows = 3
-	speedFor     = 2 * time.Second // a window
+	speedFor     = 2 * time.Second // per window
 	speedClients = 8
 )
 
-// measureSpeed asks a node as fast as a few clients can, and returns the best of a
-// few windows: what else runs on the machine only ever slows down.
+// measureSpeed queries a node as fast as a few clients can, and returns the best values of
+// a few windows, since other load on the machine can only make them worse.
 func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (best speed, err error) {
 	for i := range speedWindows {
 		v, err := s.measureWindow(ctx, n)
@@ -148,8 +149,8 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed,
 	}, nil
 }
 
-// alone measures a node that reaches the engine, one that does not, and one that
-// reaches it again.
+// alone measures the speed of a node three times: while it reaches the engine, while it
+// does not, and after it reaches it again.
 func (s *system) alone(ctx context.Context) (before, without, after speed, err error) {
 	n := s.nodes[0]
 	if before, err = s.measureSpeed(ctx, n); err != nil {
@@ -158,7 +159,7 @@ func (s *system) alone(ctx context.Context) (before, without, after speed, err e
 	if err := s.net.pullAll(); err != nil {
 		return before, without, after, err
 	}
-	// Until the node has noticed, it may just as well have its engine.
+	// Until the node notices the loss, the measurement would say nothing.
 	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
 		if s.watch.greatestAge() < 2*current {
 			return fmt.Errorf("its copy is not old")

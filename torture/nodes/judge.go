@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// judge compares the journal with what is stored and what is answered. Nobody
-// reports any more.
+// judge compares the journal with the stored data and with answers. The cars have stopped
+// reporting.
 func (s *system) judge(ctx context.Context) error {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
@@ -31,7 +31,7 @@ func (s *system) judge(ctx context.Context) error {
 	for _, id := range layout.All() {
 		var stored store.Recent
 		var state vehicle.State
-		// The cluster may still be choosing who answers.
+		// The cluster may still be electing a leader.
 		if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
 			if stored, err = s.engine.Recent(ctx, id, math.MaxInt); err == nil && !stored.All {
 				err = errors.New("the telemetry was not read to its beginning")
@@ -58,8 +58,8 @@ func (s *system) judge(ctx context.Context) error {
 	return nil
 }
 
-// missing are the readings of a journal that are not among those stored. Both are
-// in the order of their time.
+// missing returns the readings of a journal that are not among those stored. Both are
+// ordered by time.
 func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
 	for _, at := range journal {
 		for len(stored) > 0 && stored[0].Time < at {
@@ -72,7 +72,7 @@ func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehic
 	return lost
 }
 
-// fold is the state that readings come to.
+// fold returns the state that results from readings.
 func fold(readings []vehicle.Sample) (s vehicle.State) {
 	for _, x := range readings {
 		s = vehicle.Observe(s, x)

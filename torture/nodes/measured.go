@@ -7,11 +7,11 @@ import (
 	"carstate/torture/row"
 )
 
-// measured is what the disturbances took, the longest of each.
+// measured holds the longest durations of the disturbances.
 type measured struct {
 	by    map[string]*recovery // by kind
-	age   time.Duration        // of a copy
-	taken longest              // from the stop of an owner until every car's verdict was new
+	age   time.Duration        // age of a node's copy
+	taken longest              // from the stop of an owner until every car had a new verdict
 }
 
 func newMeasured() *measured {
@@ -22,14 +22,14 @@ func newMeasured() *measured {
 	return m
 }
 
-// recovery is how long it took to get over the loss of a server.
+// recovery holds the durations of the recovery from the loss of a server.
 type recovery struct {
 	stall   longest // until writes were acknowledged again
-	verdict longest // from then on until every car's verdict was new, where the server stayed away for so long
-	feeds   longest // from when a node could store again until its copy was current, where one could not
+	verdict longest // from stall's end until every car had a new verdict, if the server was away that long
+	feeds   longest // from when a node could store again until its copy was current, if it could not
 }
 
-// longest is the longest of several times, if any was measured.
+// longest is the maximum of several durations, if any was measured.
 type longest struct {
 	time.Duration
 	measured bool
@@ -37,7 +37,7 @@ type longest struct {
 
 func (l *longest) take(d time.Duration) { *l = longest{max(l.Duration, d), true} }
 
-// judge holds what was measured against what is promised.
+// judge compares the measurements with the promised limits.
 func (m *measured) judge(a *row.Attempt) {
 	for _, k := range kinds {
 		r := m.by[k.name]
@@ -62,7 +62,7 @@ func (m *measured) judge(a *row.Attempt) {
 	aimed(a, "a node that folds is stopped: until every car has a new verdict, longest", m.taken, 10*time.Second)
 }
 
-// aimed takes in a time that has an aim. What was not measured misses it.
+// aimed reports a duration that has an aim. If it was not measured, the aim is missed.
 func aimed(a *row.Attempt, name string, l longest, limit time.Duration) {
 	if !l.measured {
 		name += " (not measured)"
@@ -70,7 +70,7 @@ func aimed(a *row.Attempt, name string, l longest, limit time.Duration) {
 	a.Aimed(name, seconds(l.Duration), "s", fmt.Sprintf("≤ %g s", limit.Seconds()), l.measured && l.Duration <= limit)
 }
 
-// seconds are those of a figure.
+// seconds returns a duration in seconds, rounded to 10 ms.
 func seconds(d time.Duration) float64 {
 	return float64(d.Round(10*time.Millisecond)) / float64(time.Second)
 }

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// network is a switch with a cable to each NATS server and one to this machine,
-// where the nodes of carstate are. Each server is in a network namespace of its
-// own; what is sent on a cable that is pulled is lost, and nobody is told.
+// network is a switch with a cable to each NATS server and one to this machine, where the
+// nodes of carstate run. Each server has its own network namespace. Packets on a
+// disconnected cable are lost without an error.
 type network struct {
-	tag    string // begins every name
+	tag    string // prefix of every name
 	subnet string // "198.18.7."
 	made   []string
 }
 
-// needs reports what this machine lacks for a network.
+// needs returns an error if this machine cannot create such a network.
 func needs() error {
 	if os.Geteuid() != 0 {
 		return errors.New("run it as root: it makes network namespaces, to cut servers off")
@@ -40,7 +40,7 @@ func needs() error {
 	return nil
 }
 
-// openNetwork makes a network for so many servers.
+// openNetwork creates a network for a number of servers.
 func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 	sweep()
 	n := &network{tag: fmt.Sprintf("cst%d", os.Getpid())}
@@ -59,7 +59,7 @@ func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 	commands := []string{
 		"-n " + hub + " link add switch type bridge",
 		"-n " + hub + " link set switch up",
-		// It goes with the namespace of its other end.
+		// This link is removed together with the namespace of its other end.
 		"link add " + n.tag + " type veth peer name host netns " + hub,
 		"-n " + hub + " link set host master switch up",
 		"addr add " + n.subnet + "1/24 dev " + n.tag,
@@ -85,7 +85,7 @@ func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 	return n, nil
 }
 
-// sweep removes what a torture left behind that was killed itself.
+// sweep removes what an earlier torture left behind because it was killed.
 func sweep() {
 	left, _ := filepath.Glob("/run/netns/cst*")
 	for _, file := range left {
@@ -94,13 +94,13 @@ func sweep() {
 			continue
 		}
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); errors.Is(err, fs.ErrNotExist) {
-			_ = ip(context.Background(), "netns del "+filepath.Base(file)) // it is in nobody's way
+			_ = ip(context.Background(), "netns del "+filepath.Base(file)) // what remains does no harm
 		}
 	}
 }
 
-// freeSubnet finds 254 addresses that this machine does not use, among those that
-// are set aside for measurements and lead nowhere.
+// freeSubnet returns a /24 that this machine does not use, from the range that is reserved
+// for benchmarks and not routed (RFC 2544).
 func freeSubnet() (string, error) {
 	taken, err := net.InterfaceAddrs()
 	if err != nil {
@@ -130,25 +130,26 @@ func (n *network) namespace(ctx context.Context, name string) error {
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
 func (n *network) address(server int) string { return fmt.Sprintf("%s%d", n.subnet, 10+server) }
 
-// inside is what comes before a program that runs where a server does.
+// inside returns the command prefix that runs a program in a server's namespace.
 func (n *network) inside(server int) []string {
 	return []string{"ip", "netns", "exec", n.name(server)}
 }
 
-// pull pulls a server's cable, and plug puts it back.
+// pull disconnects a server's cable, and plug reconnects it.
 func (n *network) pull(server int) error { return n.port(fmt.Sprintf("s%d", server), "down") }
 func (n *network) plug(server int) error { return n.port(fmt.Sprintf("s%d", server), "up") }
 
-// pullAll pulls the cable between all servers and the nodes of carstate.
+// pullAll disconnects the cable between all servers and the nodes of carstate. plugAll
+// reconnects it.
 func (n *network) pullAll() error { return n.port("host", "down") }
 func (n *network) plugAll() error { return n.port("host", "up") }
 
-// port switches a port of the switch, whatever ends meanwhile.
+// port sets a port of the switch up or down, even if the attempt is ending.
 func (n *network) port(name, to string) error {
 	return ip(context.Background(), "-n "+n.tag+"hub link set "+name+" "+to)
 }
 
-// close removes everything.
+// close removes all namespaces.
 func (n *network) close() (err error) {
 	for _, name := range n.made {
 		err = errors.Join(err, ip(context.Background(), "netns del "+name))
@@ -157,7 +158,7 @@ func (n *network) close() (err error) {
 	return err
 }
 
-// ip runs the program of that name.
+// ip runs the program ip.
 func ip(ctx context.Context, args string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

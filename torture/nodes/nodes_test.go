@@ -12,7 +12,7 @@ import (
 
 func attempt(t *testing.T) *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 
-// A reading that is in the journal and not stored is found, and nothing else.
+// A reading of the journal that is not stored is reported as missing, and no other.
 func TestMissing(t *testing.T) {
 	stored := func(at ...vehicle.UnixMilli) (all []vehicle.Sample) {
 		for _, m := range at {
@@ -28,7 +28,7 @@ func TestMissing(t *testing.T) {
 		{nil, nil, nil},
 		{nil, stored(1), nil},
 		{[]vehicle.UnixMilli{1, 2, 3}, stored(1, 2, 3), nil},
-		{[]vehicle.UnixMilli{2}, stored(1, 1, 2, 2, 3), nil}, // twice, and not acknowledged
+		{[]vehicle.UnixMilli{2}, stored(1, 1, 2, 2, 3), nil}, // stored twice, or not acknowledged
 		{[]vehicle.UnixMilli{1, 2, 3}, stored(1, 3), []vehicle.UnixMilli{2}},
 		{[]vehicle.UnixMilli{1, 2}, nil, []vehicle.UnixMilli{1, 2}},
 		{[]vehicle.UnixMilli{5}, stored(4, 6), []vehicle.UnixMilli{5}},
@@ -39,7 +39,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A state that is older than the one before is found.
+// A state that is older than the one before is reported.
 func TestFollowing(t *testing.T) {
 	a := attempt(t)
 	f := newFollowing(a)
@@ -61,7 +61,7 @@ func TestFollowing(t *testing.T) {
 	}
 }
 
-// An aim of which nothing was measured is missed, each by itself.
+// An aim without a measurement is missed, for each aim separately.
 func TestNothingMeasured(t *testing.T) {
 	full := func() *measured {
 		m := newMeasured()
@@ -92,7 +92,7 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// No partition can be without an owner and nobody notice.
+// Every partition has cars, so that none can lose its owner unnoticed.
 func TestEveryPartitionHasCars(t *testing.T) {
 	has := make(map[int]int)
 	for _, id := range layout.All() {

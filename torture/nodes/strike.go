@@ -15,13 +15,13 @@ import (
 	"carstate/torture/row"
 )
 
-// kind is a way to take a server away and to give it back.
+// kind is a way to disable a server and to bring it back.
 type kind struct {
 	name         string
 	strike, heal func(c *natsCluster, server int) error
 }
 
-// killed is the kind of loss for which times are promised.
+// killed is the kind of loss for which limits are promised.
 const killed = "killed"
 
 var kinds = []kind{
@@ -37,23 +37,23 @@ var kinds = []kind{
 }
 
 const (
-	// outageWithin is when writes must be back while a server is away. It only
-	// says when to give up; the aim is another.
+	// outageWithin is the time limit for writes to resume while a server is away. After it,
+	// the row gives up; the aim is a shorter time.
 	outageWithin = 30 * time.Second
-	// settleWithin is when all must be as before after the server is back.
+	// settleWithin is the time limit for a complete recovery after the server is back.
 	settleWithin = 90 * time.Second
 )
 
 // turn is one disturbance.
 type turn struct {
 	kind
-	lasting bool // it is a server on which much depends, for as long as it takes; else any, for a moment or more
-	freeze  bool // a node that folds is stopped before
+	lasting bool // hits a leader until writes and verdicts resume; else any server for seconds
+	freeze  bool // before, a node that folds is stopped for a while
 }
 
-// plan is the order of the disturbances: each kind before any comes again, and every
-// other one lasts. The first is one for which times are promised, so that they are
-// measured however few there are.
+// plan returns the order of the disturbances: all kinds come once before any comes again,
+// and every other one is lasting. The first is of kind killed, for which limits are
+// promised, so that these are measured even if n is 1.
 func plan(rnd *rand.Rand, n int) (turns []turn) {
 	var order []int
 	for i := range n {
@@ -70,7 +70,7 @@ func plan(rnd *rand.Rand, n int) (turns []turn) {
 	return turns
 }
 
-// disturb does all disturbances. It ends early with the context.
+// disturb carries out all disturbances. It returns early if ctx ends.
 func (s *system) disturb(ctx context.Context) (*measured, error) {
 	rnd := rand.New(rand.NewPCG(s.a.Seed, 1))
 	m := newMeasured()
@@ -82,7 +82,7 @@ func (s *system) disturb(ctx context.Context) (*measured, error) {
 		}
 		server, led := rnd.IntN(servers), ""
 		if t.lasting {
-			led = streams[rnd.IntN(3)] // those that are written to all the time
+			led = streams[rnd.IntN(3)] // the streams that are written to all the time
 			var err error
 			if server, err = s.cluster.leader(ctx, led); err != nil {
 				return m, err
@@ -97,7 +97,7 @@ func (s *system) disturb(ctx context.Context) (*measured, error) {
 	return m, nil
 }
 
-// strike takes one server away and gives it back.
+// strike disables one server and brings it back.
 func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int, m *measured) error {
 	r := m.by[t.name]
 	at := time.Now()
@@ -127,10 +127,11 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 	return nil
 }
 
-// outlast waits until all goes on without the server that was struck, which is once
-// every stream has a leader. Right after the blow something may still be acknowledged,
-// where another server leads the telemetry and until the nodes notice that the rest
-// cannot be stored: verdicts are waited for from the end of the writers' longest wait.
+// outlast waits until all work resumes without the struck server, which requires that every
+// stream has a leader. Some samples may be acknowledged right after the strike: another
+// server may lead the telemetry, and the nodes may not have noticed yet that they cannot
+// store states. So the time until new verdicts is counted from the end of the writers'
+// longest wait.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -147,13 +148,13 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
 	judged := s.follow.renewed(vehicle.At(over))
 	if judged.IsZero() {
-		return // which is found fault with already
+		return // promise has reported it
 	}
 	r.verdict.take(judged.Sub(over))
 	s.a.Logf("writes are acknowledged again after %.1f s, and every car had a new verdict %.1f s after that", over.Sub(struck).Seconds(), judged.Sub(over).Seconds())
 }
 
-// settle waits until all is as it was before.
+// settle waits until the system is as before.
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
@@ -170,8 +171,8 @@ func (s *system) settle(ctx context.Context, when string) {
 	})
 }
 
-// freeze stops a node that folds until the others have taken what it has, and lets
-// it go on.
+// freeze stops a node that folds until other nodes have taken its partitions, and resumes
+// it.
 func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error {
 	i, err := s.owner(ctx, rnd)
 	if err != nil {
@@ -184,7 +185,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 	if err := s.nodes[i].Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	at := time.Now() // before, it might still have folded what is from then on
+	at := time.Now() // before this, it may still have folded newer samples
 	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i), func() error { return s.follow.newerThan(vehicle.At(at)) })
 	m.taken.take(time.Since(at))
 	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
@@ -198,7 +199,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 	return nil
 }
 
-// owner draws a node that has partitions to fold.
+// owner returns a random node that has partitions.
 func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error) {
 	for _, node = range rnd.Perm(len(s.nodes)) {
 		m, err := s.nodes[node].Metrics(ctx)
@@ -209,7 +210,8 @@ func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error
 	return 0, errors.New("no node has a partition to fold")
 }
 
-// promise waits until something holds, and finds fault if it never does.
+// promise waits until holds returns nil. If that does not happen within limit, it is a
+// finding.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
 	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil || ctx.Err() != nil {
 		return

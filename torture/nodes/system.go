@@ -17,29 +17,29 @@ import (
 	"carstate/torture/writers"
 )
 
-// carstates is how many nodes of carstate there are. Each does everything.
+// carstates is the number of nodes of carstate. Each has all roles.
 const carstates = 3
 
-// sourceName is who the cars report as, and layout is how many there are.
+// sourceName is the source of the cars, and layout their number.
 const sourceName = "gateway"
 
 var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
 
-// partitions are so few that each has cars: whoever loses one is missed.
+// partitions is so small that each partition has cars. So the loss of one is noticed.
 const partitions = 8
 
-// startWithin bounds each step of the start, on a busy machine too.
+// startWithin is the time limit of each step of the start, even on a busy machine.
 const startWithin = 2 * time.Minute
 
-// system is all that runs.
+// system is everything that runs in the row.
 type system struct {
 	a       *row.Attempt
 	net     *network
 	cluster *natsCluster
 	nodes   []*nodeprocess.Node
-	folder  *nodeprocess.Node // one more that only folds, while there is one; nil before
-	folders int               // how many of those there were
-	engine  *cluster.Engine   // of the torture's own, to read what is stored
+	folder  *nodeprocess.Node // a further node that only folds, while there is one; nil before the first
+	folders int               // how many of those were started
+	engine  *cluster.Engine   // of this process, to read what is stored
 
 	token    string
 	load     *writers.Fleet
@@ -48,10 +48,10 @@ type system struct {
 	watch    *watching
 	stopLoad context.CancelFunc
 	stopRest context.CancelFunc
-	running  sync.WaitGroup // following and watching
+	running  sync.WaitGroup // goroutines of follow and watch
 }
 
-// start brings everything up, and all of it down again on an error.
+// start starts the system, and stops it again on an error.
 func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 	s := &system{a: a, stopLoad: func() {}, stopRest: func() {}}
 	defer func() {
@@ -90,8 +90,8 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 	return s, s.startTraffic(ctx, key)
 }
 
-// startNode starts a node of carstate. The servers may not have chosen a leader yet,
-// which a supervisor's restart gets over.
+// startNode starts a node of carstate. If the servers have not elected a leader yet, the
+// node ends, and it is started again as a supervisor would do.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node, err error) {
 	dir := filepath.Join(s.a.Dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -105,8 +105,8 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 	return n, err
 }
 
-// startTraffic starts those who report and, once every node knows every car, those
-// who ask and look.
+// startTraffic starts the cars and, once every node knows every car, the queries and
+// observers.
 func (s *system) startTraffic(ctx context.Context, key string) error {
 	if err := nodeprocess.Until(ctx, startWithin, s.cluster.whole); err != nil {
 		return err
@@ -140,15 +140,15 @@ func (s *system) startTraffic(ctx context.Context, key string) error {
 	return nil
 }
 
-// close ends everything.
+// close stops everything.
 func (s *system) close() error {
 	s.stopLoad()
 	s.stopRest()
 	if s.net != nil && s.cluster != nil {
-		_ = s.net.plugAll() // so that what waits for the servers ends
+		_ = s.net.plugAll() // so that operations that wait for the servers end
 	}
 	if s.engine != nil {
-		s.engine.Cut() // what follows would wait for its answers
+		s.engine.Cut() // the operations below would wait for its answers
 	}
 	if s.load != nil {
 		s.load.Wait()

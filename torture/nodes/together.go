@@ -12,7 +12,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// folderDies kills a node that does nothing but fold, with all servers there.
+// folderDies kills a node that only folds, while all servers run.
 func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error) {
 	if err := s.startFolder(ctx); err != nil {
 		return 0, err
@@ -23,7 +23,7 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error
 	if err := s.folder.Signal(syscall.SIGKILL); err != nil {
 		return 0, err
 	}
-	at := time.Now() // before, it might still have folded what is from then on
+	at := time.Now() // before this, it may still have folded newer samples
 	s.promise(ctx, outageWithin, "while a node that folds is killed", func() error { return s.follow.newerThan(vehicle.At(at)) })
 	taken = time.Since(at)
 	s.a.Logf("its partitions were taken after %.1f s", taken.Seconds())
@@ -31,12 +31,13 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error
 	return taken, nil
 }
 
-// together kills a node that does nothing but fold, and the server that leads a
-// stream it depends on, at the same moment: the leases by which the others see that
-// it is gone stand still while there is no leader.
+// together kills, at the same moment, a node that only folds and the server that leads a
+// stream on which the node depends. Without a leader, no node can renew its lease, so the
+// others cannot tell that the node is gone.
 //
-// Telemetry may be taken all the while, where another server leads it. What counts is
-// when both it and the first verdicts are stored again, and from then on all.
+// Telemetry may be accepted all the time, if another server leads its stream. back is the
+// time until both samples and the first verdicts are stored again, and all the time from
+// then on until every car has a new verdict.
 func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.Duration, err error) {
 	if err := s.startFolder(ctx); err != nil {
 		return 0, 0, err
@@ -70,15 +71,16 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	return back, all, nil
 }
 
-// startFolder starts a node that only folds and waits until it does. Which
-// partitions it gets is up to its name, which it draws: a few get none.
+// startFolder starts a node that only folds and waits until it does. Its partitions depend
+// on its name, which is new in each try: a few nodes get none.
 func (s *system) startFolder(ctx context.Context) (err error) {
 	for range 20 {
 		s.folders++
 		if s.folder, err = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive"); err != nil {
 			return err
 		}
-		// Until those who had them give them up, nothing would have to be taken.
+		// The partitions must have been released by their owners. Otherwise, its death
+		// would change nothing.
 		folds := func(m nodeprocess.Metrics) bool {
 			return m["carstate_fold_members"] == carstates+1 && (m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)
 		}

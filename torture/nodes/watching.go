@@ -11,31 +11,31 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// current is how old a copy may be that is up to date: heartbeats come once a
+// current is the maximum age of a copy that is up to date. Heartbeats are sent once a
 // second.
 const current = 2500 * time.Millisecond
 
-// watching looks at what the nodes say of themselves.
+// watching observes the nodes' readiness and metrics.
 type watching struct {
 	nodes  []*nodeprocess.Node
-	frozen [carstates]atomic.Bool // nobody is asked who cannot answer
+	frozen [carstates]atomic.Bool // frozen nodes are not asked
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	oldest time.Duration
 	seen   [carstates]look
 }
 
-// look is what is known of a node since the window began.
+// look is what is known about a node since begin.
 type look struct {
-	at      time.Time // zero: not yet
+	at      time.Time // zero: nothing yet
 	age     time.Duration
-	refused time.Time // when it last said that it cannot store
+	refused time.Time // when it was last not ready to store
 	old     time.Time // when its copy was last not current
 }
 
 func newWatching(nodes []*nodeprocess.Node) *watching { return &watching{nodes: nodes} }
 
-// begin forgets what was seen.
+// begin discards all observations.
 func (w *watching) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	notReady := n.Ready(ctx)
 	m, err := n.Metrics(ctx)
 	if err != nil || w.frozen[i].Load() {
-		return // those who ask it questions report it
+		return // the queries of asking report an error
 	}
 	var age time.Duration
 	for name, v := range m {
@@ -83,8 +83,8 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	}
 }
 
-// healthy is an error until every node was seen, since the window began, to be
-// ready and current.
+// healthy returns an error until every node was last seen, since begin, to be ready and
+// current.
 func (w *watching) healthy() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,15 +96,15 @@ func (w *watching) healthy() error {
 	return nil
 }
 
-// greatestAge is that of any node's copy since the window began.
+// greatestAge returns the greatest age of any node's copy since begin.
 func (w *watching) greatestAge() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.oldest
 }
 
-// feedsBehind is how long after a node could store again its copy was not current;
-// false if no node ever could not.
+// feedsBehind returns the longest time during which a node's copy was not current after the
+// node could store again. ok is false if every node could always store.
 func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,39 +19,41 @@ import (
 	"carstate/torture/row"
 )
 
-// flood is requests of the source whose key was stolen. Each begins and does not end; when the
-// service ends it, the next one takes its place.
+// flood is a number of concurrent requests with the stolen key of a source. Each request
+// begins and does not end. When the service ends one, another one takes its place.
 type flood struct {
 	name    string
 	count   int
-	within  time.Duration // all of them have come
+	within  time.Duration // time until all of them have begun
 	dribble dribble
-	held    atomic.Int64 // are there at present
+	held    atomic.Int64 // number of those in progress
 }
 
-// dribble makes one request that stalls, and returns once it has ended. It calls begun when what
-// is sent of it has been sent. i says which of the flood's it is.
+// dribble sends one request that stalls, and returns when the request has ended. It calls
+// begun once the beginning of the request is sent. i is the number of the request in the
+// flood.
 type dribble func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
-	// comeWithin is how long it takes until all of a flood have come: as long as the service waits for
-	// one that stalls.
+	// comeWithin is the time in which all requests of a flood begin: as long as the service
+	// waits for one that stalls.
 	comeWithin = 5 * time.Second
-	// pauseBetween is how long one that was ended stays away.
+	// pauseBetween is the pause before a request that was ended is replaced.
 	pauseBetween = 500 * time.Millisecond
 )
 
-// start begins a flood. stop ends it, and returns how many of its requests were there in the median.
+// start begins a flood. stop ends it, and returns the median number of its requests in
+// progress.
 func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	for i := range f.count {
 		running.Go(func() {
-			// They do not all come in one moment, nor end in one.
+			// The requests neither begin nor end all at the same time.
 			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
 			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
 				here := false
-				// That it is refused or cut off is what the service may do.
+				// The service may refuse or end the request.
 				_ = f.dribble(ctx, t, i, func() {
 					here = true
 					f.held.Add(1)
@@ -75,7 +77,7 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	}
 }
 
-// await waits until most of a flood is there.
+// await waits until three quarters of a flood are in progress.
 func (f *flood) await(ctx context.Context) error {
 	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
 		if n := f.held.Load(); int(n) < f.count*3/4 {
@@ -85,7 +87,7 @@ func (f *flood) await(ctx context.Context) error {
 	})
 }
 
-// bodyBegins is what is sent of a body, and its length what is announced.
+// bodyBegins is the part of a body that is sent, and bodyLength its announced length.
 const (
 	bodyBegins = "{"
 	bodyLength = 8_000_000
@@ -93,7 +95,7 @@ const (
 
 const telemetryPath = "/v1/telemetry"
 
-// overHTTP1 sends each request over a connection of its own.
+// overHTTP1 sends each request over its own connection.
 func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Address(nodeprocess.Ingest))
 	if err != nil {
@@ -104,7 +106,7 @@ func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
 		"\r\nContent-Type: application/x-ndjson\r\nContent-Length: "+strconv.Itoa(bodyLength)+"\r\n\r\n"+bodyBegins), begun)
 }
 
-// untilClosed sends something, and waits for the end of the connection.
+// untilClosed sends data, and waits for the end of the connection.
 func untilClosed(ctx context.Context, conn net.Conn, what []byte, begun func()) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -116,7 +118,7 @@ func untilClosed(ctx context.Context, conn net.Conn, what []byte, begun func()) 
 	return err
 }
 
-// streams is how many streams share a connection.
+// streams is the number of HTTP/2 streams per connection.
 const streams = 210
 
 // overHTTP2 sends many requests over each connection.
@@ -137,7 +139,7 @@ func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
 	return resp.Body.Close()
 }
 
-// client returns one of the clients of HTTP/2, each of which has a connection.
+// client returns an HTTP/2 client with its own connection.
 func (t *target) client(i int) *http.Client {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,9 +150,9 @@ func (t *target) client(i int) *http.Client {
 	return t.clients[i]
 }
 
-// stalling is a body of which one read has something.
+// stalling is a body whose first read returns data, and no other.
 type stalling struct {
-	*io.PipeReader // of which nothing comes
+	*io.PipeReader // never returns data
 	begun          func()
 }
 

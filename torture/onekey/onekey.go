@@ -1,6 +1,6 @@
-// Package onekey is the row of the torture in which somebody has the key of one source, and
-// keeps as much of the service busy with it as the service allows. It looks how another source
-// fares meanwhile.
+// Package onekey is the row of the torture in which the key of one source is stolen and
+// used to occupy as much of the service as the service allows. The row measures the delays
+// of another source during that.
 package onekey
 
 import (
@@ -25,7 +25,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is the row.
+// Row is row 13 of the torture.
 var Row = row.Row{
 	Number: 13,
 	Name:   "onekey",
@@ -34,7 +34,7 @@ var Row = row.Row{
 	Fields: map[string]any{"Streams": streams, "Rate": rate, "Windows": windows},
 	Counts: "stalled requests of one source",
 	CI:     2100,
-	Long:   2100, // a source can have no more
+	Long:   2100, // a source may have no more
 	Controls: []row.Control{
 		{
 			Defect: "unshared-room", Says: "lets one source take all the room, and takes it before a body comes",
@@ -45,15 +45,16 @@ var Row = row.Row{
 }
 
 const (
-	windows = 8 // seconds that are measured before and during each flood
-	// rounds is how often a flood comes at most until the other source fares well: what else the
-	// machine does can only make it fare worse.
+	windows = 8 // seconds measured before and during each flood
+	// rounds is the maximum number of floods. A flood is repeated while the other source's
+	// delays are too long, since other load on the machine can only lengthen them.
 	rounds = 3
 )
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// All sources are this process, which ends with the row. Where there are two processors, they
-	// and the node have different ones.
+	// This process sends for all sources. It ends with the row, so its processors need not
+	// be restored. If there are two processors, the sources and the node use different
+	// ones.
 	parts, err := cores.Split(os.Getpid())
 	if err != nil {
 		return err
@@ -61,7 +62,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err := cores.Confine(os.Getpid(), &parts.One); err != nil {
 		return err
 	}
-	// Handshakes of TLS would cost the sources more than the node: only HTTP/2 needs them.
+	// TLS handshakes would cost the sources more than the node, so only HTTP/2, which needs
+	// them, uses TLS.
 	for _, t := range []*target{
 		{name: "plain", floods: []*flood{
 			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, dribble: overHTTP1},
@@ -78,30 +80,31 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return nil
 }
 
-// target is a node, and what comes upon it.
+// target is a node and the floods that it receives.
 type target struct {
 	*nodeprocess.Node
 	name   string
 	tls    bool
 	floods []*flood
 
-	url    string      // of telemetry
+	url    string      // for telemetry
 	config *tls.Config // nil: no TLS
-	key    string      // that was stolen
+	key    string      // the stolen key
 
 	mu      sync.Mutex     // guards clients
-	clients []*http.Client // of HTTP/2
+	clients []*http.Client // HTTP/2 clients
 }
 
 const thief = "thief" // the source whose key is stolen
 
-// suffer starts a node, and has one flood after the other come upon it.
+// suffer starts a node, and lets it receive one flood after the other.
 func (t *target) suffer(ctx context.Context, a *row.Attempt, processors *cores.Set) error {
 	dir := filepath.Join(a.Dir, t.name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	// A machine that has few descriptors would have the limits scaled down.
+	// The limits are given, because the node would lower them on a machine with few
+	// descriptors.
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
 	scheme := "http://"
 	if t.tls {
@@ -131,7 +134,7 @@ func (t *target) suffer(ctx context.Context, a *row.Attempt, processors *cores.S
 	t.key = stolen.Key
 	p := newProbe(a, t, other)
 	defer p.close()
-	p.measure(ctx, 2, "nothing") // the first requests warm both sides up
+	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
 	for _, f := range t.floods {
 		if err := f.judge(ctx, a, t, p); err != nil || ctx.Err() != nil {
 			return err
@@ -143,7 +146,7 @@ func (t *target) suffer(ctx context.Context, a *row.Attempt, processors *cores.S
 	return nil
 }
 
-// judge compares how the other source fares during a flood with how it fared before.
+// judge compares the delays of the other source during a flood with those before.
 func (f *flood) judge(ctx context.Context, a *row.Attempt, t *target, p *probe) error {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
@@ -190,7 +193,7 @@ func (f *flood) judge(ctx context.Context, a *row.Attempt, t *target, p *probe) 
 	return nil
 }
 
-// settle waits until the node has given back what a flood held.
+// settle waits until the node has released the memory that a flood held.
 func settle(ctx context.Context, n *nodeprocess.Node) error {
 	_, err := n.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
 		return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
@@ -198,8 +201,8 @@ func settle(ctx context.Context, n *nodeprocess.Node) error {
 	return err
 }
 
-// processorTime is what a node has had of all processors.
+// processorTime returns the CPU time that a node has used.
 func processorTime(n *nodeprocess.Node) time.Duration {
-	t, _ := n.CPU() // that it has ended is found out otherwise
+	t, _ := n.CPU() // 0 if the node has ended, which is detected elsewhere
 	return t
 }

@@ -10,7 +10,8 @@ import (
 	"carstate/torture/row"
 )
 
-// TestFloodIsThere: a flood counts what has begun and not ended, and stop ends all of it.
+// TestFloodIsThere checks that held counts the requests that have begun and not ended, and
+// that stop ends all of them.
 func TestFloodIsThere(t *testing.T) {
 	f := &flood{name: "requests", count: 40, within: 50 * time.Millisecond}
 	f.dribble = func(ctx context.Context, _ *target, i int, begun func()) error {
@@ -29,7 +30,7 @@ func TestFloodIsThere(t *testing.T) {
 	}
 }
 
-// TestStalling: a body has one byte, and then nothing until it is closed.
+// TestStalling checks that the body returns one byte, and then nothing until it is closed.
 func TestStalling(t *testing.T) {
 	read, write := io.Pipe()
 	begun := 0
@@ -57,7 +58,7 @@ func (s slowly) send(ctx context.Context, _ time.Time) error {
 	return s.err
 }
 
-// TestMeasureSeesDelaysAndFailures of each protocol by itself.
+// TestMeasureSeesDelaysAndFailures checks that both are attributed to their protocol.
 func TestMeasureSeesDelaysAndFailures(t *testing.T) {
 	a := &row.Attempt{Logf: t.Logf, Stop: func() {}}
 	p := &probe{a: a, senders: [][]sender{{slowly{}}, {slowly{takes: 50 * time.Millisecond}}}}

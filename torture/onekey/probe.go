@@ -16,26 +16,26 @@ import (
 	"carstate/torture/row"
 )
 
-// The other source sends in an open loop: each sample is due at a time of its own and its delay
-// counts from then, so that a stall delays all that fall into it.
+// The other source sends in an open loop: the delay of each sample counts from when it was
+// due, so that a stall delays all samples that are due during it.
 const (
-	senders = 16  // of each protocol
-	rate    = 200 // samples a second, by each protocol
+	senders = 16  // per protocol
+	rate    = 200 // samples a second, per protocol
 	patient = 10 * time.Second
 )
 
 var protocols = []string{"HTTP", "MQTT"}
 
-// probe is the other source.
+// probe is the other source, whose delays are measured.
 type probe struct {
 	a       *row.Attempt
 	senders [][]sender // by protocol
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards sent, failed and the durations passed to note
 	sent, failed int
 }
 
-// sender sends one sample over a connection of its own, and waits until it is acknowledged.
+// sender sends one sample over its own connection and waits until it is acknowledged.
 type sender interface {
 	send(ctx context.Context, now time.Time) error
 	close()
@@ -59,8 +59,8 @@ func (p *probe) close() {
 	}
 }
 
-// measure sends for some windows of a second, and returns of each protocol the median of the
-// windows' 99th percentiles.
+// measure sends for a number of windows of one second. For each protocol, it returns the
+// median of the windows' 99th percentiles.
 func (p *probe) measure(ctx context.Context, windows int, beside string) (p99 []time.Duration) {
 	began := time.Now()
 	var all sync.WaitGroup
@@ -90,7 +90,7 @@ func (p *probe) measure(ctx context.Context, windows int, beside string) (p99 []
 	return p99
 }
 
-// note takes in how one sample fared.
+// note records the result of one sample.
 func (p *probe) note(
 	ctx context.Context, took map[int][]time.Duration, window int, t time.Duration, err error, beside string,
 ) {
@@ -100,7 +100,7 @@ func (p *probe) note(
 		return
 	}
 	p.sent++
-	took[window] = append(took[window], t) // one that failed too: it took as long at least
+	took[window] = append(took[window], t) // that of a failed sample, too: it took at least as long
 	if err != nil {
 		if p.failed++; p.failed <= 5 {
 			p.a.Wrong("beside %s of one source, another one's sample: %v", beside, err)
@@ -136,11 +136,12 @@ func (s *byHTTP) send(ctx context.Context, now time.Time) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// byMQTT sends messages of some 10 KB, which are more than what a connection has in any case.
+// byMQTT sends messages of about 10 KB, more than the memory that every connection has
+// reserved.
 type byMQTT struct {
 	t        *target
 	key, vid string
-	conn     net.Conn // nil: none
+	conn     net.Conn // nil: not connected
 	in       *bufio.Reader
 	id       uint16
 }

@@ -11,32 +11,32 @@ import (
 	"carstate/torture/row"
 )
 
-// fleet is the cars whose telemetry overloads a node, and what was acknowledged of
-// it. What a car sends follows from the number of the request: a sample for each
-// second of its own time, and after enough of them another takes its place. So what
-// is lost cannot hide for long behind what the same car sends later.
+// fleet is the cars whose telemetry overloads a node, and a journal of what was
+// acknowledged. What a car sends follows from the number of the request: one sample per
+// second of its own time. After drives samples, a new car replaces it, so that a lost
+// sample cannot be hidden for long by later samples of the same car.
 type fleet struct {
-	load  *load.Load // keeps the journal, and holds a node to it
+	load  *load.Load // keeps the journal and compares a node with it
 	begin int64      // when each car's time begins, Unix s
 	taken atomic.Int64
 }
 
-// drives is how many samples a car sends before another takes its place.
+// drives is the number of samples that a car sends before another replaces it.
 const drives = 1000
 
 func newFleet(a *row.Attempt) *fleet {
 	return &fleet{load: load.New(a), begin: time.Now().Add(-time.Hour).Unix()}
 }
 
-// sample is the car and the time of a sample, by its number. There are always as
-// many cars as ever; one after the other is replaced.
+// sample returns the car and the time of a sample, by the sample's number. The number of
+// cars at a time is constant; they are replaced one after the other.
 func (f *fleet) sample(number int) (vid string, at int64) {
 	place, turn := number%cars, number/cars
 	turn += place * drives / cars
 	return fmt.Sprintf("Car%dx%d", place, turn/drives), f.begin + int64(turn%drives)
 }
 
-// body is the telemetry of a request, which is about to be sent.
+// body returns the telemetry of a request and records it as offered.
 func (f *fleet) body(request int) (b []byte) {
 	for i := range batch {
 		vid, at := f.sample(request*batch + i)
@@ -46,7 +46,7 @@ func (f *fleet) body(request int) (b []byte) {
 	return b
 }
 
-// acknowledged notes that a request was.
+// acknowledged records that a request was acknowledged.
 func (f *fleet) acknowledged(request int) {
 	f.taken.Add(1)
 	for i := range batch {
@@ -54,7 +54,7 @@ func (f *fleet) acknowledged(request int) {
 	}
 }
 
-// prepare is [telemetry] of this fleet.
+// prepare is [telemetry] for this fleet.
 func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 	if err := f.load.Prepare(ctx, n); err != nil {
 		return nil, err
@@ -62,22 +62,22 @@ func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) (*crowd, error
 	return telemetry(ctx, n, f)
 }
 
-// hold holds a node to all that was acknowledged.
+// hold compares a node with everything that was acknowledged.
 func (f *fleet) hold(ctx context.Context, v *victim) error {
 	vids := f.load.Vehicles()
 	v.a.Figure(v.what+": cars whose newest acknowledged sample was looked for", float64(len(vids)), "")
 	return f.load.HoldVehicles(ctx, v.n, vids)
 }
 
-// kills is how often a node is killed amid telemetry: what was acknowledged and was
-// not stored yet does not show every time.
+// kills is the number of kills. There are several, because a kill does not always hit
+// samples that were acknowledged and not stored yet.
 const kills = 10
 
-// amid is how long users go on before the node is killed.
+// amid is the duration of the load before the node is killed.
 const amid = time.Second
 
-// cut kills a node amid as much telemetry as it can take, starts it again and holds it
-// to what it had acknowledged, again and again.
+// cut repeatedly kills a node that receives as much telemetry as it can handle, restarts it
+// and compares it with everything that it had acknowledged.
 func (f *fleet) cut(ctx context.Context, v *victim) error {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {

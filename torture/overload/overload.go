@@ -1,5 +1,6 @@
-// Package overload is the row of the torture in which far more is asked and sent
-// than the service can do. It looks whether the service goes on doing what it can.
+// Package overload is the row of the torture in which the service receives far more queries
+// and samples than it can handle. The row checks that the service keeps answering at the
+// rate that it can handle.
 package overload
 
 import (
@@ -39,7 +40,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// Quotas of the victim, in thousandths of a core.
+// Quotas of the node under test, in thousandths of a core.
 const (
 	queryQuota  = 80
 	ingestQuota = 400
@@ -50,12 +51,14 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err != nil {
 		return err
 	}
-	// This process, which is all users, ends with the row.
+	// This process simulates all users. It ends with the row, so its processors need not be
+	// restored.
 	if err := cores.Confine(os.Getpid(), &p.Others); err != nil {
 		return err
 	}
 	killed, whole := newFleet(a), newFleet(a)
-	// Telemetry before queries: without shedding it suffers more, which ends that control.
+	// Telemetry comes before queries: without load shedding it suffers more, which ends
+	// that control earlier.
 	for _, part := range []struct {
 		what        string
 		thousandths int
@@ -78,7 +81,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return nil
 }
 
-// one has a node of its own, of which something is overloaded.
+// one starts a node of its own, and overloads one of its listeners.
 func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
 	prepare func(context.Context, *nodeprocess.Node) (*crowd, error), do func(context.Context, *victim) error) (err error) {
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: load.Flags}
@@ -119,10 +122,10 @@ type victim struct {
 	quota *quota
 
 	processor *cores.Set
-	options   nodeprocess.Options // what it was started with
+	options   nodeprocess.Options // the node was started with them
 }
 
-// confine limits a node that has been started.
+// confine limits a node that has been started to its quota and its processor.
 func (v *victim) confine() error {
 	if err := v.quota.add(v.n.PID()); err != nil {
 		return fmt.Errorf("the node cannot be limited: %w", err)
@@ -130,26 +133,26 @@ func (v *victim) confine() error {
 	return cores.Confine(v.n.PID(), v.processor)
 }
 
-// Times of the parts.
+// Durations of the phases.
 const (
-	settleTime = 2500 * time.Millisecond // after users have begun to come, before what they get counts
+	settleTime = 2500 * time.Millisecond // of a closed loop, before its results count
 	closedTime = 2 * time.Second
 	calmTime   = 3 * time.Second
-	warmTime   = 1500 * time.Millisecond // of an open loop, before it counts
-	crowdTime  = 2500 * time.Millisecond // and of an overload, in which thousands come at first
-	growTime   = 5 * time.Second         // of one that does not count at all
-	watched    = 4 * time.Second         // after an overload
+	warmTime   = 1500 * time.Millisecond // of an open loop, before its results count
+	crowdTime  = 2500 * time.Millisecond // the same in an overload, in which thousands of users connect at first
+	growTime   = 5 * time.Second         // of a loop whose results do not count at all
+	watched    = 4 * time.Second         // observation after an overload
 )
 
-// rounds is how often each rate has its turn. What the machine's other work takes
-// changes within seconds, so that all rates are tried in turn and the median counts.
+// rounds is the number of measurements of each rate. Other load on the machine changes
+// within seconds, so the rates are measured in turn and the result is the median.
 const rounds = 3
 
-// Rates at which requests are due, of the capacity. At the best of the bearable ones
-// the peak is.
+// bearable are the rates of requests, relative to the capacity, that do not overload the
+// node. The highest answer rate among them is the peak.
 var bearable = []float64{0.7, 0.85, 1, 1.2}
 
-// overloads are the others, and what must be answered of the peak.
+// overloads are the other rates, with the minimum answer rate relative to the peak.
 var overloads = []struct{ factor, least float64 }{{2, 0.9}, {10, 0.8}}
 
 // The promised limits.
@@ -192,27 +195,29 @@ func (v *victim) suffer(ctx context.Context) error {
 	return v.curve(ctx, capacity, normal)
 }
 
-// closedUsers are how many ask at once, each as soon as it has its answer.
+// closedUsers are the numbers of users of closed loops, who each send the next request when
+// the last one is answered.
 var closedUsers = []int{1000, 128}
 
-// closed is what so many users get who wait for their answers.
+// closed returns the answer rate of a closed loop with a number of users.
 func (v *victim) closed(ctx context.Context, users int) float64 {
 	r := v.crowd.closedLoop(ctx, users, settleTime, closedTime)
 	v.judge(fmt.Sprintf("%s, %d users: ", v.what, users), r)
 	return float64(r.good) / closedTime.Seconds()
 }
 
-// tooBusy is a p99 of a light load at which the machine has no time for this.
+// tooBusy is a p99 of a light load that shows that the machine is too busy to measure
+// anything.
 const tooBusy = 250 * time.Millisecond
 
-// calmRate is the light load, in requests a second.
+// calmRate is the rate of the light load, in requests per second.
 const calmRate = 100
 
-// measured is what became of requests in a time, and what they cost.
+// measured is the result of requests during a time, and their cost.
 type measured struct {
 	result
 	during time.Duration
-	cpu    time.Duration // of the node
+	cpu    time.Duration // CPU time of the node
 	users  int
 }
 
@@ -220,13 +225,13 @@ func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
 
 func (m measured) offers() float64 { return float64(m.sent()) / m.during.Seconds() }
 
-// part is how much of its quota the node used.
+// part returns the used part of the node's quota.
 func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Seconds() / q.cores }
 
-// cost is the node's time for one good answer, all else that it did included.
+// cost returns the node's CPU time per good answer in seconds, including its other work.
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// measure does something and looks at the node's time as the counting begins and ends.
+// measure calls do, and reads the node's CPU time when the measured phase begins and ends.
 func (v *victim) measure(during time.Duration, do func() result) (m measured, err error) {
 	var spent [2]time.Duration
 	var errs [2]error
@@ -242,7 +247,7 @@ func (v *victim) measure(during time.Duration, do func() result) (m measured, er
 	return m, errors.Join(errs[0], errs[1])
 }
 
-// offer has requests due at that rate.
+// offer sends requests at a rate in an open loop.
 func (v *victim) offer(ctx context.Context, rate float64, warm, during time.Duration) (measured, error) {
 	m, err := v.measure(during, func() result { return v.crowd.openLoop(ctx, rate, warm, during) })
 	m.users = v.crowd.connections()
@@ -251,15 +256,15 @@ func (v *victim) offer(ctx context.Context, rate float64, warm, during time.Dura
 	return m, errors.Join(err, ctx.Err())
 }
 
-// point is what was measured at one rate, a round each.
+// point is the measurements at one rate, one per round.
 type point struct {
 	factor    float64
-	over      bool // more than is bearable
+	over      bool // an overload
 	rounds    []measured
-	recovered time.Duration // after the last
+	recovered time.Duration // time until the recovery after the last round
 }
 
-// median is the middle one of what a round is looked at for.
+// median returns the median of a value over the rounds.
 func (p *point) median(of func(measured) float64) float64 {
 	all := make([]float64, len(p.rounds))
 	for i, m := range p.rounds {
@@ -269,7 +274,7 @@ func (p *point) median(of func(measured) float64) float64 {
 	return all[len(all)/2]
 }
 
-// curve finds out how much is answered at which rate.
+// curve measures the answer rate at each offered rate.
 func (v *victim) curve(ctx context.Context, capacity float64, normal time.Duration) error {
 	peaks := row.Watch(ctx, v.n)
 	defer peaks()
@@ -312,7 +317,7 @@ func (v *victim) curve(ctx context.Context, capacity float64, normal time.Durati
 	return nil
 }
 
-// report tells what the curve shows.
+// report reports the figures of the curve.
 func (v *victim) report(points []point, resident int64) {
 	var peak *point
 	for i := range bearable {
@@ -354,7 +359,7 @@ func (v *victim) report(points []point, resident int64) {
 	v.a.Aimed(v.what+": resident memory at most", float64(resident)/(1<<20), "MiB", "≤ "+strconv.Itoa(maxResident>>20)+" MiB", resident <= maxResident)
 }
 
-// judge says what was answered wrongly.
+// judge reports an answer that was wrong.
 func (v *victim) judge(name string, r result) {
 	if r.wrong != nil {
 		v.a.Wrong("%s%v", name, r.wrong)
@@ -363,7 +368,7 @@ func (v *victim) judge(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovery is how long after the load's end the node is itself again.
+// recovery returns how long after the load's end the node has recovered.
 func (v *victim) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
 	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good, light: true, acknowledged: v.crowd.acknowledged, sent: v.crowd.sent}
 	began := time.Now()
@@ -373,8 +378,9 @@ func (v *victim) recovery(ctx context.Context, normal time.Duration) (time.Durat
 	return recovered(r.all, began, normal), r
 }
 
-// recovered is when the last request failed, or the last second began in which more
-// than a hundredth, but at least two, took longer than normal.
+// recovered returns the end of the last request that failed, or that was slow when at least
+// a hundredth, and at least two, of the requests in the second from then on were slow. Slow
+// means longer than normal. The result is relative to began.
 func recovered(all []fate, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b fate) int { return a.due.Compare(b.due) })
 	for i, f := range all {

@@ -8,18 +8,19 @@ import (
 	"strconv"
 )
 
-// quota is a group of processes that get no more than a part of one core.
+// quota is a group of processes that share a part of one core.
 type quota struct {
 	dir   string
-	cores float64 // how much of one
+	cores float64 // part of one core
 }
 
-// period is how often the kernel hands out the group's time, in microseconds: as
-// often as in a container. What a group has left over at a tick of the kernel, up to
-// 4 ms, is taken off the next; of a short period that is most.
+// period is the interval at which the kernel grants CPU time to the group, in microseconds.
+// It is the same as in a container. If the group overruns its time until a tick of the
+// kernel, up to 4 ms, that is deducted from the next period; of a shorter period, this
+// would be most.
 const period = 100_000
 
-// newQuota makes a group that gets so many thousandths of a core.
+// newQuota creates a group that may use some thousandths of a core.
 func newQuota(name string, thousandths int) (*quota, error) {
 	allowed := strconv.Itoa(period * thousandths / 1000)
 	type file struct{ name, text string }
@@ -33,7 +34,7 @@ func newQuota(name string, thousandths int) (*quota, error) {
 		if _, err := os.Stat(filepath.Join(kind.root, kind.marker)); err != nil {
 			continue
 		}
-		// Version 2 gives a controller to children only where it was asked for.
+		// In version 2, children have a controller only if the parent enables it.
 		_ = os.WriteFile(filepath.Join(kind.root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
 		q := &quota{filepath.Join(kind.root, name), float64(thousandths) / 1000}
 		err := os.Mkdir(q.dir, 0o755)
@@ -50,7 +51,7 @@ func newQuota(name string, thousandths int) (*quota, error) {
 	return nil, errors.New("the CPU time of a process cannot be limited: /sys/fs/cgroup has no controller of the CPU")
 }
 
-// needs reports what this machine lacks for a quota.
+// needs returns an error if this machine cannot enforce a quota.
 func needs() error {
 	q, err := newQuota("carstate-torture-probe-"+strconv.Itoa(os.Getpid()), 500)
 	if err != nil {
@@ -59,12 +60,12 @@ func needs() error {
 	return q.remove()
 }
 
-// add takes a process into the group, with all its threads.
+// add moves a process into the group, with all its threads.
 func (q *quota) add(pid int) error {
 	return os.WriteFile(filepath.Join(q.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// remove removes the group. Its processes have ended.
+// remove removes the group, whose processes must have ended.
 func (q *quota) remove() error {
 	if err := os.Remove(q.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

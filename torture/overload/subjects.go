@@ -12,15 +12,15 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// cars is how many vehicles there are.
+// cars is the number of vehicles.
 const cars = 100
 
-// line is a line of NDJSON: a sample.
+// line appends a line of NDJSON with one sample.
 func line(b []byte, vid string, unixMilli int64) []byte {
 	return fmt.Appendf(b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", vid, unixMilli)
 }
 
-// queries prepares the query listener.
+// queries prepares users of the query listener.
 func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 	key, err := n.AddSource(ctx, "gateway")
 	if err != nil {
@@ -55,10 +55,10 @@ func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 	}, nil
 }
 
-// batch is how many samples a request of telemetry has.
+// batch is the number of samples in a request of telemetry.
 const batch = 5
 
-// telemetry prepares the ingest listener for the telemetry of a fleet.
+// telemetry prepares users of the ingest listener, which send the telemetry of a fleet.
 func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) (*crowd, error) {
 	key, err := n.AddSource(ctx, "gateway")
 	if err != nil {

@@ -17,65 +17,65 @@ import (
 	"carstate/torture/row"
 )
 
-// The patience of users of a listener, and how many there are. Each has one
-// connection at most. Where none is free, what was to be sent is not: that is what
-// a browser, a proxy or a pool of connections does too.
+// patience is how long a user waits for an answer. maxUsers is the number of users, each
+// with at most one connection. If no user is free, a request is not sent, as with a
+// browser, a proxy or a connection pool.
 const (
 	patience = time.Second
 	maxUsers = 2000
 )
 
-// crowd is users of one listener.
+// crowd is the users of one listener.
 type crowd struct {
 	addr    string // an IPv4 address and a port
 	request func(b []byte, i int) []byte
 	good    func(status int, body []byte) bool
-	light   bool // so few that each one's fate is kept
+	light   bool // the rate is so low that each request's fate is recorded
 
 	all sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	idle    []*user    // free and connected; the one that was used last comes first
+	mu      sync.Mutex // guards the fields below
+	idle    []*user    // free and connected; the most recently used is last
 	absent  []*user    // free and not connected
 	users   []*user
-	passing chan<- time.Time // what passers-by are to send, while there are any
+	passing chan<- time.Time // due times of requests for passers-by; nil: there are none
 	sent    int
 	now     result
 
 	schedule schedule // of an open loop
 
-	// In an open loop counts what is due from then on; in a closed one, what is
-	// answered from then until. The zero time is never.
+	// These define which requests are counted: in an open loop those due from from on, in a
+	// closed one those answered between from and until. The zero time means never.
 	open        bool
 	from, until time.Time
-	// counting, where it is set, is called as that begins and as it ends.
+	// counting is called when the counted time begins and ends.
 	counting func()
 
-	// acknowledged, where it is set, is told the number of each request that has had
-	// a good answer.
+	// acknowledged, if not nil, is called with the number of each request that received a
+	// good answer.
 	acknowledged func(i int)
 }
 
-// result is what became of requests.
+// result counts the outcomes of requests.
 type result struct {
 	due       int
-	unsent    int // for want of time of whoever should send it
-	away      int // of passers-by, whom the kernel did not let in
-	connected int // on a connection made for it
+	unsent    int // no sender was free in time
+	away      int // requests of passers-by that the kernel did not let connect
+	connected int // sent over a new connection
 	good      int // answered within patience
-	refused   int // 503, with the time to come back at
+	refused   int // 503 with Retry-After
 	failed    int // not connected, not answered, or too late
 	wrong     error
 	took      []time.Duration // of the good ones, from when each was due
-	all       []fate          // of those that a light load asks
+	all       []fate          // only of a light load
 }
 
-// sent is how many were offered: sent, or tried to be.
+// sent returns the number of requests that were sent or tried.
 func (r *result) sent() int { return r.due - r.unsent }
 
 func (r *result) p(q float64) time.Duration { return row.Percentile(r.took, q) }
 
-// add counts what became of others too. Fates are not added.
+// add adds another result, without its fates.
 func (r *result) add(o result) {
 	r.due += o.due
 	r.unsent += o.unsent
@@ -87,25 +87,25 @@ func (r *result) add(o result) {
 	r.took = append(r.took, o.took...)
 }
 
-// fate is what became of one request.
+// fate is the outcome of one request.
 type fate struct {
 	due  time.Time
 	good bool
 	took time.Duration
 }
 
-// user is one connection, or none yet.
+// user is a user with one connection or none.
 type user struct {
 	of    *crowd
 	due   chan time.Time
 	conn  net.Conn
-	fresh bool // conn was given to him and he has not used it yet
+	fresh bool // conn is new and has not been used
 	in    *bufio.Reader
 	out   []byte
 }
 
-// openLoop has requests sent at that rate, whatever becomes of them, and returns
-// what became of those that were due after the first part of the time.
+// openLoop sends requests at a rate, however they are answered, and returns the outcome of
+// those that were due after the time before.
 func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin := time.Now()
 	c.count(true, begin.Add(before), time.Time{})
@@ -130,14 +130,14 @@ func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.
 	c.mu.Unlock()
 	nobody()
 	c.counting()
-	// Those under way may still be answered.
+	// Requests in progress may still be answered.
 	c.await(ctx, time.Now().Add(2*patience))
 	return c.take()
 }
 
-// closedLoop lets so many users send one request after the other, and returns what
-// was answered in a time that begins a while after they came. What is under way at
-// its end is not of this time.
+// closedLoop lets users send one request after the other, and returns the outcome of those
+// that were answered during a time that begins before after the start. Requests in progress
+// at its end are not included.
 func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,7 +163,7 @@ func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.D
 	return c.take()
 }
 
-// count begins a new count.
+// count starts a new count.
 func (c *crowd) count(open bool, from, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +181,7 @@ func (c *crowd) take() result {
 	return r
 }
 
-// note counts something about a request that was due and ended then.
+// note calls f to count a request, if the request is in the counted time.
 func (c *crowd) note(due, ended time.Time, f func(*result)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,16 +194,16 @@ func (c *crowd) note(due, ended time.Time, f func(*result)) {
 	}
 }
 
-// schedule is when requests are due: so many a second from the beginning to the end.
+// schedule defines when requests are due: at a constant rate between begin and end.
 type schedule struct {
 	begin, end time.Time
 	rate       float64
 	sent       int
 }
 
-// arrive gives the requests that are due until now to users who are free. mu is held.
+// arrive gives the requests that are due now to free users. c.mu is held.
 func (c *crowd) arrive(now time.Time) {
-	for s := &c.schedule; s.rate > 0; s.sent++ { // 0: there is no loop
+	for s := &c.schedule; s.rate > 0; s.sent++ { // rate is 0 if there is no loop
 		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
 		if due.After(now) || !due.Before(s.end) {
 			return
@@ -212,7 +212,7 @@ func (c *crowd) arrive(now time.Time) {
 	}
 }
 
-// give gives a request that is due to a user who is free. mu is held.
+// give gives a request that is due to a free user. c.mu is held.
 func (c *crowd) give(due time.Time) {
 	counts := !due.Before(c.from)
 	if counts {
@@ -238,7 +238,7 @@ func (c *crowd) give(due time.Time) {
 	}
 }
 
-// employ gives a new user his first request. mu is held.
+// employ starts a new user with a first request. c.mu is held.
 func (c *crowd) employ(u *user, due time.Time) {
 	u.due = make(chan time.Time, 1)
 	c.users = append(c.users, u)
@@ -252,8 +252,8 @@ func (c *crowd) employ(u *user, due time.Time) {
 	})
 }
 
-// release takes back a user who is free. Requests that have become due meanwhile come
-// first: otherwise all would come in lumps, with the ticks of a timer.
+// release makes a user free. First it gives out the requests that have become due;
+// otherwise, requests would be sent in bursts, with the ticks of a timer.
 func (c *crowd) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,14 +289,14 @@ func (c *crowd) leave() {
 	c.all.Wait()
 }
 
-// connections is how many users there are.
+// connections returns the number of users.
 func (c *crowd) connections() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.users)
 }
 
-// use makes a connection the user's.
+// use gives a user a connection.
 func (u *user) use(conn net.Conn) {
 	u.conn = conn
 	if u.in == nil {
@@ -312,8 +312,8 @@ func (u *user) hangUp() {
 	}
 }
 
-// serve sends a request and counts what becomes of it. A user whose patience ends
-// hangs up.
+// serve sends a request and counts its outcome. If the answer takes longer than patience,
+// the user closes the connection.
 func (u *user) serve(due time.Time) {
 	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
@@ -345,8 +345,8 @@ func (u *user) serve(due time.Time) {
 	})
 }
 
-// ask sends a request and reads the answer. The status is 200 for a good one. It
-// reports whether the connection may be used again.
+// ask sends a request and reads the answer. status is 200 for a good one. again reports
+// whether the connection may be used again.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -364,7 +364,7 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	u.of.sent++
 	u.of.mu.Unlock()
 	u.out = u.of.request(u.out[:0], n)
-	_, wrote := u.conn.Write(u.out) // a refusal may have come before
+	_, wrote := u.conn.Write(u.out) // ignored if a refusal was received before
 	resp, err := http.ReadResponse(u.in, nil)
 	if err != nil {
 		return 0, false, errors.Join(err, wrote)
@@ -376,7 +376,7 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 		return 0, false, errors.Join(errors.New("an answer has no length, or breaks off"), err)
 	case status == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
 		return status, again, nil
-	case !u.of.good(status, body): // or it does not say when to come back
+	case !u.of.good(status, body): // or Retry-After is missing
 		return -status, again, nil
 	}
 	if u.of.acknowledged != nil {
@@ -385,22 +385,23 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Passers-by send what is due while all users wait, so that as much is offered as is
-// due. Each tries once to connect. Who is let in is a user from then on. Who is not
-// has been turned away by the kernel, which keeps nothing of him and would hear from
-// him again after a second, when his patience is at its end.
+// Passers-by send the requests that are due while all users wait, so that the offered rate
+// is what it should be. Each passer-by tries once to connect. If the kernel accepts the
+// connection at once, the passer-by becomes a user. Otherwise the kernel has dropped the
+// attempt; it would be repeated only after a second, when the passer-by's patience has
+// ended.
 
-// maxConnected is how many users there are at most with those who were let in.
+// maxConnected is the maximum number of users, including former passers-by.
 const maxConnected = 3 * maxUsers
 
-// Passers-by come one after the other, from so many goroutines. Where more than
-// behind of them are due, the machine cannot send what the row wants it to.
+// Passers-by are handled one after the other by a few goroutines (streets). If more than
+// behind of them are waiting, the machine cannot send at the rate that the row requires.
 const (
 	streets = 2
 	behind  = 1024
 )
 
-// passBy has passers-by come. What it returns ends that.
+// passBy starts the passers-by. stop ends them.
 func (c *crowd) passBy() (stop func()) {
 	to := netip.MustParseAddrPort(c.addr)
 	due := make(chan time.Time, behind)
@@ -425,7 +426,7 @@ func (c *crowd) passBy() (stop func()) {
 	}
 }
 
-// passed is told what became of a passer-by.
+// passed counts the outcome of a passer-by.
 func (c *crowd) passed(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -448,8 +449,8 @@ func (c *crowd) passed(due time.Time, conn net.Conn, err error) {
 	}
 }
 
-// tryOnce connects, or returns nil if that does not succeed at once. An error says
-// that it was not tried.
+// tryOnce connects, or returns nil if that does not succeed at once. An error means that it
+// could not try.
 func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -458,7 +459,7 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	state := 0
 	if err == nil || errors.Is(err, syscall.EINPROGRESS) {
-		// Over the loopback interface the answer has come by now if one comes at all.
+		// Over the loopback interface, an answer arrives before Connect returns, if at all.
 		state, err = syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_INFO)
 	} else if !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		err = nil // refused
