@@ -1,5 +1,5 @@
-// Package clocks is the row of the torture that sets the clocks of a running
-// service: ahead, back, into other centuries.
+// Package clocks is the row of the torture that sets the clocks of a running service:
+// ahead, back, and to other centuries.
 package clocks
 
 import (
@@ -23,7 +23,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is the wrong clocks.
+// Row is row 9 of the torture.
 var Row = row.Row{
 	Number: 9,
 	Name:   "clocks",
@@ -93,22 +93,22 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return t.node.Stop()
 }
 
-// trial is a node whose clock is ours, and what is known of it.
+// trial is a node whose clock the row sets, and what is known about it.
 type trial struct {
 	a      *row.Attempt
 	rng    *rand.Rand
 	clock  shifted
 	node   *nodeprocess.Node
 	source string
-	// steady is a token for everything that never ends; calls are the queries that
+	// steady is a token for everything that never expires. calls counts the queries that
 	// were made with it, by the node's day.
 	steady, steadyID string
 	calls            map[int64]between
 
 	wall, mono time.Duration // how far the node's clocks are ahead
 	jumps      int
-	answers    map[int]int // to secrets that end, by status
-	queries    map[int]int // all that were answered, by status
+	answers    map[int]int // to secrets that expire, by status
+	queries    map[int]int // all queries that were answered, by status
 	early      int         // samples too far in the future
 }
 
@@ -124,11 +124,11 @@ func (t *trial) start(ctx context.Context) (err error) {
 	return t.node.AwaitReady(ctx, time.Minute)
 }
 
-// between is how often something was done: a call that was not answered, or at
-// midnight, may have been counted for a day or not.
+// between is the minimum and the maximum of a count: a call that was not answered, or was
+// made at midnight, may or may not have been counted for a day.
 type between struct{ least, most int64 }
 
-// called notes a query with the steady token. before and after are the node's time.
+// called records a query with the steady token. before and after are times of the node.
 func (t *trial) called(before, after time.Time, answered bool) {
 	first, last := day(before), day(after)
 	for d := first; d <= last; d++ {
@@ -140,13 +140,13 @@ func (t *trial) called(before, after time.Time, answered bool) {
 	}
 }
 
-// day numbers the days of UTC.
+// day returns the number of a day in UTC.
 func day(at time.Time) int64 { return at.Unix() / (24 * 60 * 60) }
 
-// now is the node's time.
+// now returns the node's time.
 func (t *trial) now() time.Time { return time.Now().Add(t.wall) }
 
-// jump sets the node's clock, and waits until the node is ready with it.
+// jump sets the node's clock, and waits until the node is ready again.
 func (t *trial) jump(ctx context.Context, wall, mono time.Duration) error {
 	t.wall, t.mono = wall.Truncate(time.Second), mono.Truncate(time.Second)
 	t.jumps++
@@ -156,7 +156,7 @@ func (t *trial) jump(ctx context.Context, wall, mono time.Duration) error {
 	return t.node.AwaitReady(ctx, time.Minute)
 }
 
-// The moments to which clocks jump because numbers end there.
+// ends are times around which number formats overflow.
 var ends = []time.Time{
 	time.Date(2038, 1, 19, 3, 14, 6, 0, time.UTC),
 	time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC),
@@ -165,7 +165,7 @@ var ends = []time.Time{
 	time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC),
 }
 
-// next chooses where the clock jumps to.
+// next chooses by how much the clock is to be ahead.
 func (t *trial) next() time.Duration {
 	either := time.Duration(1 - 2*t.rng.IntN(2))
 	switch t.rng.IntN(8) {
@@ -214,7 +214,7 @@ func (t *trial) sequence(ctx context.Context, n int) error {
 
 // monotonic lets the monotonic clock jump ahead.
 func (t *trial) monotonic(ctx context.Context) error {
-	const once = "ONCE" // a car that reports once, so that nothing brings it back
+	const once = "ONCE" // a car that reports only once, so that no later report restores it
 	if err := nodeprocess.Until(ctx, time.Minute, t.works(once)); err != nil {
 		return err
 	}
@@ -222,13 +222,13 @@ func (t *trial) monotonic(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// What is done every hour is done with the clock in 2038.
+		// The tasks that run every hour then run with the clock in 2038.
 		t.wall, t.mono = time.Until(ends[0]).Truncate(time.Second), t.mono+ahead
 		if err := t.clock.set(t.wall, t.mono); err != nil {
 			return err
 		}
 		t.jumps++
-		// What waits for an answer meanwhile is given up at once, on both sides.
+		// Operations that wait for an answer time out at once, on both sides.
 		began := time.Now()
 		if err := nodeprocess.Until(ctx, 2*time.Minute, t.works("MEANWHILE")); err != nil {
 			return err
@@ -252,8 +252,8 @@ func (t *trial) monotonic(ctx context.Context) error {
 	return nil
 }
 
-// works returns a question: why does the node not answer about a car that reports
-// now?
+// works returns a function that returns an error if the node is not ready, or does not
+// answer about a car that reports now.
 func (t *trial) works(vid string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -268,7 +268,7 @@ func (t *trial) works(vid string) func(context.Context) error {
 	}
 }
 
-// known returns a question: why is there no answer about a car?
+// known returns a function that returns an error if the node does not answer about a car.
 func (t *trial) known(vid string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		a, err := t.ask(ctx, vid, t.steady, "")
@@ -279,7 +279,7 @@ func (t *trial) known(vid string) func(context.Context) error {
 	}
 }
 
-// counted restarts the node at the true time and looks at what was counted today.
+// counted restarts the node at the true time and checks the counted calls of today.
 func (t *trial) counted(ctx context.Context) error {
 	if err := t.jump(ctx, 0, t.mono); err != nil {
 		return err
@@ -296,7 +296,7 @@ func (t *trial) counted(ctx context.Context) error {
 	}
 	today := int64(-1)
 	var record ops.TokenRecord
-	for today != day(time.Now()) { // once more at midnight
+	for today != day(time.Now()) { // again if midnight has passed
 		today = day(time.Now())
 		if record, err = c.Token(ctx, t.steadyID); err != nil {
 			return err

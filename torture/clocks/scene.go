@@ -15,28 +15,28 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// What the contract says of time.
+// Constants of the contract that concern time.
 const (
 	maxAge  = 10 * time.Minute
-	ahead   = 30 * time.Second // how far a sample may be
-	window  = time.Minute      // of the rate, and of the refusals of an address
-	burst   = 6                // calls a window
-	guesses = 100              // refusals a window
-	slack   = time.Minute      // how far ahead a verdict may be before it is called stale
+	ahead   = 30 * time.Second // how far in the future a sample may be
+	window  = time.Minute      // of a token's rate, and of the refusals of an address
+	burst   = 6                // calls per window
+	guesses = 100              // refusals per window
+	slack   = time.Minute      // how far in the future a verdict may be before it is stale
 )
 
-// scene is a sequence's tokens and car.
+// scene is the tokens and the car of one sequence.
 type scene struct {
 	*trial
 	dies      string // a token that expires
 	dead      time.Time
 	old       string // a secret that was replaced
 	oldUntil  time.Time
-	limitedBy string // a token with a rate
+	limitedBy string // a token with a rate limit
 	vid       string
-	heard     time.Time // the newest sample that the car had accepted
-	home      string    // the address that it is asked from with secrets that end
-	caller    string    // an address that guesses; "": none does
+	heard     time.Time // the newest sample of the car that was accepted
+	home      string    // the address from which secrets that expire are used
+	caller    string    // an address that guesses tokens; "": none
 }
 
 func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
@@ -68,7 +68,7 @@ func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
 	return s, nil
 }
 
-// answered is an answer and the node's time before and after it.
+// answered is an answer, and the node's times before and after it.
 type answered struct {
 	status         int
 	reason         string
@@ -77,7 +77,7 @@ type answered struct {
 	before, after  time.Time
 }
 
-// ask asks about a car.
+// ask queries a car.
 func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.node.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
 	if err != nil {
@@ -86,7 +86,7 @@ func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered,
 	if caller != "" {
 		req.Header.Set("X-Forwarded-For", caller)
 	}
-	// The header's times have no fraction, and ours of the node is as exact.
+	// The header's times have whole seconds, and the node's time is known to a second.
 	a.before = t.now().Add(-time.Second)
 	resp, err := client.Do(req)
 	a.after = t.now().Add(time.Second)
@@ -114,30 +114,30 @@ func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered,
 
 var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 
-// wrong is a finding, with the clock's state.
+// wrong reports a finding with the state of the clock.
 func (t *trial) wrong(format string, args ...any) {
 	t.a.Wrong("the clock ahead by %s: %s", t.wall, fmt.Sprintf(format, args...))
 }
 
-// post has a car report, and tells whether the sample is taken in.
+// post lets a car report, and returns whether the sample is accepted.
 func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool, status int, err error) {
 	status, text, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, at.UnixMilli()))
 	return status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`), status, err
 }
 
-// ends asks with secrets that end.
+// ends makes queries with secrets that expire.
 func (s *scene) ends(ctx context.Context) error {
 	for _, x := range []struct {
 		what, token string
 		end         time.Time
 	}{{"token", s.dies, s.dead}, {"replaced secret", s.old, s.oldUntil}} {
-		// From an address of its own, or this one would have too many refused before long.
+		// From its own address, because another one would soon have too many refusals.
 		a, err := s.ask(ctx, s.vid, x.token, s.home)
 		if err != nil {
 			return err
 		}
 		if a.status == http.StatusServiceUnavailable && s.mono > 0 {
-			continue // the node is out of touch
+			continue // the node has lost contact with its store
 		}
 		s.answers[a.status]++
 		switch {
@@ -152,7 +152,7 @@ func (s *scene) ends(ctx context.Context) error {
 	return nil
 }
 
-// report asks about the car, lets it report, and asks again.
+// report queries the car, lets it report, and queries again.
 func (s *scene) report(ctx context.Context) error {
 	a, err := s.ask(ctx, s.vid, s.steady, "")
 	if err != nil {
@@ -161,8 +161,8 @@ func (s *scene) report(ctx context.Context) error {
 	if why := s.honest(a); why != "" {
 		s.wrong("%s", why)
 	}
-	// What the car said last may be ahead of the clock by as much as is still taken
-	// for right, or by more. Which of the two, a second could decide: make it clear.
+	// The car's last sample may be in the future, within slack or beyond it. If it is
+	// within 5 s of that boundary, advance the clock so that the result is certain.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
 		if err := s.jump(ctx, s.wall+10*time.Second, s.mono); err != nil {
 			return err
@@ -189,12 +189,12 @@ func (s *scene) report(ctx context.Context) error {
 			s.heard = at
 		}
 	}
-	// The car is heard, whatever it said while its clock was wrong.
+	// The car's sample is used, whatever it reported while its clock was wrong.
 	err = nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
 		a, err := s.ask(ctx, s.vid, s.steady, "")
 		want := s.heard.Truncate(time.Second)
 		if want.After(a.date) {
-			want = a.date // it is never later
+			want = a.date // Last-Modified is never later than Date
 		}
 		if err == nil && (a.reason != "" || !a.modified.Equal(want)) {
 			err = fmt.Errorf("answered %d with reason %q", a.status, a.reason)
@@ -209,7 +209,7 @@ func (s *scene) report(ctx context.Context) error {
 	return err
 }
 
-// honest says what is wrong with the age of an answer.
+// honest returns a description of what is wrong with the age of an answer, or "".
 func (s *scene) honest(a answered) string {
 	fresh := a.status == http.StatusOK && a.reason == ""
 	youngest, oldest := a.before.Sub(s.heard), a.after.Sub(s.heard)
@@ -234,7 +234,7 @@ func (s *scene) honest(a answered) string {
 	return ""
 }
 
-// limited uses up the rate, and waits as long as it is told.
+// limited uses up the rate, and waits as long as the node says.
 func (s *scene) limited(ctx context.Context) error {
 	served := 0
 	var last answered
@@ -248,7 +248,7 @@ func (s *scene) limited(ctx context.Context) error {
 		}
 		served++
 	}
-	// One more if a tenth of the window went by meanwhile.
+	// One more is right if a burst-th part of the window has passed since the first.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}
@@ -278,7 +278,7 @@ func (s *scene) limited(ctx context.Context) error {
 	return nil
 }
 
-// guess guesses tokens from one address until it is told to wait, and waits.
+// guess guesses tokens from one address until the node asks it to wait, and waits.
 func (s *scene) guess(ctx context.Context) error {
 	if s.caller == "" {
 		return nil

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// shifted is a process whose clocks we set. A static program asks the kernel's
-// vDSO for the time, a page of code that the kernel maps into every process. In
-// this one's copy, clock_gettime is replaced before the program's first
-// instruction: it adds to what the kernel says as many seconds as stand behind
-// it, where we write them. The program is the one that people run.
+// shifted is a process whose clocks this package sets. A static program gets the time from
+// the kernel's vDSO, a page of code that the kernel maps into every process. In this
+// process's copy, clock_gettime is replaced before the program's first instruction by a
+// version that adds an offset in seconds to the kernel's time. The offsets are stored
+// behind the code, where this package writes them. The program itself is the released one.
 type shifted struct {
 	pid     int
-	offsets uint64 // address of two int64: seconds for CLOCK_REALTIME, and for CLOCK_MONOTONIC
+	offsets uint64 // address of two int64, in seconds: for CLOCK_REALTIME and CLOCK_MONOTONIC
 }
 
-// code is clock_gettime(edi, rsi) for amd64. The offsets follow, from byte 32 on.
+// code is clock_gettime(edi, rsi) for amd64. The offsets follow at byte 32.
 var code = []byte{
 	0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, 228 (clock_gettime)
 	0x0f, 0x05, // syscall
@@ -38,17 +38,17 @@ var code = []byte{
 	0x90, 0x90, 0x90, // up to 32
 }
 
-const wholeCode = 48 // with the offsets
+const wholeCode = 48 // including the offsets
 
-// start starts a program so that its clocks can be set. It is for
+// start starts a program whose clocks can be set. It has the type of Begin in
 // [nodeprocess.Options].
 func (s *shifted) start(cmd *exec.Cmd) error {
-	runtime.LockOSThread() // whoever traces is a thread
+	runtime.LockOSThread() // ptrace is bound to a thread
 	defer runtime.UnlockOSThread()
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
-	cmd.SysProcAttr.Ptrace = true // it stops before its first instruction
+	cmd.SysProcAttr.Ptrace = true // the process stops before its first instruction
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *shifted) patch() error {
 	return nil
 }
 
-// mapped is where a process has a mapping of a name.
+// mapped returns the addresses of a process's mapping.
 func mapped(pid int, name string) (begin, end uint64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -105,7 +105,7 @@ func mapped(pid int, name string) (begin, end uint64, err error) {
 	return 0, 0, errors.New("the process has no vDSO")
 }
 
-// clockGettime is where in the vDSO the function begins.
+// clockGettime returns the offset of the function in the vDSO.
 func clockGettime(image []byte) (uint64, error) {
 	f, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *shifted) set(wall, monotonic time.Duration) error {
 	return nil
 }
 
-// needs says what this machine lacks for setting a process's clocks.
+// needs returns an error if this machine cannot set a process's clocks.
 func needs() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return errors.New("the row clocks sets a process's clocks through the vDSO of Linux on amd64: run it there")

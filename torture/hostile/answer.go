@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// answer is one answer as it came.
+// answer is one answer as received.
 type answer struct {
 	status int
 	header http.Header
 	body   string
-	rest   []byte // what came after it
+	rest   []byte // bytes received after it
 }
 
 var (
@@ -27,7 +27,7 @@ var (
 	refusal    = regexp.MustCompile(`^\{"code":([0-9]+),"msg":"([a-z_]+): ([ !#-\[\]-~]+)","data":null\}$`)
 )
 
-// readAnswer takes one answer off what came. e says whether it has a body.
+// readAnswer parses one answer at the beginning of got. e says whether it has a body.
 func readAnswer(got []byte, e *expected) (*answer, error) {
 	if !statusLine.Match(got) {
 		return nil, errors.New("the status line is none")
@@ -50,7 +50,7 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 		return nil, errors.New("there is no Content-Length")
 	}
 	if resp.Close {
-		resp.Header.Set("Connection", "close") // which net/http takes off
+		resp.Header.Set("Connection", "close") // net/http removes it
 	}
 	for name, values := range resp.Header {
 		if len(values) > 1 {
@@ -60,8 +60,7 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, string(body), got[len(got)-source.Len()-in.Buffered():]}, nil
 }
 
-// judge says what is wrong with the answer if it is to be this outcome, "" if
-// nothing is.
+// judge returns what is wrong with the answer if it is meant to be this outcome, or "".
 func (o *outcome) judge(a *answer, noBody bool) string {
 	if a.status != o.status {
 		return fmt.Sprintf("is %d", a.status)

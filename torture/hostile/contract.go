@@ -13,11 +13,12 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// The contract of the query listener as a model: of any bytes it says what may be
-// answered. It is written from the contract's text, reads requests with net/http, and
-// shares no code with the service. Where there is a choice, it allows several answers.
+// The contract of the query listener as a model: for any bytes, it returns the allowed
+// answers. It is written from the text of the contract, parses requests with net/http, and
+// shares no code with the service. If the contract leaves a choice, several answers are
+// allowed.
 
-// contract is what the model knows of the service: who may ask, and the truth
+// contract is what the model knows about the service: the tokens, and the expected answers
 // about each car.
 type contract struct {
 	tokens    map[string]*token
@@ -25,7 +26,7 @@ type contract struct {
 	documents map[string]document
 }
 
-// token is what was agreed about an access token.
+// token is the expected rights of an access token.
 type token struct {
 	secret            string
 	driving, throttle bool            // the operations
@@ -33,14 +34,14 @@ type token struct {
 	dead              bool            // revoked, expired or replaced
 }
 
-// car is the truth about a vehicle.
+// car is the expected answers about a vehicle.
 type car struct {
-	driving, throttle string // as the record has them; "": no answer
+	driving, throttle string // values in the record; "": no answer
 	notDriving        bool
-	read              time.Time // when it was
+	read              time.Time // time of the reading
 }
 
-// document is a page of the public documentation, as it was first seen.
+// document is a page of the public documentation, as it was first read.
 type document struct{ plain, gzipped string }
 
 const (
@@ -49,60 +50,60 @@ const (
 
 	maxLine    = 8 << 10
 	maxHead    = 16 << 10
-	maxRefused = 100 // tokens of an address within a minute
+	maxRefused = 100 // refused tokens of an address within a minute
 )
 
-// outcome is one answer that is allowed.
+// outcome is one allowed answer.
 type outcome struct {
 	status    int
-	kind      string // the word that the message of a refusal begins with
+	kind      string // the first word of a refusal's message
 	closes    bool
-	keepAlive bool // says so aloud, as HTTP/1.0 wants it
+	keepAlive bool // with the header Connection: keep-alive, which HTTP/1.0 requires
 	record    string
 	reason    string    // Carstate-Reason
-	read      time.Time // of the verdict; zero: there is none
+	read      time.Time // time of the verdict; zero: none
 	challenge string    // WWW-Authenticate
 	document  *document
-	refused   bool // the token counts against the caller's address
-	unsure    bool // it is not certain whether it does
+	refused   bool // the refused token is counted for the caller's address
+	unsure    bool // it is uncertain whether it is counted
 }
 
-// expected is what may be answered to one request.
+// expected describes the allowed answers to one request.
 type expected struct {
 	outcomes []outcome
-	silence  bool // or nothing at all, and the end of the connection
+	silence  bool // also allowed: no answer, and the end of the connection
 	noBody   bool // HEAD
-	anyBody  bool // the request is too broken to tell whether it was HEAD
-	size     int  // bytes of the stream that the request takes
+	anyBody  bool // the request is too broken to tell whether it is HEAD
+	size     int  // bytes of the stream that belong to the request
 }
 
-// caller is one address and how many tokens it was refused. One goroutine at a time
-// asks from an address, so this is exact.
+// caller is an address and the number of its refused tokens. The number is exact, since
+// only one goroutine at a time sends from an address.
 type caller struct {
 	address string
 	refused int
-	since   time.Time // the first refusal
+	since   time.Time // time of the first refusal
 }
 
-// forget is for an address whose number of refused tokens is not certain.
+// forget marks the number of refused tokens of an address as uncertain.
 func (c *caller) forget() { c.refused, c.since = maxRefused, time.Time{} }
 
 var (
-	// A head ends with an empty line; where lines end in LF alone it is faulty, but
-	// ends too.
+	// A head ends with an empty line. Lines that end in LF alone are an error, but such a
+	// head ends, too.
 	headEnd     = regexp.MustCompile("\n\r?\n")
 	requestLine = regexp.MustCompile(`^([^\x00-\x20\x7f]+) ([^\x00-\x20\x7f]+) HTTP/[0-9]\.[0-9]\r\n`)
 	hostLine    = regexp.MustCompile(`(?im)^host:[^\r\n]*`)
 	absolute    = regexp.MustCompile(`^(?i:https?)://([^/?#]*)(.*)$`)
-	// These net/http takes: lines that end in LF alone or go on in the next, and bytes
-	// that no line may have.
+	// net/http accepts these: lines that end in LF alone or are continued on the next line,
+	// and bytes that are not allowed in a line.
 	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 )
 
-// next says what may be answered to the first request in the stream, nil if there is
-// none. What net/http refuses, or finds a body in, is refused. Anything else is answered;
-// it may be refused too, unless it is sound: as the generator wrote it, with nothing
-// changed.
+// next returns what may be answered to the first request in the stream. A request that
+// net/http refuses, or in which it finds a body, must be refused. Any other request may be
+// answered. It may also be refused, unless sound is true: the request is as the generator
+// wrote it, without changes.
 func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -112,7 +113,7 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
 	target := requestLine.FindSubmatchIndex(head)
 	if err != nil && target != nil && (strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host")) {
-		// It parses targets and hosts further than the contract does.
+		// net/http parses targets and hosts more strictly than the contract does.
 		plain := append(append(bytes.Clone(head[:target[4]]), '/'), head[target[5]:]...)
 		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(hostLine.ReplaceAll(plain, []byte("Host: a")))))
 	}
@@ -140,8 +141,8 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	return e
 }
 
-// answer judges a request whose framing is sound: path, method, query, token,
-// operation, vehicle, in this order.
+// answer determines the answer to a request with correct framing. It checks path, method,
+// query, token, operation and vehicle, in this order.
 func (c *contract) answer(r *http.Request, path string, certain bool, by *caller, e *expected) {
 	give := func(o outcome) {
 		o.closes, o.keepAlive = r.Close, r.ProtoMinor == 0 && !r.Close
@@ -173,13 +174,14 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 	const challenge = `Bearer realm="carstate"`
 	switch {
 	case !sound:
-		// The same answer may be that of faulty framing, for which no token is looked at.
+		// The answer may also be due to faulty framing, in which case the token is not
+		// checked.
 		wrong := secret != "" && (t == nil || t.dead)
 		give(outcome{status: 400, kind: "invalid_request", refused: wrong, unsure: wrong && !certain})
 	case !hasToken:
 		give(outcome{status: 401, kind: "invalid_token", challenge: challenge})
 	case t == nil || t.dead:
-		old := by.refused > 0 && time.Since(by.since) > 50*time.Second // some may no longer count
+		old := by.refused > 0 && time.Since(by.since) > 50*time.Second // some may have expired
 		if by.refused < maxRefused || old {
 			give(outcome{status: 401, kind: "invalid_token", refused: true, challenge: challenge + `, error="invalid_token"`})
 		}
@@ -193,7 +195,7 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 	}
 }
 
-// record is the answer about a vehicle.
+// record returns the answer about a vehicle.
 func (c *contract) record(t *token, operation, vid string) outcome {
 	o := outcome{status: 200, reason: "unknown"}
 	known := c.cars[vid]
@@ -217,10 +219,10 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 
 var vehicleID = regexp.MustCompile(`^[0-9A-Za-z]+$`)
 
-// readQuery reads a query string as a form. It is not sound where the contract
-// answers 400; the secret is then that of the one token that can be read.
+// readQuery parses a query string as a form. sound is false if the contract demands 400;
+// secret is then the query's only token, if it is readable.
 func readQuery(query string) (vid, secret string, hasToken, sound bool) {
-	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // of which it wants none
+	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // ParseQuery refuses semicolons
 	vids, tokens := given["vid"], given["access_token"]
 	if err != nil || len(vids) != 1 || len(tokens) > 1 || !vehicleID.MatchString(vids[0]) {
 		return "", onlyToken(query), false, false
@@ -228,7 +230,7 @@ func readQuery(query string) (vid, secret string, hasToken, sound bool) {
 	return vids[0], strings.Join(tokens, ""), len(tokens) == 1, true
 }
 
-// onlyToken is the token of a query that has just one, "" if it has none or more.
+// onlyToken returns the token of a query with exactly one token, otherwise "".
 func onlyToken(query string) (secret string) {
 	tokens := 0
 	for pair := range strings.SplitSeq(query, "&") {
@@ -237,7 +239,7 @@ func onlyToken(query string) (secret string) {
 			continue
 		}
 		tokens++
-		secret, _ = url.QueryUnescape(value) // "" if it cannot be read
+		secret, _ = url.QueryUnescape(value) // "" if it is malformed
 	}
 	if tokens != 1 {
 		return ""

@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	crowdSize   = 10_000 // clients that connect to MQTT at once
-	holders     = 6000   // connections held open at the HTTP listener of telemetry
-	hostileCars = 4      // connections of hostile cars at a time, by MQTT and by HTTP
+	crowdSize   = 10_000 // clients that connect to MQTT at the same time
+	holders     = 6000   // connections held open at the HTTP listener for telemetry
+	hostileCars = 4      // hostile connections at a time, by MQTT and by HTTP each
 )
 
-// honest is who reports meanwhile.
+// honest is the layout of the cars that report during the attack.
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
-// telemetry has hostile cars and crowds at the doors of telemetry, while honest ones
-// go on.
+// telemetry attacks the listeners for telemetry with hostile cars and crowds, while honest
+// cars report.
 func telemetry(ctx context.Context, w *world) error {
 	a := w.attempt
 	var own []vehicle.ID
@@ -71,7 +71,8 @@ func telemetry(ctx context.Context, w *world) error {
 			}
 		})
 	}
-	// First the packets, then the crowds: among these, few others get to the door.
+	// First only the packets, then the crowds, because few other clients get a connection
+	// beside these.
 	attackers.Go(func() {
 		row.Pause(ctx, during/2)
 		attackers.Go(func() { w.hold(attacking, share(a, holders, 100)) })
@@ -97,8 +98,8 @@ func telemetry(ctx context.Context, w *world) error {
 	return w.settle(ctx, filesAtRest)
 }
 
-// judged waits until everything that was acknowledged is judged, and looks whether
-// anybody spoke for a victim.
+// judged waits until all acknowledged samples are folded, and checks that no samples of
+// victims were accepted.
 func (w *world) judged(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {
@@ -120,14 +121,14 @@ func (w *world) judged(ctx context.Context, fleet *writers.Fleet) {
 	}
 }
 
-// hostility is what hostile cars met.
+// hostility counts what hostile cars achieved.
 type hostility struct {
 	cars, letIn, stored, denied atomic.Int64 // MQTT: connections, messages, subscriptions
 	uploads, taken, refused     atomic.Int64 // HTTP
 }
 
-// judge tells it. Cars of which none gets past the door, or is ever told no, show
-// nothing of what is behind it.
+// judge reports the counts. If none of the hostile cars was accepted, or none was refused,
+// the row proves nothing about the code behind.
 func (h *hostility) judge(a *row.Attempt) {
 	for _, x := range []struct {
 		name string
@@ -149,7 +150,7 @@ func (w *world) hostileCar(number int, key string) *hostileCar {
 	return &hostileCar{writer: w.writer(number%talkers, rng), source: "hostile", key: key}
 }
 
-// attackMQTT is one connection of a hostile car.
+// attackMQTT makes one connection of a hostile car.
 func (h *hostileCar) attackMQTT(ctx context.Context, w *world, met *hostility) {
 	s := h.connection()
 	h.attack(ctx, w, 30, nodeprocess.MQTT, s.stream, func(got []byte) string {
@@ -163,7 +164,7 @@ func (h *hostileCar) attackMQTT(ctx context.Context, w *world, met *hostility) {
 	})
 }
 
-// attackHTTP is one upload of a hostile car.
+// attackHTTP makes one upload of a hostile car.
 func (h *hostileCar) attackHTTP(ctx context.Context, w *world, met *hostility) {
 	stream, mayAccept := h.upload()
 	h.attack(ctx, w, 31, nodeprocess.Ingest, stream, func(got []byte) string {
@@ -174,10 +175,10 @@ func (h *hostileCar) attackHTTP(ctx context.Context, w *world, met *hostility) {
 	})
 }
 
-// attack sends a stream and judges what comes back.
+// attack sends a stream and checks the answer.
 func (h *hostileCar) attack(ctx context.Context, w *world, network int, listener string, stream []byte, judge func(got []byte) string) {
 	x := talk(ctx, addressOf(network, h.IntN(1000)), w.Address(listener), stream, h.Rand)
-	if ctx.Err() != nil || x.alone { // in the crowd not everybody gets to the door
+	if ctx.Err() != nil || x.alone { // beside a crowd, some cannot connect
 		return
 	}
 	w.attempt.Offered(1)
@@ -194,8 +195,8 @@ func (h *hostileCar) attack(ctx context.Context, w *world, network int, listener
 	w.attempt.Acknowledged(1)
 }
 
-// upload is one HTTP request to the listener of telemetry, and whether any of it
-// may be accepted. Most have one part that is not as it should be.
+// upload returns one HTTP request to the listener for telemetry, and whether any of its
+// samples may be accepted. Most requests have one part that is wrong.
 func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 	own := ownCar(h.IntN(10))
 	part := map[string]string{"method": "POST", "target": "/v1/telemetry", "key": h.key, "type": "application/x-ndjson", "body": reading(own) + "\n"}
@@ -233,16 +234,15 @@ func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 	return stream, spoil[0] == "fine"
 }
 
-// refusals are what the listener of telemetry may say to what is not good.
+// refusals are the allowed statuses of a bad upload.
 var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true, 415: true, 417: true, 431: true, 501: true, 505: true}
 
-// judgeUpload counts the answers to an upload, and says what is wrong with them, ""
-// if nothing is.
+// judgeUpload counts the answers to an upload, and returns what is wrong with them, or "".
 func judgeUpload(got []byte, mayAccept bool) (taken, refused int, wrong string) {
 	for in := bufio.NewReader(bytes.NewReader(got)); ; {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
-			return taken, refused, "" // it may be cut off where it was not wanted
+			return taken, refused, "" // the answer may be cut off if the upload was refused
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		switch {
@@ -257,13 +257,13 @@ func judgeUpload(got []byte, mayAccept bool) (taken, refused int, wrong string) 
 	}
 }
 
-// crowd connects many clients to MQTT at once, who say nothing, a part, or what is
-// wrong. All must be gone in the time that a CONNECT has.
+// crowd connects many clients to MQTT at the same time, which send nothing, a part of a
+// packet, or a wrong key. All must be disconnected within the time limit for a CONNECT.
 func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
 	var all sync.WaitGroup
-	var stayed, refused, letIn, lastIn atomic.Int64 // the last in ns after the begin
+	var stayed, refused, letIn, lastIn atomic.Int64 // lastIn in ns since the beginning
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: "x", User: "hostile", Key: "css_000000000000000000000000000000000000"}
 	wrongKey := login.Packet()
 	dialing := make(chan struct{}, 512)
@@ -312,7 +312,7 @@ func (w *world) crowd(ctx context.Context, n int) {
 	}
 }
 
-// hold keeps as many connections open at the HTTP listener of telemetry as it can.
+// hold keeps up to n connections open at the HTTP listener for telemetry.
 func (w *world) hold(ctx context.Context, n int) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -326,10 +326,10 @@ func (w *world) hold(ctx context.Context, n int) {
 				if i%2 == 0 {
 					_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
 				}
-				_, _ = io.Copy(io.Discard, c) // until it is closed
+				_, _ = io.Copy(io.Discard, c) // until it is closed by the node
 				stop()
 				_ = c.Close()
-				row.Pause(ctx, time.Second) // it would take a processor otherwise
+				row.Pause(ctx, time.Second) // a busy loop would use a whole processor
 			}
 		})
 	}

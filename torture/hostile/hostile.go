@@ -1,6 +1,6 @@
-// Package hostile is the row of the torture in which nobody means well: requests
-// that are made to be misunderstood, clients that are slow on purpose, and cars
-// that send what no car would.
+// Package hostile is the row of the torture with malicious clients: requests that are made
+// to be misunderstood, clients that are slow on purpose, and cars that send what no real
+// car would.
 package hostile
 
 import (
@@ -16,14 +16,14 @@ import (
 	"carstate/torture/row"
 )
 
-// fullCount is the count from which on slow clients and hostile cars come in full
-// number; below, as many in proportion.
+// fullCount is the count from which on all slow clients and hostile cars take part. For a
+// smaller count, their number is proportionally smaller.
 const fullCount = 100_000
 
 //go:embed row.md.tmpl
 var prose string
 
-// Row is the row.
+// Row is row 6 of the torture.
 var Row = row.Row{
 	Number: 6,
 	Name:   "hostile",
@@ -44,7 +44,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// files is how many descriptors this process and the node need.
+// files is how many descriptors this process and the node each need.
 const files = 17_500
 
 func needs() error {
@@ -104,7 +104,7 @@ func hostileRequests(ctx context.Context, w *world) error {
 	return requests(ctx, w.attempt, w.contract, w.writer, w.Address(nodeprocess.Query), w.attempt.Count)
 }
 
-// share is how many of n there are in an attempt of this size, at least a few.
+// share scales n to the size of this attempt. The result is at least least.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
 }

@@ -18,7 +18,7 @@ func attempt(t *testing.T) *row.Attempt {
 
 var read = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// agreed is a contract with one token and two cars.
+// agreed returns a contract with one token and two cars.
 func agreed() *contract {
 	return &contract{
 		tokens: map[string]*token{"T": {secret: "T", driving: true, throttle: true}},
@@ -26,13 +26,13 @@ func agreed() *contract {
 	}
 }
 
-// answered is a good answer; each has another ID.
+// answered returns a good answer.
 func answered(status, body, more string) string {
 	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",
 		status, read.Format(http.TimeFormat), more, len(body), body)
 }
 
-// The model sees answers that are wrong.
+// The model detects wrong answers.
 func TestCompare(t *testing.T) {
 	good := "GET " + drivingPath + "?access_token=T&vid=CarJam HTTP/1.1\r\nHost: a\r\n\r\n"
 	other := strings.Replace(good, "CarJam", "CarNormal", 1)
@@ -69,8 +69,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// The model takes single requests as the contract's text has them. What is sound must be
-// answered, and anything else may be refused.
+// The model agrees with the contract's text on single requests. A sound request must be
+// answered; any other may be refused, too.
 func TestNext(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
 	const end = " HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -108,7 +108,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// The judge sees what a broken server would send to a car.
+// judge detects what only a broken server would send to a car.
 func TestJudge(t *testing.T) {
 	with := func(parts ...[]byte) []byte { return append([]byte{connack, 2, 0, 0}, bytes.Join(parts, nil)...) }
 	v4, v5 := sent{version: 4, known: true, good: map[uint16]bool{7: true}}, sent{version: 5, known: true}
@@ -150,8 +150,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Hostile cars of which none got anywhere are a finding, and so is a line of the log
-// that a stranger could have written.
+// It is a finding if hostile cars achieved nothing at all, and if a line of the log could
+// have been written by a stranger.
 func TestFindings(t *testing.T) {
 	a := attempt(t)
 	nothing := new(hostility)

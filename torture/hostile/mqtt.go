@@ -14,56 +14,55 @@ import (
 	"carstate/torture/mqtt"
 )
 
-// First bytes of what a server may send us.
+// First bytes of the packets that a server may send.
 const (
 	connack    = 0x20
 	puback     = 0x40
-	pubrel     = 0x62 // to a PUBREC of whatever message
-	pubcomp    = 0x70 // and to a PUBREL
+	pubrel     = 0x62 // answer to a PUBREC, of any message
+	pubcomp    = 0x70 // answer to a PUBREL
 	suback     = 0x90
 	unsuback   = 0xb0
 	pingresp   = 0xd0
 	disconnect = 0xe0
 )
 
-// reading is a good sample.
+// reading returns a good sample.
 func reading(vid string) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`, vid, time.Now().UnixMilli())
 }
 
-// topic is where a vehicle's telemetry goes.
+// topic returns the topic of a vehicle's telemetry.
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
-// ownCars and victims are vehicles that the hostile source speaks for, and that
-// nobody does: of these nothing may ever be known.
+// ownCar returns a vehicle for which the hostile source may send. victim returns one for
+// which no source may send, so that nothing may ever be known about it.
 func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
 func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 
-// sent is one connection as a hostile car has it: what it sends, and what it may be
-// told.
+// sent is one connection of a hostile car: what it sends, and what the server may answer.
 type sent struct {
 	version byte
 	stream  []byte
 	known   bool            // the credentials are right
 	good    map[uint16]bool // the messages that may be acknowledged
-	any     bool            // bytes were changed: any message may be good
+	any     bool            // bytes were changed, so any message may be good
 
-	// These are what judge has seen.
+	// Set by judge.
 	letIn          bool
-	stored, denied int // messages that were acknowledged, subscriptions that were refused
+	stored, denied int // acknowledged messages, and refused subscriptions
 }
 
-// hostileCar writes what no car would send. It belongs to a source that is known
-// and speaks for ownCars.
+// hostileCar sends packets that no real car would send. Its source is known and may send
+// for ownCars.
 type hostileCar struct {
 	*writer
 	source, key string
 }
 
-// owned is a text that would be a line of the log if it were written as it is.
+// owned is a text that would form a line of the log if it were logged unescaped.
 const owned = "\"}\n{\"level\":\"ERROR\",\"msg\":\"owned\"}"
 
-// connection is all that one hostile car sends.
+// connection returns all that a hostile car sends over one connection.
 func (h *hostileCar) connection() *sent {
 	s := &sent{version: byte(4 + h.IntN(2)), good: make(map[uint16]bool), known: true}
 	l := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, KeepAlive: uint16(h.IntN(700)), ID: pick(h.writer, "same", "same", h.nobody(), ""), User: h.source, Key: h.key}
@@ -76,13 +75,13 @@ func (h *hostileCar) connection() *sent {
 		s.stream = append(s.stream, h.packet(s)...)
 	}
 	if s.any = h.chance(3); s.any {
-		at *= h.IntN(2) // the login stays as it is, or not
+		at *= h.IntN(2) // the login is mutated, too, or not
 		s.stream = append(s.stream[:at:at], h.mutate(slices.Clone(s.stream[at:]))...)
 	}
 	return s
 }
 
-// spoilLogin changes one thing of a CONNECT.
+// spoilLogin changes one part of a CONNECT.
 func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	switch h.IntN(7) {
 	case 0:
@@ -92,7 +91,7 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	case 2:
 		l.Flags = pick(h.writer, byte(0x00), 0x03, 0x3e, 0x1e, 0x20, 0x06, 0x36)
 	case 3:
-		l.WillTopic, l.Will, l.Flags = topic(victim(0)), reading(victim(0)), pick(h.writer, byte(0x0e), 0x0e, 0x2e, 0x1e) // the last is QoS 3
+		l.WillTopic, l.Will, l.Flags = topic(victim(0)), reading(victim(0)), pick(h.writer, byte(0x0e), 0x0e, 0x2e, 0x1e) // 0x1e: QoS 3
 	case 4:
 		l.ID = pick(h.writer, long(20_000), "a\x00b", "\xff\xfe", owned, "../../x", "$share")
 	case 5:
@@ -102,7 +101,7 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	}
 }
 
-// packet is one packet after the login, and notes whether it may be acknowledged.
+// packet returns one packet after the login, and records whether it may be acknowledged.
 func (h *hostileCar) packet(s *sent) []byte {
 	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
 	publish := func(topic, payload string) []byte {
@@ -112,25 +111,25 @@ func (h *hostileCar) packet(s *sent) []byte {
 	case 0, 1:
 		s.good[id] = true
 		return publish(topic(own), reading(own))
-	case 2: // for cars that are not its own
+	case 2: // for cars of other sources
 		other := victim(id)
 		return pick(h.writer, publish(topic(other), reading(pick(h.writer, other, own))), publish(topic(own), reading(other)))
 	case 3:
 		return publish(pick(h.writer, "#", "vehicles/+/telemetry", "$SYS/broker/uptime", topic(own)+"/x", "", long(60_000), "vehicles/a\x00b/telemetry", "vehicles/\xff/telemetry",
 			"vehicles/../telemetry", "vehicles//telemetry", "VEHICLES/"+own+"/TELEMETRY", "$share/g/"+topic(own), "telemetry.0", topic(long(257))), reading(own))
-	case 4: // QoS 2 and 3, and no packet has the ID 0
+	case 4: // QoS 2 and 3, and the invalid packet ID 0
 		return pick(h.writer, mqtt.Publish(s.version, pick(h.writer, byte(4), 5, 6, 7, 12), id, topic(own), reading(victim(id))), mqtt.Publish(s.version, 2, 0, topic(own), reading(victim(id))))
 	case 5:
 		return mqtt.Subscribe(s.version, id, pick(h.writer, "#", "+/+/+", topic("+"), "$SYS/#", "$share/g/#", topic(own), "a/#/b", "", "\xff", "a\x00b"), "#")
 	case 6:
 		return mqtt.Subscribe(s.version, id, slices.Repeat([]string{topic(victim(id))}, pick(h.writer, 0, 400))...)
-	case 7: // what no car has to say, and lengths that are none
+	case 7: // packets that no car sends, and invalid lengths
 		return []byte(pick(h.writer, "\xc0\x00", "\xc1\x01x", "\xa2\x05\x00\x01\x00\x01#", "\x40\x02\x00\x01", "\x50\x02\x00\x01", "\x62\x02\x00\x01", "\x70\x02\x00\x01", "\x00\x00", "\xf0\x00", "\xf0\x02\x18\x00",
 			"\x20\x02\x00\x00", "\x80\x03\x00\x01#", string((&mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, User: h.source, Key: h.key}).Packet()),
 			"\x32\xff\xff\xff\x7f", "\x32\xff\xff\xff\xff\x01", "\x32\x80\x80\x80\x80\x80", "\x82\xff\xff\xff\x7f", "\x32\x01", "\x10\xff\xff\x7f"))
 	case 8:
 		return publish(topic(own), pick(h.writer, "", "{", "null", strings.Repeat("[", 20_000), `{"vid":1}`, "\xff\xfe", `{"time":1,"signals":{}}`, long(70_000), "\n\n\n", `{"vid":"`+own+`","time":9999999999999,"signals":{"Vehicle.Speed":1e999}}`))
-	case 9: // properties: of a broken length, broken themselves, many
+	case 9: // properties: with a wrong length, malformed, and many
 		many := strings.Repeat("\x26\x00\x03key\x00\x01v", 1200)
 		properties := pick(h.writer, "\xff\xff\xff\x7f", "\x03\x23\x00\x00", "\x03\x23\xff\xff", "\x02\x7e\x01", "\x05\x26\x00\x09ab", "\x01", "\x80\x80\x80\x80\x80", string(binary.AppendUvarint(nil, uint64(len(many))))+many)
 		return mqtt.Packet(0x32, mqtt.Text(topic(victim(id))), binary.BigEndian.AppendUint16(nil, id), []byte(properties+reading(victim(id))))
@@ -138,11 +137,11 @@ func (h *hostileCar) packet(s *sent) []byte {
 		if !h.chance(8) {
 			return mqtt.Packet(0xc0)
 		}
-		return publish(topic(own), long(1<<20)) // more than a packet may have
+		return publish(topic(own), long(1<<20)) // larger than a packet may be
 	}
 }
 
-// judge says what is wrong with all that the server sent, "" if nothing is.
+// judge returns what is wrong with the server's packets, or "".
 func (s *sent) judge(got []byte) string {
 	for in, first := bufio.NewReader(bytes.NewReader(got)), true; ; first = false {
 		kind, body, err := readPacket(in)
@@ -161,7 +160,7 @@ func (s *sent) judge(got []byte) string {
 	}
 }
 
-// readPacket reads one packet of a server. Ours have nothing long to say.
+// readPacket reads one packet of a server. The packets of carstate are short.
 func readPacket(in *bufio.Reader) (kind byte, body []byte, err error) {
 	if kind, err = in.ReadByte(); err != nil {
 		return kind, nil, err
@@ -195,7 +194,7 @@ func (s *sent) judgePacket(kind byte, body []byte) string {
 	case kind == suback && len(body) >= 3:
 		codes := body[2:]
 		if s.version >= 5 && !s.any {
-			// After the properties, of which there are none or a reason.
+			// The codes follow the properties, which are empty or a reason.
 			n, size := binary.Uvarint(codes)
 			if size <= 0 || uint64(len(codes)) <= n+uint64(size) {
 				return "a SUBACK has no codes"

@@ -22,14 +22,13 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// proxied is how many conversations go through each proxy.
+// proxied is the number of conversations through each proxy.
 const proxied = 4000
 
-// proxy is a program that stands between clients and the service, and reads requests its
-// own way.
+// proxy is a program between clients and the service that has its own HTTP parser.
 type proxy struct {
 	program string
-	config  string // with a directory, the service's address and a port
+	config  string // format string with a directory, the service's address and a port
 	args    func(dir, file string) []string
 }
 
@@ -53,8 +52,8 @@ func behindProxies(ctx context.Context, w *world) error {
 	return nil
 }
 
-// behind sends what smuggles through the proxy, while others ask through it: each of
-// them must get the answer to its own question.
+// behind sends smuggled requests through the proxy, while other clients send good requests
+// through it. Each good request must receive its own answer.
 func (p *proxy) behind(ctx context.Context, w *world) error {
 	a := w.attempt
 	address, stop, err := p.start(ctx, w)
@@ -122,7 +121,7 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 		return fmt.Errorf("%s answers nobody", p.program)
 	}
 	a.Figure("good requests through "+p.program+", beside smuggled ones", float64(asked.Load()), "")
-	// Requests that a proxy refuses itself do not try the service.
+	// Requests that the proxy itself refuses do not test the service.
 	through, err := w.refused(ctx, `"invalid_request"`)
 	if err != nil {
 		return err
@@ -131,17 +130,18 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 	if through == invalid {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", p.program)
 	}
-	// The service must close a connection after bytes that two parsers could read
-	// differently. A request that a proxy was just about to send over it goes over another
-	// one, which may have been closed as well; the proxy tries as many as it keeps, and then
-	// gives up with 502. With four connections and four attackers that is rare, and nothing
-	// else loses an answer.
+	// The service must close a connection after bytes that two parsers could interpret
+	// differently. A request that a proxy is about to send over that connection is then
+	// sent over another one, which may have been closed as well. The proxy tries all
+	// connections that it keeps, and then answers 502. With four connections and four
+	// attackers that is rare. There is no other reason for a lost answer.
 	part := float64(refused.Load()) / float64(asked.Load())
 	a.Aimed("of them answered by "+p.program+" with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
 	return ctx.Err()
 }
 
-// refused is how many requests the node has refused, for this reason or for any.
+// refused returns how many requests the node has refused. reason selects a reason; "" means
+// any.
 func (w *world) refused(ctx context.Context, reason string) (sum float64, err error) {
 	m, err := w.Metrics(ctx)
 	for name, n := range m {
@@ -152,13 +152,13 @@ func (w *world) refused(ctx context.Context, reason string) (sum float64, err er
 	return sum, err
 }
 
-// start starts the proxy and waits until it answers.
+// start starts the proxy and waits until it listens.
 func (p *proxy) start(ctx context.Context, w *world) (address string, stop func(), err error) {
 	dir := filepath.Join(w.attempt.Dir, p.program)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it cannot choose a port itself
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the proxies cannot choose a port themselves
 	if err != nil {
 		return "", nil, err
 	}
@@ -173,7 +173,7 @@ func (p *proxy) start(ctx context.Context, w *world) (address string, stop func(
 	}
 	running, end := context.WithCancel(ctx)
 	cmd := exec.CommandContext(running, p.program, p.args(dir, file)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the workers end with it
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // its workers end with it
 	cmd.WaitDelay = 10 * time.Second
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -183,7 +183,7 @@ func (p *proxy) start(ctx context.Context, w *world) (address string, stop func(
 	}
 	stop = func() {
 		end()
-		_ = cmd.Wait() // it was told to end
+		_ = cmd.Wait() // it was ended on purpose
 	}
 	address = l.Addr().String()
 	err = nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {

@@ -17,19 +17,19 @@ import (
 	"carstate/torture/row"
 )
 
-// talkers is how many connections are open at a time.
+// talkers is the number of concurrent connections.
 const talkers = 8
 
-// patience is how long a conversation may take. Nothing waits for anything in it,
-// so that only a hang, or a machine that is lost, takes so long.
+// patience is the time limit of a conversation. Nothing in a conversation waits, so only a
+// hang or an overloaded machine takes that long.
 const patience = 40 * time.Second
 
-// exchange is what came of sending a stream.
+// exchange is the result of sending a stream.
 type exchange struct {
 	got   []byte
-	reset bool // the connection was cut, and answers may be lost
-	alone bool // nobody took the connection
-	late  bool // sending took so long that a server need not have waited for it
+	reset bool // the connection was reset, so answers may be lost
+	alone bool // the connection was not accepted
+	late  bool // sending took so long that a server may have given up
 	err   error
 }
 
@@ -39,14 +39,14 @@ func dialFrom(ctx context.Context, from, to string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", to)
 }
 
-// timedOut reports whether an error says that a deadline is over.
+// timedOut reports whether err means that a deadline has passed.
 func timedOut(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) && network.Timeout()
 }
 
-// talk sends the stream in pieces over a connection of its own, says that it is
-// done, and reads to the end.
+// talk sends the stream in pieces over its own connection, closes its side and reads to the
+// end.
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -77,8 +77,8 @@ func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (
 	return x
 }
 
-// send writes the stream at once or in pieces of random sizes, at times with a
-// pause, so that they arrive as pieces.
+// send writes the stream at once or in pieces of random sizes, sometimes with pauses, so
+// that the pieces arrive separately.
 func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	pieces := []int{1, 1, 1, 2, 3, 20}[rng.IntN(6)]
 	pauses := rng.IntN(8) == 0
@@ -97,8 +97,8 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// compare holds what came against what may. It returns "" or what is wrong, and how
-// many requests were answered.
+// compare compares the received answers with the allowed ones. It returns the first error
+// or "", and the number of answered requests.
 func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string, answered int) {
 	got := x.got
 	for at := 0; ; {
@@ -153,7 +153,8 @@ func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*a
 	}
 }
 
-// match finds the allowed answer that this one is, or says why it is none.
+// match returns the outcome that the answer matches, or nil and what is wrong with the
+// answer.
 func (e *expected) match(a *answer) (*outcome, string) {
 	var wrong string
 	for i := range e.outcomes {
@@ -169,7 +170,7 @@ func (e *expected) match(a *answer) (*outcome, string) {
 	return nil, wrong
 }
 
-// shown is the begin of some bytes for a finding.
+// shown returns the beginning of b for a finding, with secrets removed.
 func shown(b []byte) string {
 	const most = 240
 	text := access.Redact(string(b))
@@ -179,11 +180,11 @@ func shown(b []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// maxMessages is how many different messages all refusals together may have: they
-// are fixed texts. One that repeated what was sent would have as many as requests.
+// maxMessages is the maximum number of different messages of all refusals. Messages are
+// fixed texts; one that repeated its input would have as many forms as there are requests.
 const maxMessages = 60
 
-// observed are the answers of a whole run: what no single one shows.
+// observed collects the answers of a whole run, for checks that concern several answers.
 type observed struct {
 	mu       sync.Mutex
 	ids      map[string]bool // X-Request-Id
@@ -191,7 +192,8 @@ type observed struct {
 	statuses map[int]int
 }
 
-// note takes in an answer and says what is wrong with it beside the others.
+// note adds an answer, and returns what is wrong with it in comparison with the others, or
+// "".
 func (o *observed) note(a *answer) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -210,8 +212,8 @@ func (o *observed) note(a *answer) string {
 	return ""
 }
 
-// requests sends hostile requests to a query listener, and judges what comes back
-// by the contract.
+// requests sends hostile requests to a query listener, and checks the answers against the
+// contract.
 func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(worker int, rng *rand.Rand) *writer, address string, total int) error {
 	var left, resets atomic.Int64
 	var workers sync.WaitGroup
@@ -223,7 +225,7 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 			rng := rand.New(rand.NewPCG(a.Seed, uint64(worker)))
 			w, by := newWriter(worker, rng), new(caller)
 			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
-				// Refusals are counted for a minute, and nobody waits for it to end.
+				// Refusals are counted for a minute. Use a new address instead of waiting.
 				if n == 0 || by.refused > maxRefused+8 || by.refused > 0 && time.Since(by.since) > 40*time.Second {
 					by.address, by.refused = addressOf(worker, n), 0
 				}
@@ -244,7 +246,7 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 				if wrong != "" {
 					a.Wrong("conversation %d of talker %d: %s", n, worker, wrong)
 				}
-				if x.reset { // what was counted against the address is not certain any more
+				if x.reset { // the number of refusals counted for the address is uncertain
 					resets.Add(1)
 					by.forget()
 				}
@@ -267,13 +269,12 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 	return nil
 }
 
-// addressOf is a talker's address of this machine, a new one for each n.
+// addressOf returns a local address for a talker, a different one for each n.
 func addressOf(worker, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+worker+talkers*(n/62500%20), n/250%250, 1+n%250)
 }
 
-// readDocument reads a page of the documentation as a browser would, and as one
-// that wants it compressed.
+// readDocument reads a page of the documentation, plain and compressed.
 func readDocument(url string) (d document, err error) {
 	for encoding, text := range map[string]*string{"identity": &d.plain, "gzip": &d.gzipped} {
 		req, err := http.NewRequest(http.MethodGet, url, nil)

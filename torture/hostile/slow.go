@@ -23,44 +23,44 @@ import (
 	"carstate/torture/row"
 )
 
-// slowClients is how many of them slowhttptest has.
+// slowClients is the number of clients of slowhttptest.
 const slowClients = 4000
 
-// rounds is how often an attack is made at most until others fare well: what the
-// machine does besides can only make them fare worse.
+// rounds is the maximum number of attacks. An attack is repeated while the delays of other
+// clients are too long, since other load on the machine can only lengthen them.
 const rounds = 3
 
-// recoveries is how often others are measured at most after an attack.
+// recoveries is the maximum number of measurements after an attack.
 const recoveries = 6
 
-// heldWithin is how long slowhttptest gets to have half its clients connected. It
-// opens some hundreds a second, fewer where each first asks for something.
+// heldWithin is the time in which slowhttptest must have connected half of its clients. It
+// opens some hundreds of connections a second, fewer if each sends a request first.
 const heldWithin = 15 * time.Second
 
-// attack is one way to be slow.
+// attack is one kind of slow client.
 type attack struct {
 	name string
-	// holds says that its connections last. A head that does not come is given 5 s,
-	// so that of clients that are opened within seconds some always are being
-	// replaced: what is wanted is half of them, all the time. Bodies are refused at
-	// once and hold nothing: as many must have been refused.
+	// holds says that the connections last. The service waits 5 s for a head, so that some
+	// of the clients are being replaced at any time; at least half of them must be
+	// connected in the median. Slow bodies are refused at once and hold no connection; the
+	// same number must have been refused.
 	holds bool
 	args  []string
 }
 
-// slow has thousands of slow clients at the query listener, and looks how others
-// fare meanwhile and afterwards, compared with how they did before any attack.
+// slow attacks the query listener with thousands of slow clients, and compares the delays
+// of other clients during and after each attack with those before.
 func slow(ctx context.Context, w *world) (err error) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
-	judged := a.Count >= fullCount/5 // few windows and connections say nothing
+	judged := a.Count >= fullCount/5 // few windows and connections prove nothing
 	atRest, err := w.Descriptors()
 	if err != nil {
 		return err
 	}
-	// The attackers get a processor of their own: the kernel may be in the middle of
-	// one of their calls, which look at thousands of connections, and not give the
-	// processor to anybody else before that ends.
+	// The attackers get their own processor. Their system calls look at thousands of
+	// connections, and the kernel may not give the processor to another process before such
+	// a call ends.
 	parts, err := cores.Split(w.PID())
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func slow(ctx context.Context, w *world) (err error) {
 		defer func() { err = errors.Join(err, set(&parts.All)) }()
 	}
 	p := newProbe(w)
-	p.measure(ctx, 2) // the first requests warm both sides up
+	p.measure(ctx, 2) // the first requests warm up both sides
 	before := row.Percentile(p.measure(ctx, windows), 0.5)
 	a.Figure("p99 of good requests before any slow client", milliseconds(before), "ms")
 	toBefore := func(d time.Duration) float64 {
@@ -89,8 +89,8 @@ func slow(ctx context.Context, w *world) (err error) {
 		{"bodies sent slowly", false, []string{"-B", "-i", "1", "-x", "10", "-s", "8192", "-t", "POST", "-u", query}},
 		{"answers read slowly", true, []string{"-X", "-w", "512", "-y", "1024", "-n", "1", "-z", "32", "-k", "3", "-u", url + "/reference/swagger-ui-bundle.js"}},
 	} {
-		// A round in which too few were connected proves nothing, and counts only
-		// if all were so.
+		// A round with too few connections proves nothing. Its result is used only if no
+		// round had enough.
 		var with, after time.Duration
 		held, enough := 0, false
 		refused, err := w.refused(ctx, "")
@@ -160,18 +160,18 @@ func slow(ctx context.Context, w *world) (err error) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// underway is what was measured during an attack.
+// underway is the measurement during an attack.
 type underway struct {
-	p99  []time.Duration // of others, by window
-	held int             // descriptors that the node had meanwhile, median
+	p99  []time.Duration // of other clients, by window
+	held int             // median of the node's open descriptors
 }
 
-// under measures while slowhttptest is at work, on a processor of its own if there is one.
+// under measures while slowhttptest runs, on its own processor if there is one.
 func (w *world) under(ctx context.Context, p *probe, windows, connections, processor int, x *attack) (u underway, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// It opens as many files as its limit, and no more, without a word. Attackers
-	// have machines of their own: this one gives them what nobody else wants.
+	// slowhttptest silently opens no more files than its limit. Real attackers have their
+	// own machines, so here they get only idle processor time.
 	own := ""
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)
@@ -179,9 +179,10 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	args := append([]string{"-c", `ulimit -n "$(ulimit -H -n)"; exec ` + own + ` chrt --idle 0 slowhttptest "$@"`, "slowhttptest",
 		"-c", strconv.Itoa(connections), "-r", strconv.Itoa(connections/2 + 1), "-l", strconv.Itoa(int(heldWithin.Seconds()) + windows + 5), "-p", "3", "-v", "0"}, x.args...)
 	var attacking sync.WaitGroup
-	var failed error // of slowhttptest; to be read once it has ended
+	var failed error // error of slowhttptest; read after it has ended
 	attacking.Go(func() {
-		// Where all of them are refused at once it ends early: then again.
+		// If all clients are refused at once, slowhttptest ends early, and is started
+		// again.
 		for ctx.Err() == nil {
 			out, err := exec.CommandContext(ctx, "sh", args...).CombinedOutput()
 			if err != nil && ctx.Err() == nil {
@@ -193,9 +194,9 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	})
 	limit := heldWithin
 	if !x.holds {
-		limit = 3 * time.Second // until they come in full number
+		limit = 3 * time.Second // until all clients have begun
 	}
-	// Where too few ever come it is measured all the same, and that is found.
+	// If too few clients connect, the measurement continues and that is a finding.
 	_ = nodeprocess.Until(ctx, limit, func(context.Context) error {
 		n, err := w.Descriptors()
 		if err == nil && n < connections/2+connections/20 {
@@ -219,9 +220,9 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	return u, failed
 }
 
-// settle waits until the node has given back its descriptors.
+// settle waits until the node has closed the attackers' descriptors.
 func (w *world) settle(ctx context.Context, atRest int) error {
-	const slack = 40 // connections that honest clients keep
+	const slack = 40 // connections of honest clients
 	err := nodeprocess.Until(ctx, time.Minute, func(context.Context) error {
 		n, err := w.Descriptors()
 		if err == nil && n > atRest+slack {
@@ -236,8 +237,9 @@ func (w *world) settle(ctx context.Context, atRest int) error {
 	return err
 }
 
-// dawdle sends heads byte by byte, half heads, and nothing: each connection must
-// end within the time that a head has, and who has said something is told why.
+// dawdle sends heads byte by byte, partial heads, and nothing. Each connection must end
+// within the time limit for a head, and a client that has sent something must receive the
+// reason.
 func dawdle(ctx context.Context, w *world) error {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
@@ -256,7 +258,7 @@ func dawdle(ctx context.Context, w *world) error {
 			began := time.Now()
 			_ = c.SetDeadline(began.Add(headTimeout + slack))
 			a.Offered(1)
-			if i%2 == 1 && text != "" { // a byte now and then must not buy time
+			if i%2 == 1 && text != "" { // single bytes must not extend the time limit
 				go func() {
 					for err := error(nil); err == nil; time.Sleep(500 * time.Millisecond) {
 						_, err = io.WriteString(c, "x")
@@ -284,15 +286,15 @@ func dawdle(ctx context.Context, w *world) error {
 	return ctx.Err()
 }
 
-// The probe asks in an open loop: each request is due at a time of its own and its
-// delay counts from then, so that a stall delays all that fall into it.
+// The probe sends in an open loop: the delay of each request counts from when it was due,
+// so that a stall delays all requests that are due during it.
 const (
 	probers   = 8
 	probeRate = 400 // requests a second
 	window    = time.Second
 )
 
-// probe asks a listener a good question again and again.
+// probe sends good queries to a listener and measures their delays.
 type probe struct {
 	address string
 	request string
@@ -308,12 +310,12 @@ func newProbe(w *world) *probe {
 	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal"), took: make(map[int][]time.Duration)}
 }
 
-// question is a good request.
+// question returns a good request.
 func question(w *world, vid string) string {
 	return "GET " + drivingPath + "?access_token=" + w.open[0].secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
-// measure asks for some windows and returns the 99th percentile of each.
+// measure sends for a number of windows, and returns the 99th percentile of each.
 func (p *probe) measure(ctx context.Context, windows int) (p99 []time.Duration) {
 	clear(p.took)
 	p.began = time.Now()
@@ -331,7 +333,7 @@ func (p *probe) measure(ctx context.Context, windows int) (p99 []time.Duration) 
 	return p99
 }
 
-// ask is one client with one connection.
+// ask sends the requests of one client over one connection.
 func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Duration) {
 	c := &connection{to: p.address}
 	defer c.close()
@@ -357,11 +359,11 @@ func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Dur
 	}
 }
 
-// connection is that of an honest client, which connects when it has something to
-// ask.
+// connection is a connection of an honest client. It connects when there is a request to
+// send.
 type connection struct {
 	to   string
-	conn net.Conn // nil: none
+	conn net.Conn // nil: not connected
 	in   *bufio.Reader
 }
 

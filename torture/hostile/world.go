@@ -16,21 +16,21 @@ import (
 	"carstate/torture/row"
 )
 
-// world is a running node, what it was told, and what is agreed with it.
+// world is a running node, its data, and the contract about them.
 type world struct {
 	*nodeprocess.Node
 	*contract
 	attempt *row.Attempt
 	admin   *client.Client
 	log     *logWatch
-	open    []*token // without a limit
-	strange []string // what is no token
+	open    []*token // the tokens, none of them with a rate limit
+	strange []string // texts that are no tokens
 }
 
 // newWorld starts a node with cars, tokens and sources.
 func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
 	w = &world{attempt: a, log: &logWatch{attempt: a}, contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car), documents: make(map[string]document)}}
-	// Verdicts must not grow old while a long run lasts.
+	// Verdicts must not become stale during a long run.
 	w.Node, err = nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
 	return w, nil
 }
 
-// fill makes tokens and cars, and reads the documents.
+// fill creates tokens and cars, and reads the documents.
 func (w *world) fill(ctx context.Context) (err error) {
 	if w.admin, err = w.AdminClient(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (w *world) fill(ctx context.Context) (err error) {
 	return nil
 }
 
-// issueTokens makes tokens of all kinds.
+// issueTokens issues tokens of all kinds.
 func (w *world) issueTokens(ctx context.Context) error {
 	all := access.AllVehicles()
 	for _, r := range []struct {
@@ -77,7 +77,7 @@ func (w *world) issueTokens(ctx context.Context) error {
 	} {
 		ends := !r.Expires.IsZero()
 		if ends {
-			r.Expires = time.Now().Add(4 * time.Second) // not so soon that it may be over before it is issued
+			r.Expires = time.Now().Add(4 * time.Second) // late enough that it cannot expire before it is issued
 		}
 		r.Developer = "Ada"
 		made, err := w.admin.IssueToken(ctx, r.TokenRequest)
@@ -103,8 +103,8 @@ func (w *world) issueTokens(ctx context.Context) error {
 	return nil
 }
 
-// driveCars sends what makes every kind of answer, and waits until all are as the
-// contract has it.
+// driveCars sends samples that lead to every kind of answer, and waits until all answers
+// are as in the contract.
 func (w *world) driveCars(ctx context.Context) error {
 	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
 	var lines strings.Builder
@@ -151,7 +151,7 @@ func (w *world) driveCars(ctx context.Context) error {
 	})
 }
 
-// writer makes the requests of one talker.
+// writer returns the writer of one talker's requests.
 func (w *world) writer(worker int, rng *rand.Rand) *writer {
 	return &writer{
 		Rand: rng, name: string(rune('a' + worker)), tokens: w.open, strange: w.strange,
@@ -159,7 +159,7 @@ func (w *world) writer(worker int, rng *rand.Rand) *writer {
 	}
 }
 
-// logWatch reads all that the node says.
+// logWatch checks all lines of the node's log.
 type logWatch struct {
 	attempt *row.Attempt
 
@@ -176,7 +176,8 @@ func (l *logWatch) secrets(s ...string) {
 	l.secret = append(l.secret, s...)
 }
 
-// hear judges one line: whoever writes to the service must not write its log.
+// hear checks one line. Clients must not be able to write lines to the log, and secrets
+// must not be logged.
 func (l *logWatch) hear(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

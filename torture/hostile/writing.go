@@ -10,36 +10,36 @@ import (
 	"strings"
 )
 
-// writer makes requests, good ones and such as somebody hostile would send. All
-// that is random comes from its seed.
+// writer generates requests, both good and hostile ones. All random choices follow from its
+// seed.
 type writer struct {
 	*rand.Rand
-	tokens  []*token // those that a caller may send
-	strange []string // what is no token
+	tokens  []*token // tokens that a caller may send
+	strange []string // texts that are no tokens
 	cars    []string
 	serial  int
-	name    string // letters and digits that no other writer has
+	name    string // letters and digits, unique among writers
 }
 
 func pick[T any](w *writer, list ...T) T { return list[w.IntN(len(list))] }
 
-// chance reports true once in n times.
+// chance returns true once in n times, on average.
 func (w *writer) chance(n int) bool { return w.IntN(n) == 0 }
 
-// nobody is a vehicle that does not exist and was never asked for before.
+// nobody returns a vehicle that does not exist and was never queried before.
 func (w *writer) nobody() string {
 	w.serial++
 	return "N" + w.name + "x" + strconv.Itoa(w.serial)
 }
 
-// headers are what a request may have besides its Host, each of them once.
+// headers are the headers that a request may have besides Host, each at most once.
 var headers = []string{
 	"Accept: */*", "User-Agent: curl/8", "Content-Length: 0", "Connection: keep-alive", "X-Forwarded-For: 10.1.2.3, 4.5.6.7", "If-None-Match: *", "Range: bytes=0-3",
 	"Accept-Encoding: gzip", "Upgrade: h2c", "X-Odd: \t \xff\xfe ", "Authorization: Basic eDp5", "X-Request-Id: mine", "Cookie: a=b", "Content_Length: 5",
 	"X-Original-URL: /metrics", "Te: trailers", "Trailer: x", "Connection: close", "Origin: https://example.com",
 }
 
-// sound is a request that nothing is wrong with but, at times, its token.
+// sound returns a correct request. Its token may be unknown.
 func (w *writer) sound() string {
 	secret, vid := pick(w, w.tokens...).secret, pick(w, w.cars...)
 	if w.chance(12) {
@@ -69,7 +69,7 @@ func (w *writer) sound() string {
 	return head + "\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// encoded percent-encodes some of the text, or none of it.
+// encoded percent-encodes some characters of the text, or none.
 func (w *writer) encoded(s string) string {
 	if !w.chance(6) {
 		return s
@@ -85,7 +85,7 @@ func (w *writer) encoded(s string) string {
 	return b.String()
 }
 
-// spoilers change a part of a request; @@ is what stood there.
+// spoilers change a part of a request; @@ is the original part.
 var spoilers = []struct {
 	part *regexp.Regexp
 	with []string
@@ -111,8 +111,8 @@ var spoilers = []struct {
 		"\r\nContent-Length: \t0\t@@", "\r\nContent-Length: 0;@@", "\r\nContent-Length: 0\x0b@@", "\r\nContent-Length:0@@", "\r\nContent-Length: 1@@", "\r\nContent-Length: 0\r\ncontent-length:0@@"}},
 }
 
-// spoil changes one part of a request, or brings its line or its head to a size near
-// one that decides something.
+// spoil changes one part of a request, or extends its line or its head to a size near a
+// limit.
 func (w *writer) spoil(request string) string {
 	if w.chance(10) {
 		n := pick(w, 4096, maxLine, maxLine, maxHead, maxHead, maxHead, maxHead+1024, 20000, 40000) + w.IntN(5) - 2
@@ -129,7 +129,7 @@ func (w *writer) spoil(request string) string {
 	return request[:at[0]] + strings.ReplaceAll(pick(w, s.with...), "@@", request[at[0]:at[1]]) + request[at[1]:]
 }
 
-// mutate changes bytes, whatever they mean.
+// mutate changes random bytes.
 func (w *writer) mutate(b []byte) []byte {
 	for range 1 + w.IntN(4) {
 		if len(b) == 0 {
@@ -159,8 +159,8 @@ func (w *writer) mutate(b []byte) []byte {
 	return b
 }
 
-// smuggle is one request in which another one is hidden, in the ways that have
-// fooled servers: what one reader takes for a body the other takes for a request.
+// smuggle returns one request in which another one is hidden, in ways that have fooled
+// servers: bytes that are a body to one parser are a request to another.
 func (w *writer) smuggle() string {
 	hidden := "GET " + drivingPath + "?access_token=" + w.tokens[0].secret + "&vid=S" + w.nobody() + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
@@ -181,9 +181,9 @@ func (w *writer) smuggle() string {
 		{encoding, both}, // TE alone
 		{length(0) + length(len(hidden)), hidden},                  // two lengths
 		{length(len(hidden)) + length(0), hidden},                  //
-		{"Expect: 100-continue\r\n" + length(len(hidden)), hidden}, // to wait for
+		{"Expect: 100-continue\r\n" + length(len(hidden)), hidden}, // the client should wait for 100
 		{"Content-Length: " + pick(w, "+5", "-0", "0x5", " 0 ,", "0,", "5 5", "0a", "0.0", "") + "\r\n", hidden},
-		{"X: " + pick(w, "\n", "\r", "\r\n\n", "\n\r\n", "\n\n", "\x00\r\n\r\n") + hidden, ""}, // behind a header
+		{"X: " + pick(w, "\n", "\r", "\r\n\n", "\n\r\n", "\n\n", "\x00\r\n\r\n") + hidden, ""}, // after a header
 	}...)
 	outer := pick(w, "GET", "GET", "HEAD", "POST") + " " + drivingPath + "?vid=" + pick(w, w.cars...) + "&access_token=" + w.tokens[0].secret + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
 	return outer + "\r\nHost: localhost\r\n" + way[0] + "\r\n" + way[1]
@@ -193,7 +193,7 @@ func (w *writer) smuggle() string {
 type conversation struct {
 	stream   []byte
 	requests int
-	sound    map[int]bool // where requests begin of which nothing was changed
+	sound    map[int]bool // offsets of requests that were not changed
 }
 
 func (v *conversation) add(text string, sound bool) {
@@ -203,8 +203,8 @@ func (v *conversation) add(text string, sound bool) {
 	v.stream = append(v.stream, text...)
 }
 
-// conversation writes one. Its last request is good, and tells whether both sides are
-// still in step.
+// conversation generates one. Its last request is good, and shows whether both sides still
+// agree where a request begins.
 func (w *writer) conversation() *conversation {
 	v := &conversation{requests: 1 + w.IntN(12), sound: make(map[int]bool)}
 	for range v.requests {
@@ -231,5 +231,5 @@ func (w *writer) conversation() *conversation {
 	return v
 }
 
-// long is a text that no field is meant for.
+// long returns a text that is too long for most fields.
 func long(n int) string { return strings.Repeat("x", n) }

@@ -11,24 +11,23 @@ import (
 	"strings"
 )
 
-// window is how many characters of a canary in a row are enough to be seen.
+// window is the number of consecutive characters of a canary that suffices to find it.
 const window = 12
 
-// canaries are texts that must not turn up, each in all the forms in which it
-// might: as it is, any window of it, in base64, hexadecimal, and with every
-// character percent-encoded.
+// canaries are texts that must not appear, in all forms in which they might: any window of
+// the text as it is, in base64, in hexadecimal, and with every character percent-encoded.
 type canaries struct {
 	windows map[[window]byte]form
-	begins  [1 << 16]bool // the first two bytes of windows, to be quick
+	begins  [1 << 16]bool // the first two bytes of each window, for a quick check
 }
 
-// form is what of a canary was found.
+// form is a canary, and the form in which it was found.
 type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
 
-// add adds a text. skip is how many of its first characters tell nothing, such as
-// the kind of a secret.
+// add adds a text. The first skip characters, such as the prefix of a secret's kind, are no
+// secret.
 func (c *canaries) add(what, text string, skip int) {
 	c.put(what, "as it is", text)
 	rest := text[skip:]
@@ -44,7 +43,7 @@ func (c *canaries) add(what, text string, skip int) {
 	c.base64(what, "in base64", rest)
 }
 
-// addHash adds the hash of a text, as something that must not turn up itself.
+// addHash adds the hash of a text, for hashes that must not appear either.
 func (c *canaries) addHash(what, text string) {
 	sum := sha256.Sum256([]byte(text))
 	c.put(what, "as its SHA-256", string(sum[:]))
@@ -52,12 +51,13 @@ func (c *canaries) addHash(what, text string) {
 	c.base64(what, "as its SHA-256", string(sum[:]))
 }
 
-// base64 adds a text as it looks in base64 wherever it begins in what is encoded.
+// base64 adds the three base64 forms of a text, which depend on its offset in what is
+// encoded.
 func (c *canaries) base64(what, as, text string) {
 	for shift := range 3 {
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			whole := enc.EncodeToString(append(make([]byte, shift), text...))
-			// The ends depend on what stands before and behind.
+			// The first and last characters also depend on the adjacent bytes.
 			c.put(what, as, whole[4:len(whole)-4])
 		}
 	}
@@ -75,7 +75,7 @@ func (c *canaries) put(what, as, text string) {
 	}
 }
 
-// find returns each form that a text holds, once.
+// find returns each form that a text contains, once.
 func (c *canaries) find(text []byte) (found []form) {
 	seen := make(map[form]bool)
 	for i := 0; i+window <= len(text); i++ {
@@ -90,8 +90,8 @@ func (c *canaries) find(text []byte) (found []form) {
 	return found
 }
 
-// searchTree looks through all files under a directory but those left out. It
-// returns how many bytes those are.
+// searchTree searches all files under a directory except those of leftOut. It returns the
+// number of bytes searched.
 func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

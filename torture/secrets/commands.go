@@ -14,17 +14,20 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// drive is a recorded drive, so that replay has something to send.
+// drive is a recorded drive, for the command replay.
 const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
 	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
 
-// typedWhole are the secrets that every command line is tried with; one more is drawn.
+// typedWhole names the secrets with which every command line is run. One more secret is
+// chosen at random.
 var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
-// typedOthers is how many command lines each of the other secrets is tried with, drawn anew for each.
+// typedOthers is the number of command lines, chosen at random, for each of the other
+// secrets.
 const typedOthers = 10
 
-// typeCommands runs every command line with a few of the secrets, and a few with each of the others.
+// typeCommands runs every command line with some secrets, and a few with each of the
+// others.
 func (r *round) typeCommands(ctx context.Context) error {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
@@ -50,7 +53,7 @@ func (r *round) typeCommands(ctx context.Context) error {
 		}
 	}
 	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	some := make(chan struct{}, 8) // at once: most of them wait
+	some := make(chan struct{}, 8) // limits concurrency; most of the commands wait
 	errs := make(chan error, len(all))
 	for _, c := range all {
 		some <- struct{}{}
@@ -71,7 +74,7 @@ func (r *round) typeCommands(ctx context.Context) error {
 	return err
 }
 
-// writeFiles writes what the command lines refer to for one secret.
+// writeFiles writes the files to which the command lines refer, for one secret.
 func writeFiles(dir, secret string) error {
 	for name, text := range map[string]string{
 		"file": secret + "\n" + secret, "keyfile": secret, "drive.csv": drive, "foreign/" + secret: secret, "badkey/admin.key": secret + secret + "\n",
@@ -89,8 +92,8 @@ func writeFiles(dir, secret string) error {
 	return nil
 }
 
-// typed runs one command line; as is what it was filled in from, dir where it runs. One that would go on is ended: what it said by
-// then counts.
+// typed runs one command line in dir. as is its template. A command that does not end is
+// stopped, and its output until then is searched.
 func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
@@ -105,7 +108,7 @@ func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	return r.command(ctx, dir, as, env, args...)
 }
 
-// backedUp looks through the backup: only hashes may stand in it.
+// backedUp searches the backup, which may contain only hashes.
 func (r *round) backedUp(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -118,7 +121,7 @@ func (r *round) backedUp(file string) error {
 	return nil
 }
 
-// forget forgets the vehicle and looks through the receipt.
+// forget forgets the vehicle and searches the receipt.
 func (r *round) forget(ctx context.Context) error {
 	receipt, err := r.admin.Forget(ctx, "NEVERSEEN1")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// operate calls the admin API in all ways.
+// operate makes all calls of the admin API, with each secret.
 func (r *round) operate(ctx context.Context) error {
 	for _, card := range r.cards {
 		for _, i := range r.rng.Perm(len(calls)) {
@@ -18,7 +18,7 @@ func (r *round) operate(ctx context.Context) error {
 			path, body, _ := strings.Cut(rest, " ")
 			for _, key := range []string{"Bearer " + r.admin.Key, "Bearer " + card.text, "Basic " + card.text, ""} {
 				if key == "Bearer "+r.admin.Key && strings.Contains(calls[i], `"name":"TOKEN"`) && r.rng.IntN(4) > 0 {
-					continue // once in a while is enough where something may be made
+					continue // now and then is enough for calls that create something
 				}
 				head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n", method, path)
 				if key != "" {
@@ -39,7 +39,7 @@ func (r *round) operate(ctx context.Context) error {
 	return nil
 }
 
-// Patterns that are looked for in a page and its head.
+// Patterns in a page and its header.
 var (
 	secretPattern = regexp.MustCompile(`cs[a-z]*_[0-9A-Za-z]{36}`)
 	cookiePattern = regexp.MustCompile(`(?i)\r\nSet-Cookie: carstate-session=([^;\r]*); Path=([^;\r]*)`)
@@ -47,9 +47,9 @@ var (
 	rotatePattern = regexp.MustCompile(`action="/s/\w+(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
-// browse uses the console as a person does: wrong keys, right ones, its forms.
+// browse uses the console like a person: wrong keys, right keys, and the forms.
 func (r *round) browse(ctx context.Context) error {
-	for _, card := range r.cards[:given] { // the console hands out more meanwhile
+	for _, card := range r.cards[:given] { // a copy of the slice, since the console adds new secrets
 		for _, form := range logins {
 			b := browser{round: r}
 			if _, err := b.do(ctx, "POST /login?key="+card.text, r.fill(card, form)); err != nil {
@@ -84,16 +84,16 @@ func (r *round) browse(ctx context.Context) error {
 	return nil
 }
 
-// browser keeps a session's cookie and the path that each of its pages begins with.
+// browser keeps the cookie of a session, and the path with which its pages begin.
 type browser struct {
 	*round
 	cookie string
 	root   string
 }
 
-// do asks for a page. A secret that it shows is one more to look for from then on.
+// do requests a page. A secret on the page is a new secret to search for.
 func (b *browser) do(ctx context.Context, what, form string) (string, error) {
-	// HTTP/1.0 has no chunks, which could tear what is looked for.
+	// HTTP/1.0 has no chunked encoding, which could split a secret.
 	method, path, _ := strings.Cut(what, " ")
 	text := method + " " + b.root + strings.TrimSuffix(path, "/") + " HTTP/1.0\r\n" +
 		"Host: " + b.node.Address(nodeprocess.Admin) + "\r\n" +
@@ -120,7 +120,7 @@ func (b *browser) do(ctx context.Context, what, form string) (string, error) {
 	return page, nil
 }
 
-// pages goes through all pages, and the forms that hand out a secret.
+// pages requests all pages, and submits the forms that create a secret.
 func (b *browser) pages(ctx context.Context) error {
 	for _, path := range []string{"/tokens", "/sources", "/operators"} {
 		page, err := b.do(ctx, "GET "+path, "")
@@ -131,7 +131,7 @@ func (b *browser) pages(ctx context.Context) error {
 		if mark := markPattern.FindStringSubmatch(page); mark != nil {
 			form.Set("mark", mark[1])
 		}
-		for range 2 { // the second time it is refused
+		for range 2 { // the second time is refused
 			if _, err := b.do(ctx, "POST "+path, form.Encode()); err != nil {
 				return err
 			}

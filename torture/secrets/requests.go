@@ -15,7 +15,7 @@ import (
 	"carstate/torture/mqtt"
 )
 
-// feed sends telemetry with every secret over HTTP.
+// feed sends telemetry with every secret by HTTP.
 func (r *round) feed(ctx context.Context) error {
 	upload := func(head, body string) ([]byte, error) {
 		return r.send(ctx, "the answers of ingest", nodeprocess.Ingest, fmt.Sprintf("%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", head, len(body), body), nil)
@@ -34,7 +34,7 @@ func (r *round) feed(ctx context.Context) error {
 				return fmt.Errorf("good telemetry was not taken: %.100s", answer)
 			}
 		}
-		for _, body := range bodies { // by a source that may
+		for _, body := range bodies { // with the key of a source that may send
 			if _, err := upload(r.fill(card, strings.Replace(heads[0], "TOKEN", "GOOD", 1)), r.fill(card, body)); err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ func (r *round) fill(card card, text string) string {
 	return strings.NewReplacer("TOKEN", card.text, "VID", r.vid, "GOOD", r.text("a source's key"), "NOW", fmt.Sprint(time.Now().UnixMilli())).Replace(text)
 }
 
-// connect is how an MQTT client introduces itself, and what it then does.
+// connect is the login of an MQTT client and what it does afterwards.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
 var connects = []connect{
@@ -63,7 +63,7 @@ var connects = []connect{
 	{client: "", user: "gateway", password: "TOKENTOKEN"},
 }
 
-// publish sends telemetry with every secret over MQTT 3.1.1 and 5.
+// publish sends telemetry with every secret by MQTT 3.1.1 and 5.
 func (r *round) publish(ctx context.Context) error {
 	const place = "the answers of MQTT"
 	puback, pong := []byte{0x40}, []byte{0xd0, 0}
@@ -88,8 +88,8 @@ func (r *round) publish(ctx context.Context) error {
 	return nil
 }
 
-// packets are the bytes of a client that connects, publishes or subscribes, and
-// hangs up.
+// packets returns the packets of a client that connects, publishes or subscribes, and
+// pings.
 func (c connect) packets(version byte, fill func(string) string) string {
 	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client), WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
 	if c.will != "" {
@@ -102,16 +102,15 @@ func (c connect) packets(version byte, fill func(string) string) string {
 	if c.filter != "" {
 		all = append(all, mqtt.Subscribe(version, 2, fill(c.filter))...)
 	}
-	return string(append(all, 0xc0, 0)) // a ping, whose answer shows that there is no other
+	return string(append(all, 0xc0, 0)) // a ping; its answer shows that no further answer will follow
 }
 
-// patience is how long an answer may take; a listener that waits for more is left
-// after it.
+// patience is the time limit for an answer.
 const patience = 30 * time.Second
 
-// send sends bytes to a listener, looks through what comes back until it closes, or
-// until that is enough, and returns it. Bytes that are less than a request are followed by
-// the end of the connection.
+// send sends bytes to a listener and searches the answer, which ends when the listener
+// closes the connection or enough returns true. If text is not a request with Connection:
+// close and enough is nil, send closes its side of the connection.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte, err error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", r.node.Address(listener))
@@ -123,7 +122,7 @@ func (r *round) send(ctx context.Context, place, listener, text string, enough f
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
-	_, _ = io.WriteString(c, text) // it may have been refused before its end
+	_, _ = io.WriteString(c, text) // the listener may have refused it before its end
 	if !strings.Contains(text, "Connection: close") && enough == nil {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
@@ -138,12 +137,13 @@ func (r *round) send(ctx context.Context, place, listener, text string, enough f
 	}
 	r.answered(got)
 	r.look(place, got, r.secrets)
-	return got, nil // cut off is as good as closed here
+	return got, nil // an aborted connection is as good as a closed one here
 }
 
 // ask sends every request with every secret to the query listener.
 func (r *round) ask(ctx context.Context) error {
-	if err := r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}); err != nil { // what feed sent is known by now, or soon
+	// The samples of feed are folded by now, or soon.
+	if err := r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}); err != nil {
 		return err
 	}
 	caller := 0

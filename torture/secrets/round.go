@@ -24,7 +24,7 @@ import (
 	"carstate/torture/row"
 )
 
-// round is a node and all the canaries that it is given.
+// round is a node and all the canaries that it receives.
 type round struct {
 	a     *row.Attempt
 	rng   *rand.Rand
@@ -32,47 +32,47 @@ type round struct {
 	node  *nodeprocess.Node
 	admin *client.Client
 
-	collector *httptest.Server // of traces
+	collector *httptest.Server // receives traces
 
 	secrets *canaries // keys and tokens
-	names   *canaries // vids, and hashes that anybody could make
-	cards   []card    // every secret there is, to be sent where it does not belong
+	names   *canaries // vids, and hashes that anybody could calculate
+	cards   []card    // all secrets, to be sent to places where they do not belong
 	vid     string
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	searched int64      // bytes
-	texts    int        // that were searched
+	texts    int        // number of texts searched
 	places   map[string]bool
 	traces   [][]byte
-	traced   map[string]bool // the Authorization headers that reached the collector
-	done     []string        // what succeeded: commands, forms of the console by their path
+	traced   map[string]bool // the Authorization headers that the collector received
+	done     []string        // what succeeded: commands, and the paths of console forms
 }
 
-// card is a secret and what it is.
+// card is a secret and its description.
 type card struct{ what, text string }
 
-// given is how many secrets are sent to where they do not belong.
+// given is the number of secrets that are sent to places where they do not belong.
 const given = 20
 
 const collectorKey = "collectorCanary7f3Kq9ZpW2xLm8"
 
-// newSecret takes in a secret that was handed out, or made up.
+// newSecret adds a secret that was issued or made up.
 func (r *round) newSecret(what, text string) string {
-	skip := strings.Index(text, "_") + 1 // as the kind of a secret
+	skip := strings.Index(text, "_") + 1 // the prefix is the kind of a secret
 	r.secrets.add(what, text, skip)
 	r.names.addHash("the hash of "+what, text)
 	r.cards = append(r.cards, card{what, text})
 	return text
 }
 
-// answered counts what was answered of what was offered: what something came back to.
+// answered counts an offer as acknowledged if any answer came back.
 func (r *round) answered(text []byte) {
 	if len(text) > 0 {
 		r.a.Acknowledged(1)
 	}
 }
 
-// look searches what came out at a place.
+// look searches a text that the service wrote to a place.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 	}
 }
 
-// start starts a node that tells as much as it can of itself.
+// start starts a node with as much logging and tracing as possible.
 func (r *round) start(ctx context.Context) error {
 	r.collector = httptest.NewServer(http.HandlerFunc(r.collect))
 	out := filepath.Join(r.dir, "stdout")
@@ -107,7 +107,7 @@ func (r *round) start(ctx context.Context) error {
 	return err
 }
 
-// collect is a collector of traces.
+// collect is the handler of a collector of traces.
 func (r *round) collect(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	r.mu.Lock()
@@ -117,13 +117,13 @@ func (r *round) collect(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// issue hands out a secret of every sort there is.
+// issue creates a secret of every kind.
 func (r *round) issue(ctx context.Context) error {
 	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
 	r.names.add("a vid", r.vid, 0)
 	r.names.addHash("a vid", r.vid)
 	r.newSecret("the key of the collector", collectorKey)
-	r.cards = nil // it is sent nowhere: nobody could know it as a secret by its looks
+	r.cards = nil // it is not sent anywhere: it does not have the form of a secret
 	r.newSecret("the admin key", r.admin.Key)
 	all, one := access.AllVehicles(), access.VehicleSet(vehicle.ID(r.vid))
 	var failed error
@@ -140,8 +140,8 @@ func (r *round) issue(ctx context.Context) error {
 	source("a source's key", "gateway", all)
 	source("a car's key", "onecar", one)
 	source("a removed source's key", "gone", all)
-	// The console replaces the key of the first in the list. The commands still need that
-	// of the gateway.
+	// The console rotates the key of the first source in the list. The commands still need
+	// the key of the gateway.
 	source("a source's key that the console replaces", "aged", all)
 	rotated, err := r.admin.RotateSource(ctx, "onecar", time.Hour)
 	keep("a rotated source's key", rotated.Key, err)
@@ -186,12 +186,12 @@ func (r *round) issue(ctx context.Context) error {
 	return nil
 }
 
-// text finds a secret.
+// text returns the secret with a description.
 func (r *round) text(what string) string {
 	return r.cards[slices.IndexFunc(r.cards, func(c card) bool { return c.what == what })].text
 }
 
-// settle looks through what the node has said and kept, and ends it.
+// settle searches what the node has output and stored, and stops the node.
 func (r *round) settle(ctx context.Context) error {
 	both := []*canaries{r.secrets, r.names}
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
@@ -241,8 +241,8 @@ func (r *round) settle(ctx context.Context) error {
 	return r.kept()
 }
 
-// kept looks through all files: vids may stand there, secrets may not, and only
-// one file is made to hold one.
+// kept searches all files of the data directory: they may contain vids, but no secrets,
+// except for the one file of the admin key.
 func (r *round) kept() error {
 	data := filepath.Join(r.dir, "data")
 	n, err := r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
@@ -266,8 +266,7 @@ func (r *round) kept() error {
 	return nil
 }
 
-// command runs a command of carstate and looks through what it says. Its own
-// arguments and environment are the caller's.
+// command runs a command of carstate and searches its output for secrets.
 func (r *round) command(ctx context.Context, dir, as string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, r.a.Binary, args...)
 	cmd.Dir = dir
@@ -289,22 +288,23 @@ func (r *round) command(ctx context.Context, dir, as string, env []string, args 
 	return nil
 }
 
-// succeeded notes what did.
+// succeeded records that a command or a form succeeded.
 func (r *round) succeeded(what string) {
-	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") }) // of the environment
+	// Environment variables are no part of a command's name.
+	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
-// mustSucceed is what has to: whatever only ever fails has not been where a secret
-// could stand.
+// mustSucceed lists what must succeed at least once: a command that always fails may never
+// reach the code that could output a secret.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state", "query throttle-system", "replay", "simulate", "backup",
 	"POST /tokens", "POST /sources", "POST /operators",
 }
 
-// missing are those of mustSucceed that never did.
+// missing returns the elements of mustSucceed that never succeeded.
 func (r *round) missing() (never []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

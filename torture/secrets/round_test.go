@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A command that succeeded is known by its first words; one that never did is missing.
+// A command that succeeded is identified by its first words; one that never did is missing.
 func TestSucceeded(t *testing.T) {
 	r := new(round)
 	for _, what := range []string{"token list --json", "CARSTATE_TOKEN={token} query throttle-system {vid} --json", "replay drive.csv --vid {vid}", "POST /tokens"} {

@@ -1,6 +1,5 @@
-// Package secrets is the row of the torture that gives the service keys and tokens
-// in every place where somebody might put one, and looks whether any turns up
-// where it must not.
+// Package secrets is the row of the torture that sends keys and tokens to every place of
+// the service where somebody might put one, and checks that none appears where it must not.
 package secrets
 
 import (
@@ -22,28 +21,28 @@ var files embed.FS
 
 var prose = text("row.md.tmpl")
 
-// The requests and the command lines with secrets in them. TOKEN and {token} stand for
-// a secret, VID and {vid} for the vehicle, GOOD for the key of a source that may send.
+// Requests and command lines with secrets in them. TOKEN and {token} are replaced by a
+// secret, VID and {vid} by the vehicle, GOOD by the key of a source that may send.
 var (
-	queries = lines("queries.txt") // on the query listener; /D and /T are the two operations
-	calls   = lines("calls.txt")   // on the admin listener: a method, a path, a body
+	queries = lines("queries.txt") // to the query listener; /D and /T are the two operations
+	calls   = lines("calls.txt")   // to the admin listener: method, path, body
 	bodies  = append(lines("bodies.txt"), "")
-	heads   = lines("heads.txt")  // with which a body is sent to ingest
+	heads   = lines("heads.txt")  // headers of requests to ingest
 	logins  = lines("logins.txt") // forms that log in to the console
-	pages   = lines("pages.txt")  // of the console: a method, a path, a form
-	// commands are command lines of carstate; NAME=VALUE is for the environment.
+	pages   = lines("pages.txt")  // of the console: method, path, form
+	// commands are command lines of carstate. NAME=VALUE is an environment variable.
 	commands = lines("commands.txt")
 )
 
 func text(name string) string {
 	b, err := files.ReadFile(name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // the file is embedded
 	}
 	return string(b)
 }
 
-// lines are those of a file, in which \r, \n and \x stand for what they do in Go.
+// lines returns the lines of a file, with \r, \n and \x replaced as in Go's string literals.
 func lines(name string) (all []string) {
 	for line := range strings.Lines(text(name)) {
 		s, err := strconv.Unquote(`"` + strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `"`, `\"`) + `"`)
@@ -55,7 +54,7 @@ func lines(name string) (all []string) {
 	return all
 }
 
-// Row is the search for secrets.
+// Row is row 10 of the torture.
 var Row = row.Row{
 	Number: 10,
 	Name:   "secrets",
@@ -91,7 +90,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	}
 	a.Figure("searched", float64(searched)/1e6, "MB")
 	a.Figure("answers, files and other texts that were searched", float64(texts), "")
-	a.Figure("sorts of places", float64(len(places)+1), "") // the data directory
+	a.Figure("sorts of places", float64(len(places)+1), "") // one more for the data directory
 	return nil
 }
 
