@@ -18,10 +18,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// backedUp lists what goes into a backup, in this order, before the roads: a reader
-// knows what is forgotten and what was revoked before anything else. Left out are
-// telemetry, with the cursors that count in it, the audit, and heartbeats. Each record
-// is as it was at some moment between the beginning and the end of the backup.
+// backedUp lists what a backup holds, in the order of the file; the roads follow at the end.
+// The order lets a reader know every forgotten vehicle before any state, and every revocation
+// early. A backup leaves out telemetry, the cursors (which are positions in telemetry), the
+// audit and heartbeats. Each record is a copy as of some moment between the start and the end
+// of the backup.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -31,8 +32,8 @@ var backedUp = []struct {
 	{codec.States, []string{"state.*.*"}},
 }
 
-// Backup writes all that is stored but telemetry, audit and what a node makes for
-// itself, while the service goes on. It says how many records there were.
+// Backup writes a backup to w while the service runs, and returns the number of records in it.
+// It leaves out telemetry, the audit, and what each node creates for itself.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -49,7 +50,7 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 	for _, part := range backedUp {
 		err := k.engine.Scan(ctx, part.stream, part.subjects, func(r Record) error {
 			if strings.HasPrefix(r.Subject, "state.") && codec.IsMarker(r.Body) {
-				return nil // it would name who is forgotten
+				return nil // its subject would name a forgotten vehicle
 			}
 			if isEmptied(r) {
 				return nil
@@ -66,18 +67,20 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 	return b.Records(), b.End()
 }
 
-// maxVersion bounds the text of a version in a backup.
+// maxVersion is the maximum length of the version string in a backup, in bytes.
 const maxVersion = 100
 
-// CheckBackup reads a backup to its end and says what is in it, and whether it was made under one
-// of the keys. It returns an error if any byte of it is not what was written, cannot be understood,
-// or is none that a service can have written.
+// CheckBackup reads a backup to its end and describes its contents. The result also says
+// whether one of keys authenticates the backup. CheckBackup returns an error if any byte was
+// changed, if a record cannot be decoded, or if a record is one that no service can have
+// written.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
 }
 
-// checkBackup is CheckBackup, and returns the keys of tombstones that the backup brings.
+// checkBackup is like CheckBackup, and also returns the tombstone keys that the backup
+// contains.
 func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
@@ -104,7 +107,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 			return info, nil, err
 		}
 		if kind == codec.VIDKeysSubject {
-			theirs, _ := decodeVIDKeys(r.Body) // it was checked
+			theirs, _ := decodeVIDKeys(r.Body) // checkRecord has already decoded it
 			if vidKeys = withKeys(vidKeys, theirs.Keys); len(vidKeys) > maxVIDKeys {
 				return info, nil, fmt.Errorf("%w (%s: %w)", backupfile.ErrUnfit, kind, errVIDKeys)
 			}
@@ -114,17 +117,17 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// namesOf has the kinds of records, and how many names follow the kind in a subject.
+// namesOf lists the kinds of records, and how many names follow the kind in a subject.
 var namesOf = map[string]struct{ least, most int }{
 	codec.VIDKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
 	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
 }
 
-// nameLetters are the characters of the names in subjects.
+// nameLetters are the characters that a name in a subject may contain.
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether what follows the kind in a subject can be stored under
-// that subject again.
+// validNames reports whether the names that follow the kind in a subject are valid, so that the
+// record can be stored by that subject again.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
@@ -142,14 +145,14 @@ func validNames(kind, rest string) bool {
 	return kind != "state" || vehicle.CheckID(names[1]) == nil
 }
 
-// setsSeen counts the parts of a large set.
+// setsSeen counts the parts of a large set that have been read.
 type setsSeen struct {
 	mark string
 	n    int
 }
 
-// checkRecord looks whether a record of a backup is understood, and whether what
-// it refers to was there.
+// checkRecord checks that a record of a backup can be decoded, and that the set parts that it
+// refers to came before it.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (it holds records of a kind that is not known here)", backupfile.ErrNewer)

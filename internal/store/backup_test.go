@@ -16,7 +16,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A file that is not whole, not ours or not understood changes nothing.
+// A file that is damaged, foreign, or from a newer version is refused and changes nothing.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
@@ -47,7 +47,7 @@ func TestBadBackups(t *testing.T) {
 		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
 		subject := kind + ".0.X"
 		record := codec.Seal(subject, []byte{0, '{', '}'})
-		record[0]++ // as a later version would, with its checksum
+		record[0]++ // a later version, with its checksum
 		record = record[:len(record)-4]
 		record = binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 		if err := errors.Join(began, w.Add(subject, record), w.End()); err != nil {
@@ -95,7 +95,7 @@ func TestBadBackups(t *testing.T) {
 			}{bad, want}
 		}
 	}
-	// Names that no carstate gives, all checksums right.
+	// Records with subjects that no carstate writes. All checksums are right.
 	named := func(subject string, v any) []byte {
 		var b bytes.Buffer
 		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
@@ -137,7 +137,7 @@ func TestBadBackups(t *testing.T) {
 			want error
 		}{named(subject, v), want}
 	}
-	// A record left out, all checksums right.
+	// A backup from which a record is missing. All checksums are right.
 	b, _, err := backupfile.Open(bytes.NewReader(good))
 	if err != nil {
 		t.Fatal(err)

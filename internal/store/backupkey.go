@@ -10,14 +10,14 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// backupKeyRecord holds the key under which this service authenticates its backups. All its nodes
-// have the same, and no backup holds it.
+// backupKeyRecord holds the key with which this service authenticates its backups. All nodes
+// share the key. No backup contains it.
 type backupKeyRecord struct {
 	Key string `json:"key"`
 }
 
-// BackupKey returns the key under which this service authenticates its backups. The first call
-// makes it.
+// BackupKey returns the key with which this service authenticates its backups. The first call
+// creates the key.
 func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	fresh, _ := access.NewSecret(access.BackupKind)
 	r := backupKeyRecord{fresh}

@@ -9,25 +9,26 @@ import (
 	"time"
 )
 
-// changeAgain is the pause between two tries of Change.
+// changeAgain is the pause between two attempts of Change.
 const changeAgain = 5 * time.Millisecond
 
-// Change replaces the last record of a subject by compare-and-set, and returns the
-// sequence of the record that is there then. change gets the present record, whose
-// sequence is 0 if there is none, and returns what to store in one batch, with the new
-// record last. If it returns nothing, the record stays.
+// Change replaces the last record of a subject by compare-and-set, and returns the sequence of
+// the record that is then stored. The function change receives the current record, whose
+// sequence is 0 if there is none. It returns the writes to store in one batch, with the new
+// record last. If it returns no writes, the record is left unchanged.
 //
-// The same policy holds for every record:
-//   - After [ErrConflict], of the engine or of change, change runs again with the record
-//     that is there then.
-//   - If an answer was lost, the record shows whether the write was stored. If it was
-//     not, the same write is sent again.
-//   - Both are repeated for as long as patience says, which is [Patience.Store]. Then a
-//     conflict is [ErrConflict], and of a lost answer nobody knows.
+// The same retry policy applies to every record:
+//   - After [ErrConflict], from the engine or from change, change runs again on the record that
+//     is then stored.
+//   - If the engine's response was lost, Change reads the record to find out whether the write
+//     was stored. If it was not, Change sends the same write again.
+//   - Both are retried until patience has passed; callers pass [Patience.Store]. After that, a
+//     conflict returns [ErrConflict]. After a lost response, it is unknown whether the write
+//     was stored.
 //   - Any other error, and the end of the context, is returned at once.
 func Change(ctx context.Context, r Records, patience time.Duration, stream, subject string, change func(is Record) ([]Write, error)) (seq uint64, err error) {
 	var writes []Write
-	var lost error // why the answer to writes did not come
+	var lost error // why no response to writes arrived
 	for until := time.Now().Add(patience); ; {
 		is, err := r.Last(ctx, stream, subject)
 		if err != nil {
@@ -73,14 +74,14 @@ func Change(ctx context.Context, r Records, patience time.Duration, stream, subj
 	}
 }
 
-// bodyOf is the body of a sealed record.
+// bodyOf returns the body of the sealed record in w.
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// storeMany stores writes of different subjects that do not belong together, each if its
-// expectation holds, and returns the places of those whose expectation failed, in order.
-// What was stored although its answer was lost is one of them. Writes without an answer
-// are sent until there is one. After any other error but a conflict they are sent again
-// for patience.
+// storeMany stores writes of different subjects that are independent of each other: each is
+// stored if its own expectation holds. It returns the indexes of the writes whose expectation
+// failed, in ascending order. A write that was stored although the response was lost is among
+// them. storeMany repeats writes that get no response until a response arrives. After any other
+// error except a conflict it retries until patience has passed.
 func storeMany(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) (conflicts []int, err error) {
 	if len(writes) == 0 {
 		return nil, nil
@@ -103,11 +104,11 @@ func storeMany(ctx context.Context, r Records, patience time.Duration, stream st
 	}
 }
 
-// manyAgain is how long storeMany rests after an error.
+// manyAgain is the pause of storeMany after an error.
 const manyAgain = 100 * time.Millisecond
 
-// storeHalves is storeMany of writes of which one was refused. The engine does not say
-// which one it was: halves find it soon.
+// storeHalves is storeMany for writes of which one was refused. The engine does not say which
+// one, so storeHalves finds it by bisection.
 func storeHalves(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) (conflicts []int, err error) {
 	half := len(writes) / 2
 	if half == 0 {

@@ -12,39 +12,40 @@ import (
 )
 
 const (
-	// ChunkSamples and ChunkBytes are where a [Chunk] ends. The last sample may exceed the
-	// bytes, by MaxSampleBytes at most.
+	// ChunkSamples and ChunkBytes are the limits of a [Chunk]. The last sample may exceed the
+	// limit of bytes, by at most MaxSampleBytes.
 	ChunkSamples = BatchStates
 	ChunkBytes   = 512 << 10
-	// MaxSampleBytes is more than the largest sample of 65,535 trouble codes.
+	// MaxSampleBytes exceeds the size of the largest possible sample, which has 65,535 trouble
+	// codes.
 	MaxSampleBytes = 400 << 10
-	// UsualSampleBytes is about what a packed sample takes.
+	// UsualSampleBytes is the approximate size of a packed sample.
 	UsualSampleBytes = 44
 )
 
-// ErrTooLarge means that a sample cannot be stored.
+// ErrTooLarge means that a sample is too large to be stored.
 var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 
-// Chunk is a run of samples of one partition that belong to one Append.
+// Chunk is a run of samples of one partition that belong to the same Append.
 type Chunk struct {
 	Partition int
-	Count     int              // of the samples
-	Samples   []vehicle.Sample // nil if the engine does not want them
+	Count     int              // number of samples
+	Samples   []vehicle.Sample // nil if the engine needs only Packed
 	Packed    []byte
 	Waiter    *Waiter
 }
 
-// Pack packs samples into chunks of their partitions. With keep, the chunks hold the samples
-// as they are too. bytes is the size of all.
+// Pack packs samples into chunks by partition. bytes is the total packed size. If keep is true,
+// the chunks hold the unpacked samples too.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, bytes int, err error) {
-	open := make([]int, partitions) // index of the partition's last chunk, plus one
+	open := make([]int, partitions) // by partition: index of its last chunk, plus one
 	for i := range samples {
 		p := codec.PartitionOf(samples[i].Vehicle, partitions)
 		if n := open[p]; n == 0 || chunks[n-1].Count >= ChunkSamples || len(chunks[n-1].Packed) >= ChunkBytes {
 			room := min(len(samples)-i, ChunkSamples)*UsualSampleBytes/partitions + UsualSampleBytes
 			chunks = append(chunks, Chunk{Partition: p, Packed: make([]byte, 0, room)})
 			open[p] = len(chunks)
-			if keep && partitions == 1 { // the samples need no copy
+			if keep && partitions == 1 { // the chunk's samples are a prefix of samples[i:], so no copy is needed
 				chunks[len(chunks)-1].Samples = samples[i:i]
 			}
 		}
@@ -66,15 +67,15 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 	return chunks, bytes, nil
 }
 
-// Waiter is one Append that waits for its chunks.
+// Waiter waits for all chunks of one Append.
 type Waiter struct {
 	left   atomic.Int32
 	err    atomic.Pointer[error]
 	done   chan struct{}
-	Traced trace.SpanContext // of the Append; zero: not traced
+	Traced trace.SpanContext // span of the Append; zero if it is not traced
 }
 
-// NewWaiter returns what waits for all of some chunks.
+// NewWaiter returns a Waiter for chunks, and sets it in each of them.
 func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	w := &Waiter{done: make(chan struct{}), Traced: Traced(ctx, t)}
 	w.left.Store(int32(len(chunks)))
@@ -84,7 +85,7 @@ func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	return w
 }
 
-// Finish notes that one chunk was stored, or was not.
+// Finish records the result of one chunk: nil if it was stored.
 func (w *Waiter) Finish(err error) {
 	if err != nil {
 		w.err.CompareAndSwap(nil, &err)
@@ -94,10 +95,10 @@ func (w *Waiter) Finish(err error) {
 	}
 }
 
-// Done is closed once every chunk is finished.
+// Done returns a channel that is closed once every chunk is finished.
 func (w *Waiter) Done() <-chan struct{} { return w.done }
 
-// Err is why a chunk was not stored, if one was not.
+// Err returns the first error with which a chunk finished, or nil.
 func (w *Waiter) Err() error {
 	if err := w.err.Load(); err != nil {
 		return *err

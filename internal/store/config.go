@@ -9,65 +9,64 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config is what every engine and the [RecordStore] need to know. The zero value of each
-// field works, but for DataDir where an engine keeps its files there.
+// Config configures an engine and the [RecordStore]. The zero value of each field is usable,
+// except DataDir if the engine keeps its files there.
 type Config struct {
-	// DataDir is the node's directory. It belongs to one process at a time.
+	// DataDir is the node's data directory. Only one process may use it at a time.
 	DataDir string
-	// Partitions into which vehicles are spread. They are fixed at the first start. Later
-	// it must be 0 or the same. 0 means the engine's own choice.
+	// Partitions is the number of partitions. It is fixed at the first start; later starts must
+	// pass the same number or 0. 0 means the engine's default.
 	Partitions int
-	// Retention is how long telemetry is kept after it was folded. 0 means an hour.
+	// Retention is how long telemetry is kept after it was folded. 0 means one hour.
 	Retention time.Duration
-	// TelemetryBytes bounds the telemetry. 0 means [DefaultTelemetryBytes].
+	// TelemetryBytes is the maximum size of TELEMETRY. 0 means [DefaultTelemetryBytes].
 	TelemetryBytes int64
 
 	Patience Patience
 
-	Newer    *Newer                // what newer versions wrote; nil: the part has one of its own
-	Now      func() time.Time      // nil: time.Now
-	Log      *slog.Logger          // nil: discarded
-	Registry prometheus.Registerer // nil: not exported
-	Tracer   trace.Tracer          // nil: nothing is traced
+	Newer    *Newer                // records of newer versions; if nil, a new one is created
+	Now      func() time.Time      // if nil, time.Now
+	Log      *slog.Logger          // if nil, nothing is logged
+	Registry prometheus.Registerer // if nil, metrics are not exported
+	Tracer   trace.Tracer          // if nil, nothing is traced
 }
 
-// Patience is how long the store waits. A zero field means its default; tests are less
-// patient.
+// Patience configures how long the store waits. A zero field means the default. Tests use
+// shorter times.
 type Patience struct {
-	// Store is how long a record or a commit of samples is tried. 0 means 20 s.
+	// Store is how long a write of a record or of samples is retried. 0 means 20 s.
 	Store time.Duration
-	// Markers is how long a forgotten vehicle's name stays in STATES, for the nodes that
-	// are out of reach meanwhile. 0 means 10 min.
+	// Markers is how long the name of a forgotten vehicle stays in STATES, so that nodes that
+	// are disconnected still receive the marker. 0 means 10 min.
 	Markers time.Duration
-	// Roads is how often profiles of roads are stored. 0 means 5 min.
+	// Roads is the interval at which profiles of roads are stored. 0 means 5 min.
 	Roads time.Duration
 }
 
-// Limits of every engine. See ARCHITECTURE.md for what happens at each.
+// Limits of every engine. ARCHITECTURE.md says what happens at each.
 const (
 	DefaultRetention      = time.Hour
 	DefaultTelemetryBytes = 4 << 30
 
 	defaultStore = 20 * time.Second
 
-	// MaxBatch is how many writes one [Records.Store] takes.
+	// MaxBatch is the maximum number of writes of one [Records.Store].
 	MaxBatch = 1000
-	// BatchStates is how many states go into one batch with the cursor, and the most
-	// that what one [Partition.Next] returns can touch.
+	// BatchStates is the maximum number of states in one batch, beside the cursor. It is also
+	// the maximum number of vehicles in the samples that one [Partition.Next] returns.
 	BatchStates = MaxBatch - 1
-	// MaxStates is how many states one [Partition.Commit] can store, in as many batches
-	// as it takes. A fold of a backlog holds so many, because a vehicle that is in it
-	// several times is then stored once.
+	// MaxStates is the maximum number of states of one [Partition.Commit], which stores them in
+	// several batches if necessary. It is large because a fold of a backlog then stores a
+	// vehicle once even if the backlog has many samples of it.
 	MaxStates = 16 * BatchStates
-	// MaxLoad is how many vehicles one [Partition.Load] can ask for.
+	// MaxLoad is the maximum number of vehicles of one [Partition.Load].
 	MaxLoad = MaxBatch - 1
 
-	// requestTimeout bounds one question to the engine that nobody waits for with a
-	// deadline of their own.
+	// requestTimeout bounds a request to the engine for which the caller has set no deadline.
 	requestTimeout = 5 * time.Second
 )
 
-// WithDefaults is the configuration with a default in place of each zero.
+// WithDefaults returns a copy of c in which defaults replace zero values.
 func (c Config) WithDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -91,5 +90,5 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Anyone lets [Engine.Take] take a partition from whoever has it.
+// Anyone is an argument for [Engine.Take] that allows taking a partition from any owner.
 func Anyone(string) bool { return true }

@@ -1,21 +1,23 @@
-// Package store keeps what must not be lost. [Engine] is the seam between the service and
-// the engine that keeps it; [RecordStore] is what both engines share: tokens, sources,
-// operators, audit, usage, forgetting, roads, backup and restore. The package must never
-// know an engine, judge telemetry or see a secret.
+// Package store keeps what must survive a crash. [Engine] is the interface between the service
+// and the storage engine. [RecordStore] holds the parts that both engines share: tokens,
+// sources, operators, audit, usage, forgetting, roads, backup and restore. The package never
+// depends on a particular engine, never folds telemetry and never sees a secret in the clear.
 //
-// Six streams hold everything:
+// Six streams hold all records:
 //
 //	TELEMETRY  telemetry.P                 packed samples of partition P, as they were acknowledged
 //	STATES     state.P.VID, cursor.P       last state of each vehicle; how far partition P is folded
-//	TOKENS     token.ID, tokenset.ID.N     who may read, and the vehicles of a large grant
-//	           tokenuse.ID.NODE            what a node counted for a token, by day
+//	TOKENS     token.ID, tokenset.ID.N     tokens, and the vehicles of a large grant
+//	           tokenuse.ID.NODE            calls that a node counted for a token, by day
 //	SOURCES    source.NAME, sourceset.NAME.N
-//	           operator.NAME               who runs the service
-//	           tombstone.HASH              which vehicle was forgotten, under a keyed hash
-//	AUDIT      audit.event                 who did what
+//	           operator.NAME               operators of the service
+//	           tombstone.HASH              forgotten vehicles, each by a keyed hash
+//	AUDIT      audit.event                 audited operations
 //	ROADS      road.TILE                   how stretches of road are driven in light traffic
 //
-// Every record carries a schema version and a checksum of its own, which are verified
-// before it is used. The contents of ROADS are learned again, and their damage ends no
-// start.
+// Every record carries a schema version and its own checksum. Both are verified before the
+// record is used. Damage in ROADS does not prevent a start, because its contents are learned
+// again.
+//
+// DESIGN.md describes durability, forgetting, erasing, backup and restore.
 package store

@@ -15,31 +15,33 @@ import (
 )
 
 const (
-	// eraseEvery is how often Erase looks for what is due.
+	// eraseEvery is the interval at which Erase checks whether an erasure is due.
 	eraseEvery = 10 * time.Second
-	// forgetTimeout is when a forget that has not noted its end was cut off.
+	// forgetTimeout is the age at which a forget that has not recorded its end counts as
+	// interrupted.
 	forgetTimeout = time.Minute
-	// eraseTimeout bounds one erasure, of tens of millions of states.
+	// eraseTimeout bounds one erasure, which may rewrite tens of millions of states.
 	eraseTimeout = 24 * time.Hour
 )
 
-// erasedWithin is how long after a vehicle that is forgotten now its last byte is gone.
-// ok is false if the engine cannot tell.
+// erasedWithin returns how long it takes until the last byte of a vehicle that is forgotten now
+// is gone. ok is false if the engine cannot tell.
 func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
-// keptFor is how long what names a forgotten vehicle is kept: telemetry for the
-// other vehicles in it, the marker for nodes that are out of reach.
+// keptFor returns how long data that names a forgotten vehicle is kept. Its telemetry is stored
+// together with that of other vehicles, which is retained. Its marker must reach nodes that are
+// disconnected.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// Erase removes the bytes that name forgotten vehicles once they are due, until
-// the context ends or the engine fails, whose tombstones may then be those of a
-// stream that is no more. Nodes that derive run it, and the one that folds
-// partition 0 does it for all.
+// Erase removes the bytes that name forgotten vehicles once that is due, until the context ends
+// or the engine fails. After a failure this node's tombstones may be those of a stream that was
+// replaced, so Erase returns. Every node with the role derive runs Erase, and the owner of
+// partition 0 does the work for all.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -54,12 +56,13 @@ func (k *RecordStore) Erase(ctx context.Context) {
 	}
 }
 
-// EraseDue erases once what is due, but not sooner than Patience.Markers after the last
-// time, and finishes what a forget that was cut off has left. [RecordStore.Erase] calls it.
+// EraseDue runs one erasure of all vehicles for which it is due, but not within
+// Patience.Markers of the previous one. It also finishes a forget that was interrupted.
+// [RecordStore.Erase] calls it.
 //
-// The clock may be set back or ahead at any time. So what is removed is a matter of places
-// in the telemetry, never of the times of samples or tombstones. The clock decides only
-// when that is done.
+// The clock may be set back or ahead at any time. So EraseDue chooses the telemetry to remove
+// by sequence, never by the times of samples or tombstones. The clock only decides when that
+// happens.
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
@@ -70,12 +73,12 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	for _, t := range k.forgotten.All() {
 		switch {
 		case !t.Removed:
-			// One from the future is from before the clock was set back.
+			// A tombstone in the future was written before the clock was set back.
 			cutOff = cutOff || now.Sub(t.Forgotten).Abs() >= forgetTimeout
 		case !t.Erased.IsZero():
 		case t.Quiet.IsZero():
-			// A node stores for at most 2*Patience.Store what it let through before it saw
-			// the tombstone.
+			// Samples that a node accepted before it received the tombstone are stored within
+			// 2*Patience.Store.
 			met, ok := was[t]
 			if !ok {
 				met = now
@@ -115,13 +118,13 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	return nil
 }
 
-// isDue reports whether what names a vehicle has been kept for as long as it has to be.
+// isDue reports whether the data that names a vehicle has been kept for the required time.
 func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteQuiet notes in tombstones since when, and up to which place, telemetry names their
-// vehicles.
+// noteQuiet records two facts in tombstones: the time from which on new telemetry does not name
+// the vehicle, and the sequence up to which stored telemetry may name it.
 func (k *RecordStore) noteQuiet(ctx context.Context, stones []access.Tombstone, at time.Time) error {
 	if len(stones) == 0 {
 		return nil
@@ -138,12 +141,12 @@ func (k *RecordStore) noteQuiet(ctx context.Context, stones []access.Tombstone, 
 	})
 }
 
-// noteErased notes the end.
+// noteErased records in tombstones that their erasure is done.
 func (k *RecordStore) noteErased(ctx context.Context, stones []access.Tombstone, at time.Time) error {
 	return k.note(ctx, stones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) })
 }
 
-// note changes the tombstones of vehicles that were not forgotten once more meanwhile.
+// note changes tombstones, except those of vehicles that were forgotten once more in between.
 func (k *RecordStore) note(ctx context.Context, stones []access.Tombstone, change func(*access.Tombstone)) error {
 	for _, t := range stones {
 		_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
@@ -159,10 +162,10 @@ func (k *RecordStore) note(ctx context.Context, stones []access.Tombstone, chang
 	return nil
 }
 
-// erase removes what still names forgotten vehicles: from what the streams hold, and by
-// the engine from its files, if it can.
+// erase removes all data that still names forgotten vehicles, from the streams and then, if the
+// engine can tell when the bytes are gone, from the engine's files.
 func (k *RecordStore) erase(ctx context.Context) error {
-	// A node that had not seen a tombstone yet may have granted meanwhile.
+	// A node that had not received a tombstone yet may have granted the vehicle.
 	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
 	if err != nil {
 		return err
@@ -179,18 +182,18 @@ func (k *RecordStore) erase(ctx context.Context) error {
 	return k.engine.Erased(ctx)
 }
 
-// partOf names a stored part of a large set.
+// partOf identifies a stored part of a large set.
 type partOf struct {
 	subject string
 	seq     uint64
 }
 
-// removeOrphans removes the parts of large sets that no record refers to any more. It is for
-// an engine whose Scan is of one moment: the parts of a set that is just being stored would
-// be taken for orphans elsewhere.
+// removeOrphans removes the parts of large sets to which no record refers. It needs an engine
+// whose Scan is a snapshot of one moment. With any other engine, it would take the parts of a
+// set that is just being stored for orphans.
 func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
-		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // with their marks
+		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // parts maps to the mark of the set
 		err := k.engine.Scan(ctx, stream, []string{noun + ".*", noun + "set.*.*"}, func(r Record) error {
 			kind, rest, _ := strings.Cut(r.Subject, ".")
 			if kind == noun {
@@ -223,8 +226,8 @@ func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	return nil
 }
 
-// removeExpired removes the markers that no node needs any more. A state that came
-// back is forgotten again.
+// removeExpired removes the markers that no node needs any more. If a removed state has come
+// back, removeExpired forgets the vehicle again.
 func (k *RecordStore) removeExpired(ctx context.Context) error {
 	var expired []Record
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -235,7 +238,7 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 			return nil
 		}
 		back, err := k.forgetAgain(ctx, r)
-		if back { // unless the vehicle, allowed meanwhile, has a newer one
+		if back { // a conflict means that the vehicle was allowed and has a newer state
 			marker := Write{Subject: r.Subject, Record: codec.SealMarker(r.Subject), Expect: r.Seq, Expected: true}
 			_, err = storeMany(ctx, k.engine, k.config.Patience.Store, codec.States, []Write{marker})
 		}
@@ -247,9 +250,9 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 	return k.engine.Remove(ctx, codec.States, expired)
 }
 
-// forgetAgain reports whether a state is of a vehicle whose state was taken away
-// and has come back, as a crash of an earlier version could bring it. All that
-// names the vehicle is then to be erased once more.
+// forgetAgain reports whether r is a state of a forgotten vehicle, which was removed and has
+// come back. A crash of an earlier version could cause that. If so, forgetAgain renews the
+// tombstone, so that all data that names the vehicle is erased once more.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)
@@ -269,8 +272,8 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 	return back && err == nil, err
 }
 
-// expired reports whether no node needs a marker any more. One whose tombstone went
-// with its stream is kept: nobody can say of when it is.
+// expired reports whether no node needs the marker r any more. A marker whose tombstone was
+// lost with its stream is kept, because its age is unknown.
 func (k *RecordStore) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)

@@ -13,21 +13,24 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Forgetting a vehicle is a record, never a purge: every node must come to know
-// of it from a feed. What names the vehicle goes in this order:
+// A vehicle is forgotten by storing records, never by a purge, because every node must learn of
+// it from a feed. The data that names the vehicle is removed in this order:
 //
-//  1. A tombstone under the vehicle's keyed hash, in SOURCES. From then on
-//     ingest refuses the vehicle, and samples that are stored count for nothing.
-//  2. The partition's cursor, which notes the tombstone: a fold that is under way
-//     fails on its revision, and nobody takes the partition without having seen
-//     the tombstone. Nothing can write the vehicle's state any more.
-//  3. A marker in place of the state, by which every node's table drops it.
-//  4. The grants of tokens and sources.
+//  1. A tombstone, in SOURCES, whose subject is the vehicle's keyed hash. From then on ingest
+//     refuses samples of the vehicle, and samples of it that are already stored are not
+//     folded.
+//  2. The partition is fenced: its cursor records the tombstone's sequence. The commit of a
+//     fold in progress fails on the cursor's revision, and no node can take the partition
+//     before it has received the tombstone. From then on nothing can write the vehicle's
+//     state.
+//  3. A marker replaces the state. On receiving it, every node drops the vehicle from its
+//     fleet table.
+//  4. The vehicle is removed from the grants of tokens and sources.
 //
-// Erase (erase.go) later removes the marker and, in the files of an engine that can tell,
-// what is left of the bytes.
+// Later, Erase (erase.go) removes the marker, and the remaining bytes from the files of an
+// engine that can tell when they are gone.
 
-// tombstoneRecord is a tombstone as it is stored, beside the hash in its subject.
+// tombstoneRecord is a tombstone as it is stored. Its subject contains the hash too.
 type tombstoneRecord struct {
 	Vehicle   []byte    `json:"vehicle"`
 	Forgotten time.Time `json:"forgotten"`
@@ -41,21 +44,22 @@ type tombstoneRecord struct {
 	Made      int64     `json:"made,omitempty"`
 }
 
-// vidKeysRecord holds the keys under which vids are hashed, our own first.
+// vidKeysRecord holds the keys of the hashes of vids, this installation's own key first.
 type vidKeysRecord struct {
 	Keys [][]byte `json:"keys"`
 }
 
 const (
 	vidKeyBytes = 32
-	// maxVIDKeys bounds how many keys a node hashes each vid under, its own and those of backups.
+	// maxVIDKeys is the maximum number of keys by which a node hashes each vid: its own and
+	// those of restored backups.
 	maxVIDKeys = 16
 )
 
 var errVIDKeys = fmt.Errorf("at most %d installations can have keys of tombstones here", maxVIDKeys)
 
-// LoadVIDKeys reads the keys of this installation, under which vids are hashed. The first
-// node to start makes them.
+// LoadVIDKeys reads this installation's keys for the hashes of vids into f. The first node to
+// start creates the key.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -74,7 +78,7 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	return nil
 }
 
-// LoadForgotten is LoadVIDKeys, and reads the tombstones.
+// LoadForgotten is like LoadVIDKeys, and also reads the tombstones into f.
 func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	if err := LoadVIDKeys(ctx, r, f); err != nil {
 		return err
@@ -126,12 +130,12 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	}, nil
 }
 
-// Forget erases a vehicle and keeps it from coming back. When it returns nil,
-// this node knows nothing of the vehicle any more; other nodes follow within
-// their feeds' latency.
+// Forget forgets a vehicle and prevents it from coming back. When Forget returns nil, this node
+// has no data of the vehicle in its tables any more. Other nodes follow within the latency of
+// their feeds.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
-	k.engine.Settle(ctx) // so that the receipt counts the state
+	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
 	within, ok, err := k.erasedWithin(ctx)
 	if err != nil {
 		return r, err
@@ -146,7 +150,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 			return t, nil
 		})
 	}
-	// A second forget does not put the erasure off.
+	// A second forget does not delay the erasure.
 	seq, err := put(func(is access.Tombstone) bool {
 		return !is.Forgotten.IsZero() && is.Removed && is.Lifted.IsZero() && is.Erased.IsZero()
 	})
@@ -158,7 +162,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 		return r, err
 	}
 	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
-		// Some of it had come back, and is to be erased as well.
+		// Some data had come back, and has to be erased too.
 		if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
 			return r, err
 		}
@@ -171,8 +175,8 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	return r, k.noteRemoved(ctx, t)
 }
 
-// noteRemoved notes that all is taken away that a tombstone forbids. A forget that
-// was cut off before is finished by the erasure.
+// noteRemoved records in a tombstone that all data it forbids is removed. If a forget is
+// interrupted before that, EraseDue finishes it.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -181,14 +185,14 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 	return err
 }
 
-// Allow lifts the tombstone of a vehicle, which starts without a past. It is
+// Allow lifts the tombstone of a vehicle, which then starts without a past. Allow returns
 // [access.ErrNotFound] if the vehicle is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
 	}
 	for {
-		t, ok := k.forgotten.Find(id) // under any key
+		t, ok := k.forgotten.Find(id) // by any of the keys
 		if !ok || t.Opened {
 			return receipt(t, access.RemovedCount{}), nil
 		}
@@ -198,8 +202,9 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	}
 }
 
-// lift opens the way in two steps, so that no node still drops what another one
-// has begun to acknowledge.
+// lift allows the vehicle in two steps: first all nodes fold its samples again, then ingest
+// accepts them. In one step, a node could still drop samples that another node has already
+// acknowledged.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
@@ -223,12 +228,12 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	return err
 }
 
-// errNoTombstone means that there is no tombstone to be changed: it went with its
+// errNoTombstone means that the tombstone to change does not exist: it was lost with its
 // stream.
 var errNoTombstone = errors.New("the tombstone is gone: the stream that held it was made anew, so forget the vehicle once more")
 
-// putTombstone replaces a tombstone, the zero one if there is none, and returns
-// its place in SOURCES once this node's table holds it.
+// putTombstone changes a tombstone and returns the sequence of the new one in SOURCES, once
+// this node's table holds it. change receives a tombstone without times if there is none.
 func (k *RecordStore) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
 	subject := codec.TombstoneSubject(hash)
 	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
@@ -251,7 +256,7 @@ func (k *RecordStore) putTombstone(ctx context.Context, hash access.VehicleHash,
 	})
 }
 
-// remove takes away all that the tombstone stored at seq forbids.
+// remove removes all data that the tombstone at sequence seq forbids.
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
@@ -269,9 +274,10 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	return n, err
 }
 
-// mark replaces the state of a vehicle, which nobody writes any more, and returns
-// once this node's feed has passed that. Where none is stored, a table may still
-// have what a full stream has dropped, and a restore may be about to store one.
+// mark replaces the state of a vehicle by a marker, and returns once this node's feed has
+// passed the marker. The partition must be fenced, so that nothing else writes the state. mark
+// stores a marker even if no state is stored: a fleet table may still have a state that a full
+// stream has dropped, and a restore may be about to store one.
 func (k *RecordStore) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
@@ -291,8 +297,8 @@ func (k *RecordStore) mark(ctx context.Context, p int, id vehicle.ID) (replaced 
 	return replaced, k.engine.AwaitState(ctx, seq)
 }
 
-// dropGrants changes the vehicles of every token and source for which without
-// returns true, removed ones included, and counts them.
+// dropGrants changes the grant of every token and source for which without returns true,
+// including revoked tokens and removed sources, and returns how many it changed.
 func (k *RecordStore) dropGrants(ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool)) (tokens, sources int, err error) {
 	if k.tables.Unread() {
 		return 0, 0, errNewerCredential
@@ -318,7 +324,7 @@ func (k *RecordStore) dropGrants(ctx context.Context, without func(access.Vehicl
 	return tokens, sources, err
 }
 
-// receipt tells what became of a vehicle.
+// receipt returns the receipt of a forget or an allow.
 func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
 	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten, Removed: removed}
 	if !t.Lifted.IsZero() {

@@ -17,10 +17,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// secretVID is the vehicle to forget.
+// secretVID is the vid of the vehicle that the tests forget.
 const secretVID = vehicle.ID("ForgetMe0f7Q2")
 
-// clock is a clock that a test puts forward.
+// clock is a clock that a test can set ahead.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
@@ -34,8 +34,8 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 	return r
 }
 
-// A restore has looked at a vehicle, which is then forgotten, and stores its state
-// after that.
+// A vehicle is forgotten between the moment at which a restore compares its state and the
+// moment at which it stores the state.
 func TestForgetDuringRestore(t *testing.T) {
 	t.Parallel()
 	a, e := newMemory(t), newMemory(t)
@@ -55,16 +55,16 @@ func TestForgetDuringRestore(t *testing.T) {
 	}
 }
 
-// A node that has not heard of a tombstone yet finds the marker in place of a
-// state, and does not restore over it.
+// A node that has not received a tombstone yet finds the marker in place of the state, and does
+// not restore the state over it.
 func TestRestoreOverMarker(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
 	k, _ := runKeeper(t, e, Config{})
 	rec := e.putState(t, secretVID, 1000)
-	// What another node does: its tombstone is stored, and not on our feed yet.
+	// Imitate another node: its tombstone is stored, but not delivered by our feed yet.
 	ctx, cancel := context.WithCancel(t.Context())
-	late := NewRecordStore(e, Config{}, new(access.Tables)) // a feed that does not run yet
+	late := NewRecordStore(e, Config{}, new(access.Tables)) // its feed does not run yet
 	hash := e.forgotten.Hash(secretVID)
 	subject := codec.TombstoneSubject(hash)
 	stone, err := sealJSON(subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()})
@@ -78,7 +78,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	if _, err := k.mark(ctx, 0, secretVID); err != nil {
 		t.Fatal(err)
 	}
-	e.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true}) // as if only an earlier one had
+	e.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true}) // imitate a node that has received only an earlier tombstone
 	r := &restore{k: late, counts: make(map[string]access.RestoreCount)}
 	type result struct {
 		w   *Write
@@ -98,7 +98,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	}
 }
 
-// An erasure by tombstones that went with their stream leaves everything as it is.
+// Erasing by tombstones that were lost with their stream changes nothing.
 func TestEraseWithoutTombstone(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -138,7 +138,7 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	}
 }
 
-// What is due is erased once it is: the marker goes, and the tombstone notes it.
+// When an erasure is due, it removes the marker and is recorded in the tombstone.
 func TestEraseDue(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -151,7 +151,7 @@ func TestEraseDue(t *testing.T) {
 		erased bool
 	}{
 		{0, false},
-		{2 * defaultStore, false}, // from here on no telemetry names it
+		{2 * defaultStore, false}, // from here on, new telemetry does not name it
 		{DefaultRetention, false},
 		{2*defaultStore + DefaultRetention + time.Second, true},
 	} {
@@ -172,7 +172,7 @@ func TestEraseDue(t *testing.T) {
 // telling is an engine that can tell when bytes are gone.
 type telling struct {
 	*memory
-	folded uint64 // of the telemetry
+	folded uint64 // cursor of the only partition
 	erased int
 }
 
@@ -182,8 +182,8 @@ func (e *telling) ErasedWithin(context.Context) (time.Duration, bool, error) {
 func (e *telling) TrimTo(_ context.Context, last uint64) (bool, error) { return last <= e.folded, nil }
 func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
 
-// Where the engine can tell when bytes are gone, the receipt has a time, and nothing is
-// erased before the telemetry is gone that was stored before.
+// If the engine can tell when bytes are gone, the receipt has a time, and nothing is erased
+// before all telemetry that may name the vehicle is gone.
 func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -195,7 +195,7 @@ func TestEraseAfterTelemetry(t *testing.T) {
 		t.Errorf("erased by %v, want %s", r.ErasedBy, want)
 	}
 	subject := codec.TelemetrySubject(0)
-	w := Write{Subject: subject, Record: codec.Seal(subject, []byte{0, 'x'})} // let through before
+	w := Write{Subject: subject, Record: codec.Seal(subject, []byte{0, 'x'})} // accepted before the tombstone
 	last, err := e.Store(t.Context(), codec.Telemetry, []Write{w})
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestEraseAfterTelemetry(t *testing.T) {
 		folded uint64
 		times  int
 	}{
-		{0, last, 0}, {time.Minute, last, 0}, // noted
+		{0, last, 0}, {time.Minute, last, 0}, // the sequence is recorded in the tombstone
 		{2 * time.Hour, last - 1, 0}, {2*time.Hour + 10*time.Second, last, 1}, {3 * time.Hour, last, 1},
 	} {
 		e.folded = step.folded
@@ -219,8 +219,8 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	}
 }
 
-// A state that came back, although its vehicle is forgotten and all was taken
-// away, is taken away again by the next erasure, and is erased later.
+// If a state of a forgotten vehicle comes back after it was removed, the next erasure removes
+// it again, and its bytes are erased later.
 func TestStateThatCameBack(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -253,8 +253,8 @@ func TestStateThatCameBack(t *testing.T) {
 	}
 }
 
-// Of many records stored together some have changed meanwhile: they, and no
-// others, are left as they are.
+// Of many records in one batch, some were changed by another writer. storeMany leaves these,
+// and only these, unchanged.
 func TestStoreManyWithConflicts(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
@@ -287,8 +287,9 @@ func TestStoreManyWithConflicts(t *testing.T) {
 	}
 }
 
-// TestReplacedListsNameNobody: a large list that is replaced leaves no record that names its
-// vehicles, which a later forget would not find, and a backup has none of it.
+// TestReplacedListsNameNobody checks that replacing a large list leaves no record that names
+// its vehicles, because a later forget would not find it. A backup does not contain such a
+// record either.
 func TestReplacedListsNameNobody(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runKeeper(t, e, Config{})
@@ -325,7 +326,7 @@ func TestReplacedListsNameNobody(t *testing.T) {
 	if info, err := CheckBackup(&b); err != nil || info.Kinds["sourceset"] != 0 || info.Kinds["source"] != 1 {
 		t.Errorf("the backup has %v, %v", info.Kinds, err)
 	}
-	// The same source with a large list once more.
+	// The same source gets a large list again.
 	large := access.VehicleSet(many...)
 	if _, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {
 		return c.Change(access.Change{Vehicles: &large}, time.Now())

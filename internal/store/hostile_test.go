@@ -14,11 +14,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// hostileText steers a terminal and turns the direction of writing; no refusal may repeat it.
+// hostileText has escape sequences of a terminal and a change of the text direction. No error
+// may contain it.
 const hostileText = "\x1b]0;pwned\x07\x1b[31mEve\n\u202eevil<script>alert(1)</script>"
 
-// hostile are records that no call of the service stores, by their subjects, and what a refusal
-// says of each.
+// hostile returns records that no call of the service stores, each with its subject and with
+// text that its error contains.
 func hostile() map[string]struct {
 	subject, says string
 	body          any
@@ -74,8 +75,9 @@ func hostile() map[string]struct {
 	}
 }
 
-// TestHostileRecordsAreRefused: a record that is whole, and authentic, but that no service makes,
-// is refused by a restore, with a line that says which kind it is and what is wrong, and ends a start.
+// TestHostileRecordsAreRefused checks that an intact and authentic record that no service
+// writes is refused by a restore and prevents a start. The error names the kind of record and
+// the reason, in one line.
 func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runKeeper(t, e, Config{DataDir: t.TempDir()})
@@ -111,7 +113,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 			t.Errorf("%s: the refusal repeats what it refuses: %q", name, text)
 		}
 		if r.subject[:len("tokenuse")] == "tokenuse" {
-			continue // it is left out
+			continue // a start skips usage
 		}
 		err = k.apply(Record{Subject: r.subject, Body: bodyOf(Write{Record: sealed})}, sets{})
 		if !errors.Is(err, codec.ErrDamaged) || !strings.Contains(err.Error(), r.says) || strings.Contains(err.Error(), "evil") {
@@ -126,8 +128,8 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestHostileBackupHeaderIsRefused: the version of a backup is printed, so it holds nothing that
-// cannot be.
+// TestHostileBackupHeaderIsRefused checks that a version string with unprintable characters is
+// refused, because the version is displayed.
 func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	for _, version := range []string{hostileText, strings.Repeat("v", maxVersion+1)} {
 		var file bytes.Buffer
@@ -141,8 +143,8 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	}
 }
 
-// TestRestoreBoundsTombstoneKeys: keys of many installations, each backup fit by itself, stay as
-// many as a node may hash each vid under.
+// TestRestoreBoundsTombstoneKeys checks that restoring backups of many installations, each
+// valid by itself, never leaves more keys than a node may use to hash each vid.
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runKeeper(t, e, Config{DataDir: t.TempDir()})

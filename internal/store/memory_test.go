@@ -12,19 +12,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// memory is an engine that keeps records in memory, for tests of what the keeper does
-// inside. It has one partition, which nobody folds. What engines have to do is tested in
-// package storetest.
+// memory is an engine that keeps records in memory, for tests of the internals of the record
+// store. It has one partition, which no node folds. Package storetest tests the behavior of
+// engines.
 type memory struct {
-	Engine // nil: what is not below must not be called
+	Engine // nil, so that calls of methods that are not defined below panic
 
 	forgotten access.Forgotten
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
-	records map[string][]Record // by stream, each subject's last record, by Seq
-	seq     uint64              // of all streams
-	stones  *memoryFeed         // that of SOURCES
+	records map[string][]Record // by stream: the last record of each subject, in order of Seq
+	seq     uint64              // last sequence, of all streams together
+	stones  *memoryFeed         // feed of SOURCES
 	dead    error
 }
 
@@ -96,7 +96,7 @@ func (m *memory) Store(_ context.Context, stream string, writes []Write) (uint64
 	return m.seq, nil
 }
 
-// wake tells those that wait; mu is held.
+// wake wakes all waiting goroutines. The caller must hold m.mu.
 func (m *memory) wake() {
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -215,7 +215,7 @@ func (f *memoryFeed) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// runKeeper runs a keeper until the test ends or stop is called.
+// runKeeper runs a record store until the test ends or stop is called.
 func runKeeper(t testing.TB, e Engine, c Config) (k *RecordStore, stop func()) {
 	t.Helper()
 	k = NewRecordStore(e, c, new(access.Tables))
@@ -235,7 +235,7 @@ func runKeeper(t testing.TB, e Engine, c Config) (k *RecordStore, stop func()) {
 	return k, stop
 }
 
-// speed is a state of a vehicle that drives.
+// speed returns a state of a moving vehicle.
 func speed(id vehicle.ID, at int64) vehicle.State {
 	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
 	if err := x.Set(vehicle.Speed, 50); err != nil {
@@ -244,7 +244,7 @@ func speed(id vehicle.ID, at int64) vehicle.State {
 	return vehicle.Observe(vehicle.State{}, x)
 }
 
-// putState stores a state, as folding does.
+// putState stores a state, as a fold does.
 func (m *memory) putState(t testing.TB, id vehicle.ID, at int64) Record {
 	t.Helper()
 	subject, s := codec.StateSubject(0, id), speed(id, at)
@@ -255,7 +255,7 @@ func (m *memory) putState(t testing.TB, id vehicle.ID, at int64) Record {
 	return m.last(codec.States, subject)
 }
 
-// stateOf is the stored state of a vehicle.
+// stateOf returns the stored state of a vehicle.
 func (m *memory) stateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	t.Helper()
 	s, ok, err := State(t.Context(), m, id)

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of every engine that others read: gauges, all but the backlog by the label
-// stream.
+// Names of gauges that every engine exports and other packages read. All except the backlog
+// have the label stream.
 const (
 	MetricBacklog = "carstate_backlog_seconds"
 	MetricFeedAge = "carstate_feed_age_seconds"
@@ -15,7 +15,7 @@ const (
 	MetricLimit   = "carstate_stream_limit_bytes"
 )
 
-// registerMetrics exports what the keeper counts.
+// registerMetrics registers the metrics of the record store.
 func (k *RecordStore) registerMetrics() {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_roads_refused_total",
@@ -31,18 +31,18 @@ func (k *RecordStore) registerMetrics() {
 	}, func() float64 { return float64(k.forgotten.Len()) }))
 }
 
-// Metrics counts what an engine does.
+// Metrics holds the metrics of an engine.
 type Metrics struct {
 	commitSamples  prometheus.Histogram
 	commitSeconds  prometheus.Histogram
 	commitFailures prometheus.Counter
 	foldSeconds    prometheus.Histogram
 	foldedStates   prometheus.Counter
-	streamBytes    *prometheus.GaugeVec // by stream, as is the next
+	streamBytes    *prometheus.GaugeVec // label stream, as for the next
 	streamLimit    *prometheus.GaugeVec
 }
 
-// NewMetrics registers the metrics of an engine. backlog is the age of the oldest stored
+// NewMetrics registers the metrics of an engine. backlog returns the age of the oldest stored
 // sample that is not folded yet.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
@@ -82,7 +82,7 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 	return m
 }
 
-// Commit notes a group commit of samples.
+// Commit records a group commit of samples.
 func (m *Metrics) Commit(samples int, took time.Duration, err error) {
 	if err != nil {
 		m.commitFailures.Inc()
@@ -92,7 +92,7 @@ func (m *Metrics) Commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold notes a fold that was stored.
+// Fold records a fold that was stored.
 func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldSeconds.Observe(took.Seconds())
 	m.foldedStates.Add(float64(states))
@@ -102,7 +102,8 @@ func ofStream(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
 }
 
-// Fills notes how full a stream is. A limit of 0 means none.
+// Fills records the size of a stream and its limit, both in bytes. limit 0 means that there is
+// none.
 func (m *Metrics) Fills(stream string, bytes, limit uint64) {
 	m.streamBytes.WithLabelValues(stream).Set(float64(bytes))
 	if limit > 0 {

@@ -13,37 +13,37 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Newer notes what a process meets that a newer version wrote. That happens on a cluster that is
-// upgraded node by node; on one machine the data directory refuses it at the start. The node goes
-// on, and where it cannot know, it chooses the safe side:
+// Newer records that this process met data of a newer version. That happens on a cluster that
+// is upgraded node by node. On one machine, the data directory refuses such data at the start.
+// The node continues, and chooses the safe side in what it cannot know:
 //
-//   - STATES: the answer of the vehicle stays as it is, and becomes stale by its own rule. An empty
-//     record is a marker in every version, so a vehicle that is forgotten is not answered. A node
-//     that meets a newer state while it starts lacks that answer and would say "unknown": it answers
-//     no queries.
-//   - STATES and TELEMETRY, in a partition that the node folds: it folds no further. Once a newer
-//     node shares the folding, it gives up all its partitions.
-//   - TOKENS, SOURCES: a credential that cannot be read may have been revoked. It does not count, and
-//     a secret that is not known is answered with 503 and not with 401: it may be that of such a
-//     credential, and senders take 401 as final.
-//   - Tombstones: the hash is in the subject, so the vehicle counts as forgotten. It may have been
-//     allowed again, so nothing of it is folded.
-//   - Keys of tombstones: nobody can tell who is forgotten. The node neither answers nor takes
-//     telemetry.
-//   - ROADS: the tile is left out, and not stored. AUDIT: the event is shown as one that is not
-//     understood.
+//   - STATES: the node keeps the vehicle's last answer, which becomes stale by its own rule. An
+//     empty record is a marker in every version, so a forgotten vehicle is not answered. A node
+//     that meets a newer state during its start has no answer for that vehicle and would say
+//     "unknown", so it answers no queries at all.
+//   - STATES and TELEMETRY, in a partition that the node owns: the node stops folding it. Once
+//     a node of the newer version has joined, the older node releases all its partitions.
+//   - TOKENS, SOURCES: a credential that cannot be decoded may have been revoked, so it is
+//     invalid. An unknown secret gets 503 in place of 401: it may be that of such a credential,
+//     and senders treat 401 as final.
+//   - Tombstones: the hash is in the subject, so the vehicle is treated as forgotten. It may
+//     have been allowed again, so no sample of it is folded.
+//   - Keys of tombstones: the node cannot tell which vehicles are forgotten. It neither answers
+//     queries nor accepts telemetry.
+//   - ROADS: the node ignores the tile and does not write it.
+//   - AUDIT: the event is shown as one that this version cannot read.
 type Newer struct {
 	log     *slog.Logger
-	records *prometheus.CounterVec // by stream
+	records *prometheus.CounterVec // label stream
 
-	// Why the node cannot do a part of its work; nil: it can.
+	// Each holds the reason why the node cannot do this part of its work, or nil.
 	answers, telemetry atomic.Pointer[error]
 
 	mu  sync.Mutex // guards met
 	met []string   // streams, sorted
 }
 
-// NewNewer returns a Newer that has met nothing.
+// NewNewer returns a Newer that has recorded nothing.
 func NewNewer(log *slog.Logger) *Newer {
 	n := &Newer{log: log, records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_newer_records_total",
@@ -55,13 +55,14 @@ func NewNewer(log *slog.Logger) *Newer {
 	return n
 }
 
-// Describe and Collect make it a [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (n *Newer) Describe(ch chan<- *prometheus.Desc) { n.records.Describe(ch) }
 
-// Collect is the other half of it.
+// Collect implements [prometheus.Collector].
 func (n *Newer) Collect(ch chan<- prometheus.Metric) { n.records.Collect(ch) }
 
-// Note counts a record, and logs the first of each stream. err says which version wrote it.
+// Note counts a record of a stream, and logs the first of each stream. err says which version
+// wrote the record.
 func (n *Newer) Note(stream string, err error) {
 	n.records.WithLabelValues(stream).Inc()
 	n.mu.Lock()
@@ -76,7 +77,7 @@ func (n *Newer) Note(stream string, err error) {
 	}
 }
 
-// Streams are those in which a newer record was met, sorted.
+// Streams returns the streams in which a newer record was met, sorted.
 func (n *Newer) Streams() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,19 +89,19 @@ var (
 	errNewerKeys   = errors.New("a newer version stored the keys of tombstones, so this node cannot tell who is forgotten: upgrade this node")
 )
 
-// LacksStates notes that states are missing among the answers of this node.
+// LacksStates records that this node has no answer for some vehicles.
 func (n *Newer) LacksStates() { n.answers.CompareAndSwap(nil, &errNewerStates) }
 
-// lacksKeys notes that this node cannot tell who is forgotten.
+// lacksKeys records that this node cannot tell which vehicles are forgotten.
 func (n *Newer) lacksKeys() {
 	n.answers.Store(&errNewerKeys)
 	n.telemetry.Store(&errNewerKeys)
 }
 
-// Answers says why this node can answer no query, nil if it can.
+// Answers returns the reason why this node cannot answer queries, or nil if it can.
 func (n *Newer) Answers() error { return errorAt(&n.answers) }
 
-// Telemetry says why this node can take no telemetry, nil if it can.
+// Telemetry returns the reason why this node cannot accept telemetry, or nil if it can.
 func (n *Newer) Telemetry() error { return errorAt(&n.telemetry) }
 
 func errorAt(p *atomic.Pointer[error]) error {
@@ -110,5 +111,6 @@ func errorAt(p *atomic.Pointer[error]) error {
 	return nil
 }
 
-// errNewerCredential keeps an older node from claiming that it removed all that names a vehicle.
+// errNewerCredential prevents an older node from claiming that it has removed a vehicle
+// completely.
 var errNewerCredential = fmt.Errorf("%w: a token or a source, whose vehicles this node cannot read: do it on an upgraded node", codec.ErrNewer)

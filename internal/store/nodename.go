@@ -11,23 +11,21 @@ import (
 	"syscall"
 )
 
-// NodeName is the name under which this node stores what only it has counted. It is
-// kept in the data directory, whatever the engine, so that a node that starts again goes
-// on counting where it was.
+// NodeName is the name by which this node stores its own counts. Whatever the engine, the name
+// is kept in the data directory, so that a restarted node continues its counts.
 type NodeName struct {
 	ID   string
-	file *os.File // locked while the name is in use; nil: the name is not kept
+	file *os.File // locked while the name is in use; nil if the name is not kept
 }
 
 // NodeFile is the file in the data directory that holds the node's name.
 const NodeFile = "node"
 
-// nodeIDLength is how many letters and digits a node's name has.
+// nodeIDLength is the length of a node's name, in letters and digits.
 const nodeIDLength = 16
 
-// OpenNodeName reads the name of this node, or makes one. A node that cannot keep a
-// name, or whose directory another node uses, gets a new one: what it counts adds up all
-// the same.
+// OpenNodeName reads the name of this node, or creates one. A node gets a new name if it cannot
+// keep one, or if another process uses the directory. Its counts are still part of the total.
 func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	fresh := rand.Text()[:nodeIDLength]
 	if dir == "" {
@@ -54,7 +52,7 @@ func keptNode(dir, fresh string) (_ *NodeName, err error) {
 			f.Close()
 		}
 	}()
-	// The kernel drops the lock with the process, however that ends.
+	// The kernel releases the lock when the process ends for any reason.
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, err
 	}
@@ -65,7 +63,7 @@ func keptNode(dir, fresh string) (_ *NodeName, err error) {
 	if id := string(text); isNodeID(id) {
 		return &NodeName{id, f}, nil
 	}
-	// New, or torn by a kill before the name was ever used.
+	// The file is new, or was truncated by a kill before the name was ever used.
 	if err := f.Truncate(0); err != nil {
 		return nil, err
 	}
@@ -75,7 +73,7 @@ func keptNode(dir, fresh string) (_ *NodeName, err error) {
 	return &NodeName{fresh, f}, f.Sync()
 }
 
-// isNodeID reports whether a text can be a node's name, and so part of a subject.
+// isNodeID reports whether s is a valid name of a node, and so valid in a subject.
 func isNodeID(s string) bool {
 	ok := len(s) == nodeIDLength
 	for _, c := range []byte(s) {
@@ -84,14 +82,14 @@ func isNodeID(s string) bool {
 	return ok
 }
 
-// Close gives the name up.
+// Close releases the name.
 func (n *NodeName) Close() {
 	if n.file != nil {
 		n.file.Close()
 	}
 }
 
-// withoutPath drops the path from an error whose text names it already.
+// withoutPath returns err without its path, for a message that already contains the path.
 func withoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

@@ -11,7 +11,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := filepath.Join(t.TempDir(), "new")
 	first := OpenNodeName(dir, log)
-	beside := OpenNodeName(dir, log) // another process in the same directory
+	beside := OpenNodeName(dir, log) // stands for another process in the same directory
 	if first.file == nil || beside.file != nil || first.ID == beside.ID {
 		t.Errorf("two nodes in one directory: %+v, %+v", first, beside)
 	}
@@ -22,7 +22,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 	}
 	again.Close()
 
-	// Torn by a kill, or somebody's own idea.
+	// The file was truncated by a kill, or edited by hand.
 	for _, text := range []string{"", "ABC", "has.a.dot.in.it.", "0123456789ABCDEFG"} {
 		if err := os.WriteFile(filepath.Join(dir, NodeFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

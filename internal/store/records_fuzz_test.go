@@ -10,8 +10,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// FuzzRecords feeds what is no record to the tables of tokens and sources: it is
-// refused as damaged, and what is taken in can be asked for.
+// FuzzRecords applies arbitrary records to the tables. Each must be refused as damaged or
+// newer, or be usable afterwards.
 func FuzzRecords(f *testing.F) {
 	hash := make([]byte, len(access.Hash{}))
 	seed := func(subject string, v any) {
@@ -41,7 +41,7 @@ func FuzzRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject string, body []byte) {
 		var tables access.Tables
 		k := NewRecordStore(newMemory(t), Config{}, &tables)
-		for range 2 { // the second time in place of the first
+		for range 2 { // the second record replaces the first
 			if err := k.apply(Record{Subject: subject, Body: body}, sets{}); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}

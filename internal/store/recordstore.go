@@ -18,9 +18,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// RecordStore stores tokens, sources, operators and the audit, and keeps a node's tables of
-// them up to date. When one of its calls returns nil, the record is on disk and
-// this node's table holds it; other nodes follow within their feed's latency.
+// RecordStore stores tokens, sources, operators and the audit, and maintains this node's tables
+// of them. When one of its calls returns nil, the record is on disk and in this node's table.
+// Other nodes follow within the latency of their feeds.
 type RecordStore struct {
 	engine    Engine
 	config    Config
@@ -31,17 +31,17 @@ type RecordStore struct {
 	tokenFeed Feed
 	srcFeed   Feed
 	usage     usageKeeper
-	restoring sync.Mutex // held by the one restore
-	erased    time.Time  // when Erase erased last
-	// met is when Erase first met each tombstone whose Quiet is zero.
+	restoring sync.Mutex // held during a restore, so that there is only one at a time
+	erased    time.Time  // when Erase last erased
+	// met holds, for each tombstone whose Quiet is zero, when EraseDue first saw it.
 	met map[access.Tombstone]time.Time
 
-	roadsRestored chan struct{} // holds a token once a restore has stored profiles of roads
+	roadsRestored chan struct{} // receives a value after a restore has stored profiles of roads
 	roadsRefused  map[string]prometheus.Counter
 }
 
-// credentialRecord is a token, a source or an operator as it is stored, at the subject
-// of its noun and its name.
+// credentialRecord is a token, a source or an operator as it is stored. Its subject consists of
+// the noun of its kind and its name.
 type credentialRecord struct {
 	Kind       access.Kind       `json:"kind"`
 	Name       string            `json:"name"`
@@ -58,13 +58,13 @@ type credentialRecord struct {
 	Strict     bool              `json:"strict,omitzero"`
 }
 
-// earlierRecord is a secret that rotation replaced, as it is stored.
+// earlierRecord is a secret that a rotation replaced, as it is stored.
 type earlierRecord struct {
 	Hash  []byte    `json:"hash"`
 	Until time.Time `json:"until"`
 }
 
-// NewRecordStore returns a keeper that feeds the tables once it runs.
+// NewRecordStore returns a RecordStore that fills tables from its feeds once they run.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
@@ -78,8 +78,8 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	return k
 }
 
-// RunTokens keeps the tokens' table up to date until the context ends. caughtUp
-// is called once it holds all that was stored.
+// RunTokens maintains the table of tokens until the context ends. It calls caughtUp once the
+// table holds all stored tokens.
 func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.Run(ctx, func() {
 		close(k.usage.loaded)
@@ -92,7 +92,7 @@ func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply takes a record of either feed into the table that it belongs to.
+// apply applies a record from either feed to the table it belongs to.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer {
@@ -126,8 +126,8 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer takes a record that a newer version wrote and this one cannot read. See [Newer] for
-// what becomes of each.
+// applyNewer applies a record of a newer version that this one cannot decode. [Newer] says what
+// happens with each kind.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	credentials := map[string]*access.Credentials{
 		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials,
@@ -141,7 +141,8 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 		k.leaveUsage(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
-			// Erased, so that this node leaves the erasure to those that can read it.
+			// Erased is set, so that this node leaves the erasure to nodes that can decode the
+			// record.
 			now := k.now()
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
 		}
@@ -150,7 +151,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	}
 }
 
-// apply takes a set record, whose subject ends with "OWNER.N".
+// apply adds a set record, whose subject ends in "OWNER.N".
 func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	owner, number, _ := strings.Cut(rest, ".")
@@ -166,9 +167,9 @@ func (s sets) apply(r Record) error {
 	return nil
 }
 
-// streamOf has the record of a credential. Operators live in SOURCES, which hardly
-// changes and is never full: it must be possible to remove one although tokens were
-// counted too often.
+// streamOf returns the stream of a credential's record. Operators are in SOURCES, which changes
+// rarely and never fills up: it must stay possible to remove an operator even if TOKENS is full
+// of usage records.
 func streamOf(subject string) string {
 	if strings.HasPrefix(subject, "token.") {
 		return codec.Tokens
@@ -178,8 +179,8 @@ func streamOf(subject string) string {
 
 func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun + "." + name }
 
-// Create stores a new credential, or returns [access.ErrExists] if its name is taken.
-// The name of one that was removed is free.
+// Create stores a new credential. It returns [access.ErrExists] if the name is in use. The name
+// of a removed source or operator may be used again.
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
@@ -192,7 +193,7 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 			if old, err = decodeCredential(subject, is.Body); err != nil {
 				return nil, err
 			}
-			// The answer to this write was lost, and the record was changed since.
+			// Our write was stored, its response was lost, and the record was changed since.
 			if again && bytes.Equal(old.Hash, c.Hash[:]) {
 				return nil, nil
 			}
@@ -205,9 +206,9 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	return err
 }
 
-// Update changes a credential's record. change may run more than once: if somebody else
-// changed the record meanwhile, it starts again from theirs. One that has ended, and is
-// not listed then, is [access.ErrNotFound].
+// Update changes a credential's record. change may run several times: if another writer changes
+// the record first, change runs again on the new record. Update returns [access.ErrNotFound]
+// for a credential that has ended, unless ended credentials of its kind stay listed.
 func (k *RecordStore) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
 	return k.update(ctx, subjectOf(kind, name), func(c *access.Credential) error {
 		if !c.Ended.IsZero() && !kind.Policy().Listed {
@@ -217,7 +218,7 @@ func (k *RecordStore) Update(ctx context.Context, kind access.Kind, name string,
 	})
 }
 
-// update changes the record of a credential, also of one that has ended.
+// update is like Update, but also changes a credential that has ended.
 func (k *RecordStore) update(ctx context.Context, subject string, change func(*access.Credential) error) (c access.Credential, err error) {
 	stream := streamOf(subject)
 	_, err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
@@ -240,9 +241,9 @@ func (k *RecordStore) update(ctx context.Context, subject string, change func(*a
 	return c, err
 }
 
-// packCredential returns the record of a credential, after the set records of its vehicles. Set
-// records that the record before referred to and this one does not are emptied first: nobody
-// would find the vehicles that they name when one is forgotten.
+// packCredential returns the record of a credential, preceded by the set records of its
+// vehicles. Set records of the previous version that are no longer in use are emptied first.
+// Otherwise the vehicles that they name would not be found when one of them is forgotten.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -267,8 +268,8 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	})
 }
 
-// unfit is the error of a record that is whole and that the service cannot have made. It is a
-// [codec.ErrDamaged]: a start ends on it. Its text repeats nothing of the record.
+// unfit is the error for an intact record that no service can have written. It is a
+// [codec.ErrDamaged], so it prevents a start. Its text contains nothing of the record.
 type unfit struct {
 	kind string
 	err  error
@@ -276,11 +277,11 @@ type unfit struct {
 
 func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamaged, u.kind, u.err) }
 
-// Is makes errors.Is(err, codec.ErrDamaged) hold.
+// Is reports whether err is [codec.ErrDamaged].
 func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// decodeCredential reads the record at a subject, which must be of a kind and a name
-// that belong there, and one that the service can have made.
+// decodeCredential decodes the record of a subject. It checks that kind and name match the
+// subject, and that a service can have written the record.
 func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	var r credentialRecord
 	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
@@ -291,7 +292,7 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
 	}
 	noun := r.Kind.Policy().Noun
-	if _, err := access.ParseRate(r.Rate); err != nil { // read as no limit otherwise
+	if _, err := access.ParseRate(r.Rate); err != nil { // credential would take an invalid rate for no limit
 		return r, unfit{noun, err}
 	}
 	c := r.credential()
@@ -301,7 +302,7 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	return r, nil
 }
 
-// credential is the record without its vehicles.
+// credential returns the credential without its vehicles.
 func (r credentialRecord) credential() access.Credential {
 	rate, _ := access.ParseRate(r.Rate)
 	c := access.Credential{
@@ -315,8 +316,8 @@ func (r credentialRecord) credential() access.Credential {
 	return c
 }
 
-// change is [Change] of a record that a feed brings. It returns once this node's table
-// holds the record.
+// change is [Change] for a record that this node also receives by a feed. It returns once this
+// node's table holds the record.
 func (k *RecordStore) change(ctx context.Context, stream, subject string, change func(is Record) ([]Write, error)) (seq uint64, err error) {
 	if seq, err = Change(ctx, k.engine, k.config.Patience.Store, stream, subject, change); err != nil {
 		return 0, err
@@ -329,11 +330,11 @@ func (k *RecordStore) change(ctx context.Context, stream, subject string, change
 	return seq, k.srcFeed.Wait(ctx, seq)
 }
 
-// ownFeedTimeout bounds how long a node waits until its own feed brings what it has
-// stored: a set of 100,000 vehicles takes seconds where the machine is busy.
+// ownFeedTimeout bounds how long a node waits until its own feed delivers a record that it has
+// stored. A set of 100,000 vehicles takes seconds on a busy machine.
 const ownFeedTimeout = 4 * requestTimeout
 
-// sealJSON seals a record whose body is JSON.
+// sealJSON returns a sealed record whose body is v as JSON.
 func sealJSON(subject string, v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -342,7 +343,7 @@ func sealJSON(subject string, v any) ([]byte, error) {
 	return codec.Seal(subject, append([]byte{0}, text...)), nil
 }
 
-// appendJSON appends the write of a record whose body is JSON.
+// appendJSON appends a write of a record whose body is v as JSON.
 func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
 	record, err := sealJSON(subject, v)
 	return append(writes, Write{Subject: subject, Record: record}), err
@@ -358,12 +359,12 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	return err
 }
 
-// newerEvent stands for what a newer version audited.
+// newerEvent is shown in place of an event that a newer version wrote.
 const newerEvent = "a newer version of carstate wrote this event: an upgraded node shows it"
 
-// AuditPage returns the newest events before the one that is numbered, at most
-// limit, newest first; before 0 is the end. older is the before of the next page,
-// 0 if there is none.
+// AuditPage returns at most limit events that precede the event number before, newest first;
+// before 0 means the end. older is the value of before for the next page, or 0 if there is
+// none.
 func (k *RecordStore) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -19,43 +19,41 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A restore merges a backup into what the service holds. What the service has
-// goes before what the backup has, with these exceptions: a state that is newer by
-// its readings replaces an older one, and what was revoked, removed or forgotten
-// on either side stays so. Every step may be repeated, so a restore that was cut
-// off is simply done again.
+// A restore merges a backup into the stored records. Stored records take precedence over those
+// of the backup, with these exceptions: a state with a newer reading replaces an older one, and
+// whatever was revoked, removed or forgotten on either side stays so. Every step is idempotent,
+// so an interrupted restore is simply repeated.
 
 const (
-	// restoreTimeout bounds one restore, of millions of states.
+	// restoreTimeout bounds one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
-	// manyAtOnce is how many states are restored at once, and manyWriters how many such
-	// batches are under way. They leave derive its share of the batches that a node may
-	// have open.
+	// manyAtOnce is the number of states in one batch, and manyWriters the number of batches in
+	// progress. They leave enough of the batches that a node may have open to derive.
 	manyAtOnce  = 500
 	manyWriters = 2
 )
 
-// restore is one restore under way.
+// restore is a restore in progress.
 type restore struct {
 	k    *RecordStore
 	info access.BackupInfo
 	sets sets // large sets of vehicles
 
-	roads     []Write // that are stored together
+	roads     []Write // the next batch
 	roadBytes int
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	done   int
 	counts map[string]access.RestoreCount
 }
 
-// outcomes of a record.
+// restored is the outcome of one record.
 type restored int
 
 const (
 	taken restored = iota
 	kept
-	leftOut // its vehicle is forgotten
+	leftOut // because its vehicle is forgotten
 )
 
 func (r *restore) count(subject string, o restored) {
@@ -74,10 +72,11 @@ func (r *restore) count(subject string, o restored) {
 	r.counts[kind] = c
 }
 
-// Restore merges a backup into the store. Nothing is changed before all of it was read
-// and found whole, fit and made by a trusted service; an error of that is [RecordStore.BadBackup].
-// Then it calls audited, which calls merge or returns why not. progress is called now and
-// then, with the records done, from one goroutine at a time.
+// Restore merges a backup into the store. First it reads the whole backup, and checks that it
+// is intact, valid and made by a trusted service. If it is not, Restore changes nothing and
+// returns an error for which [RecordStore.BadBackup] is true. Then it calls audited, which
+// calls merge, or returns an error in place of calling it. Restore calls progress from one
+// goroutine at a time, with the number of records done.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -112,7 +111,7 @@ func (k *RecordStore) Restore(
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
-// BadBackup reports whether a backup was refused before anything was changed.
+// BadBackup reports whether err means that a backup was refused before anything was changed.
 func (*RecordStore) BadBackup(err error) bool {
 	refusals := []error{
 		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn,
@@ -121,7 +120,7 @@ func (*RecordStore) BadBackup(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// spool copies a backup to a file without a name, which goes with the process.
+// spool copies a backup to a file without a name, which disappears when the process ends.
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
@@ -143,7 +142,7 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 }
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {
-	// First what is forgotten, so that nothing of it comes in.
+	// Tombstones and their keys come first, so that no data of a forgotten vehicle is restored.
 	buried := false
 	err := r.each(file, func(rec Record, kind string) error {
 		switch kind {
@@ -166,7 +165,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 			return err
 		}
 	}
-	// The others, in the order of the file; states many at a time.
+	// All other records follow in the order of the file. States are restored in batches.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	states := make(chan Record, manyAtOnce)
@@ -213,8 +212,8 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	return r.k.refreshDerive(ctx)
 }
 
-// gather yields what waits in a channel, up to manyAtOnce together, until it is
-// closed.
+// gather yields batches of the records that wait in a channel, up to manyAtOnce in each, until
+// the channel is closed.
 func gather(records <-chan Record) iter.Seq[[]Record] {
 	return func(yield func([]Record) bool) {
 		for r := range records {
@@ -236,15 +235,14 @@ func gather(records <-chan Record) iter.Seq[[]Record] {
 	}
 }
 
-// record restores one record. Tombstones and their keys were restored before all else,
-// and states are many at a time.
+// record restores one record. run has restored tombstones and their keys before, and restores
+// states in batches.
 func (r *restore) record(ctx context.Context, rec Record, kind string) error {
 	switch kind {
 	case "token", "source", "operator":
 		return r.credential(ctx, rec)
 	case "sourceset", "tokenset":
-		// The record that refers to it comes later, and what becomes of that one
-		// becomes of the set.
+		// The set is stored with the record that refers to it, which comes later.
 		return r.sets.apply(rec)
 	case "tokenuse":
 		return r.missing(ctx, rec)
@@ -281,8 +279,8 @@ func (r *restore) each(file io.ReadSeeker, do func(rec Record, kind string) erro
 	return err
 }
 
-// keys adds the keys of another installation's tombstones. Hashes cannot be
-// turned from one key to another, so both are kept, and asked.
+// keys adds the keys of another installation's tombstones. A hash cannot be converted from one
+// key to another, so all keys are kept, and each vid is looked up by all of them.
 func (r *restore) keys(ctx context.Context, rec Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -305,7 +303,7 @@ func (r *restore) keys(ctx context.Context, rec Record) (added bool, err error) 
 	return !errors.Is(err, errKeep), r.merged(rec.Subject, err)
 }
 
-// withKeys appends those of theirs that are not among ours.
+// withKeys appends to ours those keys of theirs that it lacks.
 func withKeys(ours, theirs [][]byte) [][]byte {
 	for _, key := range theirs {
 		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
@@ -315,7 +313,7 @@ func withKeys(ours, theirs [][]byte) [][]byte {
 	return ours
 }
 
-// roomFor refuses keys of tombstones that would be too many together with ours.
+// roomFor returns an error if ours and theirs together are too many keys of tombstones.
 func (k *RecordStore) roomFor(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
@@ -350,8 +348,8 @@ func (r *restore) tombstone(ctx context.Context, rec Record) (added bool, err er
 	return added, err
 }
 
-// bury makes a vehicle forgotten of which only the hash is known, unless it was
-// allowed again since.
+// bury stores a tombstone for a vehicle of which only the hash is known. If the vehicle was
+// allowed after the time at, bury leaves its tombstone unchanged.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -366,8 +364,8 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 	return err == nil, err
 }
 
-// Bury takes kept receipts: the vehicles in them are forgotten, unless they were
-// allowed again since. It says how many became so.
+// Bury forgets the vehicles of stored receipts, except those that were allowed since. It
+// returns how many vehicles it forgot.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
@@ -391,11 +389,11 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// removeForgotten takes away what is stored of vehicles whose names are not at
-// hand: it looks at all states.
+// removeForgotten removes the stored data of all forgotten vehicles. It scans all states,
+// because the vids are not known.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
-	if _, err := k.refresh(ctx); err != nil { // nobody folds who has not seen these
+	if _, err := k.refresh(ctx); err != nil { // no node can fold before it has received these tombstones
 		return err
 	}
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -422,8 +420,8 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	return nil
 }
 
-// refresh makes whoever folds a partition take it anew, so that it reads states
-// from the store. seq is a place in SOURCES after all that was done.
+// refresh fences every partition, so that its owner takes it again and reads the states from
+// the store. seq is a sequence of SOURCES after all tombstones that this process has stored.
 func (k *RecordStore) refresh(ctx context.Context) (seq uint64, err error) {
 	end, err := k.engine.End(ctx, codec.Sources)
 	if err != nil {
@@ -443,11 +441,10 @@ func (k *RecordStore) refreshDerive(ctx context.Context) error {
 	return err
 }
 
-// errKeep stores nothing: what the service has goes before the backup.
+// errKeep makes a change store nothing, because the service's own record takes precedence.
 var errKeep = errors.New("the service's own record is kept")
 
-// withoutForgotten takes the forgotten out of a list; ok is false if none is in
-// it.
+// withoutForgotten returns v without the forgotten vehicles. ok is false if v contains none.
 func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for id := range v.Sorted() {
@@ -461,9 +458,10 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 	return v.Without(gone...)
 }
 
-// credential restores a token, a source or an operator. If the service has one of this
-// name, then only its end is restored, and of a source or an operator only while the
-// secret is the same: it may be another one of this name.
+// credential restores a token, a source or an operator. If the service has a credential of that
+// name, credential restores only its end. For a source or an operator it does so only if the
+// secret is the same, because a different secret may belong to another source or operator with
+// the same name.
 func (r *restore) credential(ctx context.Context, rec Record) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
@@ -496,7 +494,7 @@ func (r *restore) merged(subject string, err error) error {
 	return err
 }
 
-// mergedWith is merged of a record with the parts of its set.
+// mergedWith is merged for a record and the n parts of its set.
 func (r *restore) mergedWith(parts string, n int, subject string, err error) error {
 	for range n {
 		if err := r.merged(parts, err); err != nil {
@@ -506,7 +504,7 @@ func (r *restore) mergedWith(parts string, n int, subject string, err error) err
 	return r.merged(subject, err)
 }
 
-// missing restores a record as it is if there is none.
+// missing restores a record unchanged, if none is stored.
 func (r *restore) missing(ctx context.Context, rec Record) error {
 	_, err := r.k.engine.Store(ctx, codec.Tokens, []Write{{rec.Subject, rec.Sealed, 0, true}})
 	if errors.Is(err, ErrConflict) {
@@ -515,12 +513,12 @@ func (r *restore) missing(ctx context.Context, rec Record) error {
 	return r.merged(rec.Subject, err)
 }
 
-// readersOfStates is how many stored states are looked up at a time.
+// readersOfStates is the number of stored states that are looked up concurrently.
 const readersOfStates = 16
 
-// states restores those states that are newer than the stored ones, into the
-// partitions that the vehicles have here. Those that change meanwhile are looked
-// at again.
+// states restores those states of the batch that are newer than the stored ones, each into the
+// partition that its vehicle has in this installation. A state that changes during that is
+// compared again.
 func (r *restore) states(ctx context.Context, batch []Record) error {
 	for len(batch) > 0 {
 		wanted := make([]*Write, len(batch))
@@ -558,7 +556,7 @@ func (r *restore) states(ctx context.Context, batch []Record) error {
 		}
 		batch = nil
 		for _, i := range conflicts {
-			batch = append(batch, of[i]) // the vehicle has reported, or was forgotten
+			batch = append(batch, of[i]) // the vehicle has reported or was forgotten
 			of[i] = Record{}
 		}
 		for _, rec := range of {
@@ -570,8 +568,7 @@ func (r *restore) states(ctx context.Context, batch []Record) error {
 	return nil
 }
 
-// compare returns what is to be stored of a state; nil if the service knows
-// better.
+// compare returns the write that restores a state, or nil if the stored state takes precedence.
 func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 	e := r.k.engine
 	id, _ := codec.VehicleOfState(rec.Subject)
@@ -589,8 +586,8 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 		return nil, err
 	}
 	if is.Seq != 0 && codec.IsMarker(is.Body) {
-		// The vehicle was forgotten, maybe by a node whose tombstone is not
-		// on our feed yet.
+		// The vehicle was forgotten, perhaps by a node whose tombstone our feed has not
+		// delivered yet.
 		if err := e.AwaitTombstones(ctx); err != nil {
 			return nil, err
 		}
@@ -608,12 +605,12 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 			return nil, nil
 		}
 	}
-	// The body goes over as it is: what a rule remembers is not lost.
+	// The body is copied unchanged, so that the memory of every rule is preserved.
 	return &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}, nil
 }
 
-// forgotten reports whether a state of the backup must not come back: its vehicle
-// is forgotten, or was allowed again without its past.
+// forgotten reports whether a state of the backup must not be restored, because its vehicle is
+// forgotten, or was allowed again without its past.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))

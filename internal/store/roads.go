@@ -14,70 +14,70 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// ROADS holds the profiles of roads, one record a tile of the map, and what is known
-// of roads is soft: all of it is learned again from cars. So a record that is damaged, or of a
-// newer version, is left out and never ends a start, a write that failed is tried again
-// with the next batch, and what nodes tell each other of the present may be lost. A tile's
-// name is a place, and is in no log, error or metric.
+// ROADS holds the profiles of roads, one record for each tile of the map. All of it can be
+// learned again from cars, and the code relies on that. A record that is damaged or of a newer
+// version is skipped and never prevents a start. A failed write is retried with the next batch.
+// Messages between nodes about the present may be lost. The name of a tile is a place, so it
+// never appears in a log, an error or a metric.
 //
-// Each tile has one writer: it belongs to a partition by its name, and the node that
-// folds the partition writes it. For about a second after a partition has moved there
-// may be two, which have seen the same and store much the same.
+// Each tile has one writer: its name assigns it to a partition, and the owner of the partition
+// writes it. For about a second after a partition has moved, there may be two writers. They
+// have received the same evidence and store almost the same profile.
 
-// How roads are stored and shared.
+// Times and limits of storing and sharing roads.
 const (
-	// defaultRoads is how often profiles are stored: they change when a quarter hour
-	// ends, so nothing is gained by doing it more often, and a crash costs a road
-	// one of its quarter hours at most.
+	// defaultRoads is the default interval at which profiles are stored. Profiles change at the
+	// end of a quarter hour, so a shorter interval gains nothing. A crash costs a road at most
+	// one of its quarter hours.
 	defaultRoads = 5 * time.Minute
-	// shareEvery is how often nodes tell each other what their cars show.
+	// shareEvery is the interval at which nodes send each other the evidence of their cars.
 	shareEvery = time.Second
-	// shareBytes bounds one message of it.
+	// shareBytes is the maximum size of such a message.
 	shareBytes = 256 << 10
-	// loadAgain is how long to rest when the profiles cannot be read.
+	// loadAgain is the pause after an attempt to read the profiles has failed.
 	loadAgain = 500 * time.Millisecond
-	// A batch of tiles ends at roadBatch of them or at roadBatchBytes.
+	// A batch of tiles ends at roadBatch tiles or at roadBatchBytes.
 	roadBatch      = 250
 	roadBatchBytes = 4 << 20
 )
 
 func roadSubject(t road.Tile) string { return codec.RoadPrefix + t.String() }
 
-// tileOfRoad takes the tile from a record's subject.
+// tileOfRoad returns the tile of a record's subject.
 func tileOfRoad(subject string) (road.Tile, error) {
 	return road.ParseTile(strings.TrimPrefix(subject, codec.RoadPrefix))
 }
 
-// RoadSharing is what an engine that several nodes share does besides: it carries between
-// them what their cars show at present. What is sent may be lost.
+// RoadSharing is implemented by an engine of several nodes. It exchanges the present evidence
+// about roads between them. Messages may be lost.
 type RoadSharing interface {
-	// ShareRoads sends evidence to the other nodes. While they are out of reach it is
-	// dropped, because it would be old by the time it arrived.
+	// ShareRoads sends evidence to the other nodes. While they are out of reach it is dropped,
+	// because it would be too old when it arrived.
 	ShareRoads(evidence []byte) error
-	// ListenRoads calls take for what other nodes send, or with the reason why a message
-	// makes no sense, until the returned function is called.
+	// ListenRoads calls take with each message of another node, or with the error of a message
+	// that is invalid. It ends when the returned function is called.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
-// roadKeeper keeps one node's map.
+// roadKeeper maintains the map of one node.
 type roadKeeper struct {
 	*RecordStore
 	m    *road.Map
-	next uint64 // sequence from which on ROADS was not read yet
-	// mine are the partitions that this node folded a moment ago.
+	next uint64 // sequence of ROADS from which to read on
+	// mine holds the partitions that this node folded at the last look.
 	mine map[int]bool
-	// unsaved are tiles that are to be stored.
+	// unsaved holds packed tiles that are not stored yet.
 	unsaved map[road.Tile][]byte
-	// unread are tiles that a newer version stored, which stay as they are.
+	// unread holds tiles that a newer version stored; this node does not write them.
 	unread  map[road.Tile]bool
 	failing lograte.Warning
 }
 
-// KeepRoads keeps a node's map of roads until the context ends. First it takes in what
-// is stored, and then calls loaded; from then on, what other nodes store and their cars
-// show. With judges set, what this node's own cars show is sent to the others, and what
-// changed on the tiles that are this node's is stored, every Patience.Roads and at the
-// end.
+// KeepRoads maintains a node's map of roads until the context ends. First it loads the stored
+// profiles and calls loaded. From then on it adds profiles that other nodes store, and evidence
+// of their cars. If judges is set, this node folds: KeepRoads sends the evidence of its own
+// cars to the other nodes, and stores the changed tiles of its partitions, every Patience.Roads
+// and at the end.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, judges bool, loaded func()) {
 	(&roadKeeper{RecordStore: k, m: m, next: 1, mine: make(map[int]bool), unsaved: make(map[road.Tile][]byte), unread: make(map[road.Tile]bool)}).run(ctx, judges, loaded)
 }
@@ -102,21 +102,21 @@ func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
 			if judges {
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 				defer cancel()
-				maps.Copy(k.mine, k.engine.Folding()) // derive may have ended already
+				maps.Copy(k.mine, k.engine.Folding()) // derive may have released its partitions already
 				if k.load(last) {
 					k.store(last)
 				}
 			}
 			return
 		case <-share.C:
-			if mine := k.engine.Folding(); ctx.Err() == nil { // derive gives all up with this context
+			if mine := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
 				k.mine = mine
 			}
 			if shares {
 				k.share(sharing)
 			}
 		case <-store.C:
-			// Records that others stored are read first, so that a tile is not stored without them.
+			// Records of other nodes are read first, so that the stored tile includes them.
 			if k.load(ctx) && judges {
 				k.store(ctx)
 			}
@@ -126,7 +126,7 @@ func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
 	}
 }
 
-// loadPatiently loads what is stored, trying until it could or the context ends.
+// loadPatiently retries load until it succeeds or the context ends.
 func (k *roadKeeper) loadPatiently(ctx context.Context) {
 	for !k.load(ctx) {
 		select {
@@ -137,7 +137,8 @@ func (k *roadKeeper) loadPatiently(ctx context.Context) {
 	}
 }
 
-// load takes in what was stored since the last time, and reports whether it could.
+// load reads the records that were stored since the last call, and reports whether it
+// succeeded.
 func (k *roadKeeper) load(ctx context.Context) bool {
 	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
 		if r.Newer {
@@ -157,9 +158,9 @@ func (k *roadKeeper) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do for the stored tiles from a sequence on, and returns that of the
-// next record. Records that are damaged, or that do refuses, are counted and left out. Of
-// do's errors one that wraps [ErrStop] ends it.
+// readRoads calls do for the stored tiles from a sequence on, and returns the sequence after
+// the last one. Damaged records, and records for which do returns an error, are skipped and
+// counted. An error from do that wraps [ErrStop] ends the scan.
 func (k *RecordStore) readRoads(ctx context.Context, from uint64, do func(road.Tile, Record) error) (next uint64, damaged int, err error) {
 	next, damaged, err = k.engine.ScanFrom(ctx, codec.Roads, from, func(r Record) error {
 		tile, err := tileOfRoad(r.Subject)
@@ -172,13 +173,13 @@ func (k *RecordStore) readRoads(ctx context.Context, from uint64, do func(road.T
 	return next, damaged, err
 }
 
-// writes reports whether a tile is this node's to store.
+// writes reports whether this node is the writer of a tile.
 func (k *roadKeeper) writes(t road.Tile) bool {
 	return k.mine[codec.PartitionOf(t.String(), k.engine.Partitions())]
 }
 
-// store stores what changed on this node's tiles. What cannot be stored is kept for the
-// next time.
+// store stores this node's tiles that have changed. Tiles that cannot be stored are kept for
+// the next call.
 func (k *roadKeeper) store(ctx context.Context) {
 	maps.Copy(k.unsaved, k.m.Changed(k.writes))
 	for t := range k.unread {
@@ -212,7 +213,7 @@ func (k *roadKeeper) store(ctx context.Context) {
 	flush()
 }
 
-// share sends the other nodes what this node's cars showed.
+// share sends the evidence of this node's cars to the other nodes.
 func (k *roadKeeper) share(to RoadSharing) {
 	for _, evidence := range k.m.Drain(shareBytes) {
 		if err := to.ShareRoads(evidence); err != nil {
@@ -221,7 +222,7 @@ func (k *roadKeeper) share(to RoadSharing) {
 	}
 }
 
-// listen takes in what other nodes tell until the returned function is called.
+// listen adds evidence from other nodes to the map, until the returned function is called.
 func (k *roadKeeper) listen(to RoadSharing) (stop func()) {
 	return to.ListenRoads(func(evidence []byte, err error) {
 		if err == nil {
@@ -233,15 +234,15 @@ func (k *roadKeeper) listen(to RoadSharing) (stop func()) {
 	})
 }
 
-// backUpRoads adds the profiles to a backup. Damaged ones are left out.
+// backUpRoads adds the profiles to a backup. It skips damaged ones.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
-	var failed error // to write the file
+	var failed error // error of writing the file
 	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			return nil
 		}
 		if err := new(road.Map).Load(tile, r.Body); err != nil {
-			return err // a restore would refuse it, and all else with it
+			return err // with this record, a restore would refuse the whole backup
 		}
 		if failed = b.Add(r.Subject, r.Sealed); failed != nil {
 			return ErrStop
@@ -254,7 +255,8 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 	return nil
 }
 
-// road restores a tile. What the service has learned itself goes before the backup.
+// road adds a tile to the next batch. A tile that the service has learned itself takes
+// precedence.
 func (r *restore) road(ctx context.Context, rec Record) error {
 	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
 	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
@@ -263,8 +265,8 @@ func (r *restore) road(ctx context.Context, rec Record) error {
 	return nil
 }
 
-// storeRoads stores the tiles that were gathered, and lets this node's map have them
-// at once. Other nodes read them with the next batch of theirs.
+// storeRoads stores the batch of tiles, and makes this node's map read them at once. Other
+// nodes read them when they next read ROADS.
 func (r *restore) storeRoads(ctx context.Context) error {
 	conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.Roads, r.roads)
 	if err != nil {
@@ -284,7 +286,7 @@ func (r *restore) storeRoads(ctx context.Context) error {
 	return nil
 }
 
-// Why something of the roads was refused.
+// Reasons why a record or a message about roads was refused.
 const (
 	refusedProfile  = "profile"
 	refusedEvidence = "evidence"

@@ -11,15 +11,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Traces follow samples from the request that brought them over the group commit to the
-// fold. A commit that holds samples of several traced requests continues the first one's
-// trace and links to the others; so does a fold of several commits. Without a tracer
-// nothing of this runs.
+// A trace follows samples from the request that brought them, through the group commit, to the
+// fold. A commit of several traced requests continues the trace of the first one and links to
+// the others. A fold of several commits does the same. Without a tracer none of this runs.
 
-// maxTraced bounds the links of one span.
+// maxTraced is the maximum number of links of one span.
 const maxTraced = 64
 
-// Traced is the span under which an Append was called.
+// Traced returns the span in which an Append was called.
 func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 	if t == nil {
 		return trace.SpanContext{}
@@ -27,8 +26,8 @@ func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// CommitSpan begins the span of a group commit of requests. Without a sampled request it
-// returns nil and the context as it is.
+// CommitSpan starts the span of a group commit of requests. If no request is sampled,
+// CommitSpan returns ctx and a nil span.
 func CommitSpan(ctx context.Context, t trace.Tracer, requests []trace.SpanContext, samples int) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, nil
@@ -55,7 +54,7 @@ func linksTo(others []trace.SpanContext) trace.SpanStartOption {
 	return trace.WithLinks(links...)
 }
 
-// EndSpan ends a span that may be nil.
+// EndSpan ends a span, which may be nil.
 func EndSpan(s trace.Span, err error) {
 	if s == nil {
 		return
@@ -66,20 +65,20 @@ func EndSpan(s trace.Span, err error) {
 	s.End()
 }
 
-// FoldSpans are the traced commits that a partition has read and whose fold is not stored
-// yet. The zero value is ready, for use by several goroutines.
+// FoldSpans holds the traced commits that a partition has read and whose fold is not stored
+// yet. The zero value is ready to use. Its methods may be called concurrently.
 type FoldSpans struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards from
 	from []tracedCommit
 }
 
 type tracedCommit struct {
 	seq  uint64
-	at   time.Time // when it was read
+	at   time.Time // when the partition read it
 	span trace.SpanContext
 }
 
-// Note remembers that the commit seq was read, if it is traced.
+// Note records that the commit seq was read, if it is traced.
 func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	if !s.IsSampled() {
 		return
@@ -91,7 +90,7 @@ func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	}
 }
 
-// Folded writes the span of a fold that is stored now, up to the commit seq.
+// Folded writes the span of a fold that was just stored, of all commits up to seq.
 func (f *FoldSpans) Folded(ctx context.Context, t trace.Tracer, partition int, seq uint64, states int) {
 	f.mu.Lock()
 	n := 0

@@ -16,18 +16,17 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// What was counted for a token lives in tokenuse.ID.NODE: each node stores its
-// own part, so that no two write the same record, and every node adds up what it
-// finds. Records named tokenuse.ID, of before there were parts, hold the last use
-// alone.
+// The usage of a token is stored in records tokenuse.ID.NODE. Each node stores its own part, so
+// that no two nodes write the same record, and every node adds the parts up. Records named
+// tokenuse.ID were written before there were parts and hold only the last use.
 
-// usageVersion is the version of [usageRecord]. A record of another version is
-// left out: numbers for people are no reason not to start.
+// usageVersion is the version of [usageRecord]. A record of another version is skipped, because
+// usage is only displayed and should not prevent a start.
 const usageVersion = 1
 
-// usageRecord is what a node has counted for a token, as it is stored.
+// usageRecord is what one node has counted for a token, as it is stored.
 type usageRecord struct {
-	Version     int            `json:"v"` // 0: before there were parts
+	Version     int            `json:"v"` // 0: written before there were parts
 	Stored      time.Time      `json:"stored,omitzero"`
 	LastUsed    time.Time      `json:"last_used,omitzero"`
 	LastRefused time.Time      `json:"last_refused,omitzero"`
@@ -35,39 +34,40 @@ type usageRecord struct {
 	Days        []dayRecord    `json:"days,omitempty"`
 }
 
-// dayRecord holds the calls of a day: numbers by operation and outcome, without
-// the zeros at the end.
+// dayRecord holds the calls of one day, by operation and outcome. Trailing zeros are left out.
 type dayRecord struct {
 	Day   int64      `json:"d"`
 	Calls [2][]int64 `json:"c"`
 }
 
-// Times of keeping usage.
+// Times and limits of storing usage.
 const (
 	usageEvery = time.Minute
-	// usageIdle is how long after its last change a node's part may be
-	// dropped: no day of it is shown any more.
+	// usageIdle is the time since its last change after which another node's part may be
+	// dropped. By then none of its days is displayed any more.
 	usageIdle = (access.UsageDays + 2) * 24 * time.Hour
-	pruneEach = 60 // times that usage was stored
-	// usageBatch is how many records are stored at once, of about 2 KB.
+	// pruneEach is after how many writes of usage the idle parts are dropped.
+	pruneEach = 60
+	// usageBatch is the maximum number of records in a batch. A record has about 2 KB.
 	usageBatch = 256
 )
 
-// usageKeeper is what a [RecordStore] needs to keep usage.
+// usageKeeper is the state of [RecordStore.KeepUsage].
 type usageKeeper struct {
-	loaded  chan struct{}    // closed once all that was stored is in the table
-	written map[string]int64 // calls of each token when last stored; owned by KeepUsage
+	loaded  chan struct{}    // closed once the table holds all stored usage
+	written map[string]int64 // number of calls of each token when last stored; only KeepUsage uses it
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards parts and unread
 	parts map[usagePart]partStored
-	// unread are the tokens of which a newer version stored this node's part, which stays as it is.
+	// unread holds the tokens for which a newer version stored this node's part. That part is
+	// not replaced.
 	unread map[string]bool
 }
 
-// usagePart names a record of another node.
+// usagePart identifies a record of another node.
 type usagePart struct{ token, node string }
 
-// partStored is when a part was stored, and where.
+// partStored is the time and the sequence at which a part was stored.
 type partStored struct {
 	at  time.Time
 	seq uint64
@@ -87,8 +87,8 @@ func (u *usageKeeper) isUnread(token string) bool {
 	return u.unread[token]
 }
 
-// isLoaded reports whether the table holds all that was stored. Before that,
-// nothing may be stored: it would replace what is yet to be read.
+// isLoaded reports whether the table holds all stored usage. Before that, nothing may be
+// stored, because it would replace usage that is not read yet.
 func (u *usageKeeper) isLoaded() bool {
 	select {
 	case <-u.loaded:
@@ -98,11 +98,11 @@ func (u *usageKeeper) isLoaded() bool {
 	}
 }
 
-// applyUsage takes a record from the feed; rest is ID.NODE.
+// applyUsage applies a record from the feed. rest is ID.NODE.
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
 	if _, ok := errors.AsType[unfit](err); ok {
-		return nil // it is left out: numbers for people are no reason not to start
+		return nil // skipped, because usage should not prevent a start
 	}
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	}
 	if by == k.engine.NodeID() {
 		if k.usage.isLoaded() {
-			return nil // our own echo: the table counts it already
+			return nil // written by this process: the table has it already
 		}
 	} else if by != "" {
 		k.usage.mu.Lock()
@@ -125,8 +125,8 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// leaveUsage takes a record that a newer version wrote; rest is ID.NODE. This node's part is not
-// replaced.
+// leaveUsage applies a record that a newer version wrote. rest is ID.NODE. If it is this node's
+// own part, it is not replaced from then on.
 func (k *RecordStore) leaveUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
 		k.usage.mu.Lock()
@@ -135,9 +135,8 @@ func (k *RecordStore) leaveUsage(rest string) {
 	}
 }
 
-// KeepUsage stores what this node has counted for tokens, once a minute and at
-// the end, until the context ends. What was not stored yet is lost with the
-// process; nothing but a display depends on it.
+// KeepUsage stores what this node has counted for tokens, once a minute and when the context
+// ends. Counts that are not stored yet are lost with the process; only displays depend on them.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -156,8 +155,7 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage()
 }
 
-// storeUsage stores the usage of every token that was called since it was last
-// stored.
+// storeUsage stores the usage of every token that was called since its usage was last stored.
 func (k *RecordStore) storeUsage() {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -176,7 +174,7 @@ func (k *RecordStore) storeUsage() {
 	k.storeUsageOf(ctx, batch)
 }
 
-// storeUsageOf stores the usage of some tokens and reports whether it could.
+// storeUsageOf stores the usage of some tokens and reports whether it succeeded.
 func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
 	var writes []Write
 	for id := range calls {
@@ -198,7 +196,7 @@ func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) 
 	return true
 }
 
-// usageWrite packs this node's part of a token's usage.
+// usageWrite returns the write of this node's part of a token's usage.
 func (k *RecordStore) usageWrite(id string) (Write, error) {
 	now := k.now()
 	subject := "tokenuse." + id + "." + k.engine.NodeID()
@@ -206,9 +204,9 @@ func (k *RecordStore) usageWrite(id string) (Write, error) {
 	return Write{Subject: subject, Record: record}, err
 }
 
-// pruneUsage drops the parts of nodes that have not changed them for so long
-// that no day of theirs is shown, most of them nodes that are gone. This node's
-// own part then holds the last use and refusal, which are shown for ever.
+// pruneUsage drops the parts of other nodes that are idle for so long that none of their days
+// is displayed. Most of those nodes no longer exist. The last use and refusal are displayed for
+// ever, so this node's own part takes them over first.
 func (k *RecordStore) pruneUsage(ctx context.Context) {
 	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()
@@ -268,10 +266,10 @@ func packUsage(u access.Usage, now time.Time) usageRecord {
 	return r
 }
 
-// maxUsageDays is more days than any record has.
+// maxUsageDays exceeds the number of days in any record.
 const maxUsageDays = 2 * access.UsageDays
 
-// decodeUsage reads what was counted for a token.
+// decodeUsage decodes the record of a token's usage.
 func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged
@@ -289,7 +287,7 @@ func decodeUsage(body []byte) (r usageRecord, err error) {
 	return r, nil
 }
 
-// usage unpacks a record. Outcomes that are not known here are left out.
+// usage returns the usage in a record. It skips outcomes that this version does not know.
 func (r usageRecord) usage() access.Usage {
 	u := access.Usage{LastUsed: r.LastUsed}
 	if r.Reason.Known() {

@@ -49,7 +49,7 @@ func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 	return g
 }
 
-// Only what was called since is stored, and never more than once a pass.
+// A pass stores only the usage that has changed since the last pass, and each record once.
 func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runKeeper(t, e, Config{})
@@ -96,8 +96,8 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	}
 }
 
-// Parts of nodes that are long gone are dropped; the last use stays known. What
-// was stored before there were parts, or by a newer version, does no harm.
+// Parts of nodes that no longer exist are dropped, but the last use is preserved. Records of
+// before there were parts, and of newer versions, are tolerated.
 func TestUsageOfNodesThatAreGone(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runKeeper(t, e, Config{})
@@ -138,8 +138,8 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	}
 }
 
-// This node's part of a token's usage stays if a newer version stored it, before the node was set
-// back to this one.
+// This node's part of a token's usage is not replaced if a newer version stored it before the
+// node was downgraded.
 func TestUsageOfNewerVersionStays(t *testing.T) {
 	newer, err := json.Marshal(usageRecord{Version: usageVersion + 1})
 	if err != nil {

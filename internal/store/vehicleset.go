@@ -15,33 +15,32 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The vehicles of a token or a source may be a few or millions. A few stand in
-// the record itself; more go into set records of their own, written in the same
-// atomic batch before the record that refers to them.
+// A token or a source may have a few vehicles or millions. A few are in the record itself. More
+// are in separate set records, which precede the record in the same atomic batch.
 
-// grantedRecord is the part of a record that says which vehicles it counts for.
+// grantedRecord is the part of a credential's record that says which vehicles it covers.
 type grantedRecord struct {
 	All  bool         `json:"all,omitempty"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
-	Set  string       `json:"set,omitempty"`  // the set records' mark, if there are any
-	Sets int          `json:"sets,omitempty"` // how many set records
+	Set  string       `json:"set,omitempty"`  // mark of the set records; "" if there are none
+	Sets int          `json:"sets,omitempty"` // number of set records
 }
 
 // setRecord is one part of a large set.
 type setRecord struct {
-	Set string       `json:"set"` // "": the part was emptied, and no record refers to it
+	Set string       `json:"set"` // mark of the set; "" if the part was emptied, and no record refers to it
 	IDs []vehicle.ID `json:"ids"`
 }
 
 const (
-	// maxInlineIDs is how many vehicles a record names itself.
+	// maxInlineIDs is the maximum number of vehicles in the record itself.
 	maxInlineIDs = 500
-	// maxSetBytes is how much text of vehicle ids goes into a set record.
+	// maxSetBytes is the maximum size of the vids in a set record.
 	maxSetBytes = 400 << 10
 )
 
-// packVehicles turns vehicles into the part of a record and the set records
-// that must be stored with it.
+// packVehicles returns the part of a record that grants v, and the set records to store with
+// it.
 func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Write, error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -87,8 +86,8 @@ func setSubject(prefix, owner string, n int) string {
 	return prefix + "." + owner + "." + strconv.Itoa(n)
 }
 
-// check says why the service cannot have granted this to a credential of the kind. The subjects of
-// set records say the rest.
+// check returns an error if the service cannot have granted g to a credential of the kind.
+// decodeSet checks the vehicles in set records.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
@@ -116,7 +115,7 @@ func checkIDs(ids []vehicle.ID) error {
 	return nil
 }
 
-// decodeSet reads a set record.
+// decodeSet decodes a set record.
 func decodeSet(body []byte) (part setRecord, err error) {
 	if json.Unmarshal(body, &part) != nil {
 		return part, fmt.Errorf("%w: a set of vehicles", codec.ErrDamaged)
@@ -140,7 +139,7 @@ func isEmptied(r Record) bool {
 // errSetChanged means that a set was replaced while it was read.
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readVehicles loads the vehicles that a record refers to.
+// readVehicles reads the vehicles that a record grants.
 func readVehicles(ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord) (access.Vehicles, error) {
 	if g.All {
 		return access.AllVehicles(), nil
@@ -164,18 +163,18 @@ func readVehicles(ctx context.Context, from Records, stream, prefix, owner strin
 	return access.VehicleSet(ids...), nil
 }
 
-// sets puts large sets together again from a feed, on which the parts of a set
-// come before the record that refers to them.
+// sets reassembles large sets from a feed, by the subject of the record that refers to the set.
+// On a feed, the parts of a set precede that record.
 type sets map[string]*setParts
 
 type setParts struct {
 	mark  string
 	parts map[int][]vehicle.ID
-	owner func(access.Vehicles) // applies the record that refers to the set
+	owner func(access.Vehicles) // applies the record that refers to the set; nil until it has come
 	need  int
 }
 
-// part takes one set record.
+// part adds one set record.
 func (s sets) part(owner string, n int, r setRecord) {
 	p := s[owner]
 	if p == nil || p.mark != r.Set {
@@ -186,9 +185,8 @@ func (s sets) part(owner string, n int, r setRecord) {
 	s.complete(owner)
 }
 
-// record applies a record with its vehicles. While parts of a large set are
-// missing, which happens only before the feed has caught up, it counts for no
-// vehicle.
+// record applies a record with its vehicles. While parts of a large set are missing, which
+// happens only before the feed has caught up, the record grants no vehicle.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
@@ -210,7 +208,7 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete applies the record once all parts of its set are there.
+// complete applies the record once all parts of its set have come, and reports whether it did.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {
