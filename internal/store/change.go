@@ -107,8 +107,8 @@ func storeMany(ctx context.Context, r Records, patience time.Duration, stream st
 // manyAgain is the pause of storeMany after an error.
 const manyAgain = 100 * time.Millisecond
 
-// storeHalves is storeMany for writes of which one was refused. The engine does not say which
-// one, so storeHalves finds it by bisection.
+// storeHalves is storeMany after the engine has refused one of the writes. The engine does not
+// say which one, so storeHalves finds it by bisection.
 func storeHalves(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) (conflicts []int, err error) {
 	half := len(writes) / 2
 	if half == 0 {

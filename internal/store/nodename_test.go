@@ -11,7 +11,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := filepath.Join(t.TempDir(), "new")
 	first := OpenNodeName(dir, log)
-	beside := OpenNodeName(dir, log) // stands for another process in the same directory
+	beside := OpenNodeName(dir, log) // acts as another process in the same directory
 	if first.file == nil || beside.file != nil || first.ID == beside.ID {
 		t.Errorf("two nodes in one directory: %+v, %+v", first, beside)
 	}

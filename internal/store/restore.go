@@ -348,7 +348,7 @@ func (r *restore) tombstone(ctx context.Context, rec Record) (added bool, err er
 	return added, err
 }
 
-// bury stores a tombstone for a vehicle of which only the hash is known. If the vehicle was
+// bury stores a tombstone by the hash of a vehicle whose vid is not known. If the vehicle was
 // allowed after the time at, bury leaves its tombstone unchanged.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")

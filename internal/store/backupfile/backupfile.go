@@ -1,17 +1,18 @@
-// Package backupfile has the format of a backup: [Writer] writes it, and [Reader]
-// reads and verifies it.
+// Package backupfile defines the file format of a backup. [Writer] writes it; [Reader] reads
+// and verifies it.
 //
 // A backup is a file of
 //
 //	"carstate backup 3\n"
-//	frames: uint32 length, uint32 CRC-32C of what follows, uvarint length of the
+//	frames: uint32 length, uint32 CRC-32C of the rest of the frame, uvarint length of the
 //	        subject, subject, the sealed record
 //	an empty frame: two zero uint32
-//	32 bytes SHA-256 of all before
-//	32 bytes HMAC-SHA-256 of these 32 bytes, under the key of the service that wrote it
+//	32 bytes SHA-256 of all bytes before
+//	32 bytes HMAC-SHA-256 of these 32 bytes, with the backup key of the service that wrote it
 //
-// The first record is the header. Numbers are little endian. The SHA-256 tells everybody whether
-// the file is whole; the HMAC tells those who have the key who made it.
+// The first record is the header. Numbers are little endian. Anyone can check by the SHA-256
+// that the file is complete. Only a holder of the key can check by the HMAC which service wrote
+// it.
 package backupfile
 
 import (
@@ -35,13 +36,13 @@ const (
 	magic         = "carstate backup "
 	version       = "3\n"
 	headerSubject = "backup.header"
-	// maxFrame is more than the largest record, of 1 MiB, and its subject.
+	// maxFrame exceeds the size of the largest record (1 MiB) with its subject.
 	maxFrame = 1<<20 + 1024
 )
 
 var frameSums = crc32.MakeTable(crc32.Castagnoli)
 
-// Errors of a backup that cannot be used. Nothing was changed.
+// Errors of a backup that cannot be used. The store is unchanged.
 var (
 	ErrForeign = errors.New("this is no backup of carstate")
 	ErrOlder   = errors.New("this backup was written by an older carstate, which this version does not read: restore it with that version")
@@ -60,7 +61,7 @@ type Header struct {
 	Partitions int       `json:"partitions"`
 }
 
-// Writer writes frames and hashes them.
+// Writer writes a backup.
 type Writer struct {
 	w    *bufio.Writer
 	hash hash.Hash
@@ -68,7 +69,7 @@ type Writer struct {
 	n    int
 }
 
-// NewWriter begins a backup that is authenticated under a key.
+// NewWriter starts a backup that key authenticates, and writes its header.
 func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	sum := sha256.New()
 	b := &Writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum, key: key}
@@ -92,7 +93,7 @@ func (b *Writer) Add(subject string, sealed []byte) error {
 	return nil
 }
 
-// begin writes what every backup begins with.
+// begin writes the magic bytes and the header.
 func (b *Writer) begin(h Header) error {
 	if _, err := b.w.WriteString(magic + version); err != nil {
 		return err
@@ -104,15 +105,15 @@ func (b *Writer) begin(h Header) error {
 	return b.Add(headerSubject, codec.Seal(headerSubject, append([]byte{0}, text...)))
 }
 
-// Records is how many records were added.
+// Records returns the number of records that were added.
 func (b *Writer) Records() int { return b.n - 1 } // the first is the header
 
-// End finishes the file.
+// End writes the end of the file. It does not close the underlying writer.
 func (b *Writer) End() error {
 	if _, err := b.w.Write(make([]byte, 8)); err != nil {
 		return err
 	}
-	if err := b.w.Flush(); err != nil { // into the hash
+	if err := b.w.Flush(); err != nil { // so that hash has all bytes
 		return err
 	}
 	sum := b.hash.Sum(nil)
@@ -122,29 +123,30 @@ func (b *Writer) End() error {
 	return b.w.Flush()
 }
 
-// macOf authenticates the SHA-256 of a backup, and with it all of the backup.
+// macOf returns the HMAC of a backup's SHA-256, which authenticates the whole backup.
 func macOf(sum []byte, key string) []byte {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write(sum)
 	return mac.Sum(nil)
 }
 
-// Record is a record of a backup: checked, and with its seal.
+// Record is a verified record of a backup. Body is its content, Sealed the record with its
+// seal.
 type Record struct {
 	Subject      string
 	Body, Sealed []byte
 }
 
-// Reader reads frames and hashes them.
+// Reader reads and verifies a backup.
 type Reader struct {
 	r    *bufio.Reader
 	hash hash.Hash
 	buf  []byte
 
-	sum, mac []byte // with which the file ended; nil before
+	sum, mac []byte // from the end of the file; nil until it is verified
 }
 
-// Open reads the beginning of a backup.
+// Open reads the beginning of a backup and its header.
 func Open(r io.Reader) (*Reader, Header, error) {
 	h := sha256.New()
 	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
@@ -172,8 +174,8 @@ func Open(r io.Reader) (*Reader, Header, error) {
 	return b, header, nil
 }
 
-// Next returns the next record, which is valid until the call after it. After the last
-// record it returns io.EOF if the whole file is as it was written.
+// Next returns the next record, which is valid until the next call. After the last record, Next
+// returns io.EOF if the file is complete and undamaged.
 func (b *Reader) Next() (Record, error) {
 	var head [8]byte
 	if err := b.read(head[:]); err != nil {
@@ -224,7 +226,7 @@ func (b *Reader) read(p []byte) error {
 	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
-// end compares the hash. Nothing but the MAC may follow.
+// end verifies the hash at the end of the file. Only the MAC may follow it.
 func (b *Reader) end() error {
 	want := b.hash.Sum(nil)
 	last := make([]byte, 2*sha256.Size)
@@ -239,8 +241,8 @@ func (b *Reader) end() error {
 	return io.EOF
 }
 
-// Authentic reports whether the whole file was written under the key. It is false before [Reader.Next]
-// has returned io.EOF.
+// Authentic reports whether the file was written with key. It is false until [Reader.Next] has
+// returned io.EOF.
 func (b *Reader) Authentic(key string) bool {
 	return b.sum != nil && key != "" && hmac.Equal(b.mac, macOf(b.sum, key))
 }

@@ -31,7 +31,7 @@ func code(t *rapid.T) vehicle.TroubleCode {
 	return c
 }
 
-// anySample draws any sample that the domain accepts.
+// anySample draws any sample that package vehicle accepts.
 func anySample(t *rapid.T) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: vehicle.UnixMilli(times.Draw(t, "time"))}
 	for s := range vehicle.Signal(vehicle.NumSignals) {
@@ -87,8 +87,8 @@ func TestSamplesRoundTrip(t *testing.T) {
 	})
 }
 
-// States are made by the rules, from any samples in any order, of cars that drive on
-// one road or jump around.
+// The rules compute the states, from arbitrary samples in any order. The car either drives
+// along one road or jumps between arbitrary positions.
 func TestStatesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want vehicle.State
@@ -123,7 +123,7 @@ func TestStatesRoundTrip(t *testing.T) {
 	})
 }
 
-// anyWay draws any way and what is known of it, whether a car can have driven it or not.
+// anyWay draws any way and any road around it, whether a car can have driven it or not.
 func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	number := func() float32 { return rapid.Float32().Draw(t, "number") }
 	w = vehicle.Way{
@@ -140,7 +140,7 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	}
 }
 
-// A car that sends no positions pays next to nothing for the roads of others.
+// The state of a car that sends no positions takes almost no bytes for its way and road.
 func TestStateWithoutPositions(t *testing.T) {
 	s := roadtest.State(t)
 	all := len(AppendState(nil, &s))
@@ -179,7 +179,7 @@ func TestSealCatches(t *testing.T) {
 	})
 }
 
-// A record of a later version is whole, and we are too old for it.
+// A record of a later version is intact, but this version cannot read it.
 func TestSealTellsNewerVersions(t *testing.T) {
 	const subject = "state.0.car"
 	record := []byte{SchemaVersion + 1, 1, 2, 3}
@@ -207,8 +207,8 @@ func TestSealTellsNewerVersions(t *testing.T) {
 	}
 }
 
-// What is written now must be readable for as long as records live: this pins
-// the stored format to the byte.
+// The stored format must stay readable for as long as there are records, so this test pins
+// every byte of it.
 func TestStoredFormat(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	for _, err := range []error{x.Set(vehicle.Speed, 12.5), x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})} {
@@ -232,7 +232,7 @@ func TestStoredFormat(t *testing.T) {
 	}
 }
 
-// The partition is part of the stored subjects: these numbers may never change.
+// The partition is part of the stored subjects, so these numbers must never change.
 func TestPartitionOf(t *testing.T) {
 	for _, c := range []struct {
 		id          vehicle.ID
@@ -296,7 +296,7 @@ func FuzzDecodeState(f *testing.F) {
 	})
 }
 
-// FuzzUnseal: what was not sealed for a subject does not open, and what was does.
+// FuzzUnseal checks that Unseal accepts exactly what Seal makes for the subject.
 func FuzzUnseal(f *testing.F) {
 	f.Add("state.0.CARA", Seal("state.0.CARA", []byte{0, 'x'}))
 	f.Add("state.0.CARB", Seal("state.0.CARA", []byte{0, 'x'}))
@@ -315,7 +315,7 @@ func FuzzUnseal(f *testing.F) {
 	})
 }
 
-// bounded runs f, which must not allocate out of proportion to its input.
+// bounded runs f and checks that it allocates memory only in proportion to its input.
 func bounded(t *testing.T, input int, f func()) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -1,7 +1,7 @@
 //go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
 
-// The constraint names the little-endian machines: numbers are stored as they lie in
-// memory. On any other machine the build fails, because nothing defines layout.
+// The build constraint lists the little-endian architectures, because numbers are stored as
+// they are in memory. On any other architecture the build fails, because layout is undefined.
 
 package codec
 
@@ -11,20 +11,20 @@ import (
 	"unsafe"
 )
 
-// layout knows how a T, a struct of numbers, lies in memory, so that its fields
-// can be packed in order, little endian, as encoding/binary does, without
-// looking at the type for each value. A new field needs no change here.
+// layout describes the memory of T, a struct of numbers. With it, fields are packed in order,
+// little endian, as encoding/binary does, but without reflection on each value. A new field in
+// T needs no change here.
 type layout[T any] struct {
-	size  int   // packed, in bytes
-	runs  []run // in the order of the fields, without the gaps between them
-	bools []int // where in a packed value they are
+	size  int   // of a packed value, in bytes
+	runs  []run // in the order of the fields, without padding
+	bools []int // offsets of the bools in a packed value
 }
 
-// run is a piece of memory that is packed as it is.
+// run is a range of bytes in memory, without padding, that is packed unchanged.
 type run struct{ at, n int }
 
-// layoutOf looks at a type once. It panics if that is not made of numbers of
-// fixed size.
+// layoutOf returns the layout of T. It panics if T contains anything but numbers of fixed size,
+// bools, and structs and arrays of them.
 func layoutOf[T any]() *layout[T] {
 	l := new(layout[T])
 	l.add(reflect.TypeFor[T](), 0)
@@ -59,10 +59,10 @@ func (l *layout[T]) add(t reflect.Type, at int) {
 	l.runs = append(l.runs, run{at, n})
 }
 
-// groups is how many groups a packed value fills.
+// groups returns the number of groups of a packed value; see sparse.go.
 func (l *layout[T]) groups() int { return (l.size + sparseGroup - 1) / sparseGroup }
 
-// append packs a value.
+// append appends the packed value of v.
 func (l *layout[T]) append(b []byte, v *T) []byte {
 	memory := memoryOf(v)
 	for _, r := range l.runs {
@@ -71,11 +71,11 @@ func (l *layout[T]) append(b []byte, v *T) []byte {
 	return b
 }
 
-// decode unpacks a value of the right size, which it may change.
+// decode unpacks raw, which must have the right size, into v. It may change raw.
 func (l *layout[T]) decode(raw []byte, v *T) {
 	for _, at := range l.bools {
 		if raw[at] != 0 {
-			raw[at] = 1 // in memory no bool is anything else
+			raw[at] = 1 // a Go bool has no other true value in memory
 		}
 	}
 	memory := memoryOf(v)
@@ -84,8 +84,7 @@ func (l *layout[T]) decode(raw []byte, v *T) {
 	}
 }
 
-// memoryOf is the value itself, as bytes. Nothing in a T that has a layout is a
-// pointer.
+// memoryOf returns the memory of v as bytes. A T that has a layout contains no pointer.
 func memoryOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }

@@ -15,9 +15,9 @@ import (
 //	float32 little endian, for each signal present, lowest bit first
 //	uvarint number of codes and 5 bytes each, if DTCList is present
 //
-// A commit is one sealed record of packed samples, one after the other.
+// The record of a commit is the packed samples one after the other, sealed.
 
-// AppendSample packs a sample.
+// AppendSample appends the packed sample x.
 func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))
 	b = append(b, x.Vehicle...)
@@ -43,17 +43,17 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	return b
 }
 
-// DecodeSamples calls yield for each sample of a commit's body. The samples'
-// strings are their own.
+// DecodeSamples calls yield for each sample in the body of a commit. The samples do not refer
+// to body's memory.
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
-	var last vehicle.ID // most samples are followed by one of the same vehicle
+	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
 	for len(r.b) > 0 {
 		var x vehicle.Sample
 		if id := r.bytes(int(r.uvarint())); string(id) != string(last) {
 			last = vehicle.ID(id)
 			if vehicle.CheckID(string(last)) != nil {
-				return ErrDamaged // such a vehicle would have no subject
+				return ErrDamaged // the vid would not be valid in a subject
 			}
 		}
 		x.Vehicle = last
@@ -87,8 +87,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// reader takes values off the front of b; short is set when b had too few
-// bytes or a length made no sense.
+// reader takes values off the front of b. short is set once b was too short or a length was
+// invalid.
 type reader struct {
 	b     []byte
 	short bool
@@ -116,8 +116,8 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip turns the length that encoding/binary reports into one that bytes
-// refuses where there was no value.
+// skip converts the length that encoding/binary returns. If there was no value, it returns a
+// length that bytes refuses.
 func skip(n int) int {
 	if n <= 0 {
 		return -1

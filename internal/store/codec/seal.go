@@ -1,9 +1,9 @@
-// Package codec has the stored formats: under which subject a record lies, how it is
-// sealed, and how samples and states are packed. Tests pin each to the byte.
+// Package codec defines the stored formats: the subjects of records, their seals, and the
+// packing of samples and states. Tests pin every byte of each format.
 //
-// Every record is sealed: one byte of schema version, the body, and a CRC-32C of
-// subject, version and body. An engine may check its own files; this check also
-// catches a record that turns up under a subject that is not its own.
+// Every record is sealed: it consists of one byte of schema version, the body, and a CRC-32C of
+// subject, version and body. An engine may have checksums of its own. The seal also detects a
+// record that is found at the wrong subject.
 package codec
 
 import (
@@ -13,32 +13,33 @@ import (
 	"hash/crc32"
 )
 
-// SchemaVersion is the version of the bodies written now. Version 1 had states
-// without ways, version 2 a form of record for each kind of credential. No other
-// version is read.
+// SchemaVersion is the schema version of the records written now. Version 1 had states without
+// ways. Version 2 had a different record format for each kind of credential. No other version
+// is read.
 const SchemaVersion = 3
 
-// SealBytes is what a seal adds to a body.
+// SealBytes is the size of a seal.
 const SealBytes = 1 + crc32.Size
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Errors of [Unseal]. They mean that the store is damaged or newer than we are;
-// nothing read after one of them can be trusted.
+// Errors of [Unseal]. They mean that the store is damaged, or that another version wrote the
+// record. The record must not be used.
 var (
 	ErrDamaged = errors.New("a stored record is damaged")
 	ErrNewer   = errors.New("a stored record was written by a newer carstate")
 )
 
-// IsNewer reports whether an error says that a newer version wrote a record. [ErrNewer] alone
-// stands for a record of an older version too.
+// IsNewer reports whether err means that a newer version wrote a record. It differs from
+// errors.Is(err, [ErrNewer]), which is also true for a record of an older version.
 func IsNewer(err error) bool {
 	v, other := errors.AsType[otherVersion](err)
 	return errors.Is(err, ErrNewer) && (!other || v > SchemaVersion)
 }
 
-// otherVersion is the schema version of a record that this version does not read. It is
-// an [ErrNewer] to [errors.Is], older or not: nothing may be concluded from the record.
+// otherVersion is the schema version of a record that this version cannot read. For [errors.Is]
+// it is an [ErrNewer] even if it is older, because in both cases the content of the record is
+// unknown.
 type otherVersion byte
 
 func (v otherVersion) Error() string {
@@ -48,16 +49,17 @@ func (v otherVersion) Error() string {
 	return fmt.Sprintf("a stored record was written by an older carstate, which this version does not read: schema version %d", byte(v))
 }
 
-// Is makes errors.Is(err, ErrNewer) hold.
+// Is reports whether err is [ErrNewer].
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
-// Seal finishes a record whose first byte was left for the version.
+// Seal seals a record, whose first byte the caller has reserved for the version. It may reuse
+// the memory of record.
 func Seal(subject string, record []byte) []byte {
 	record[0] = SchemaVersion
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))
 }
 
-// Unseal checks a record and returns its body.
+// Unseal verifies a sealed record and returns its body, without a copy.
 func Unseal(subject string, record []byte) ([]byte, error) {
 	if len(record) < SealBytes {
 		return nil, fmt.Errorf("%w: %d bytes are too few", ErrDamaged, len(record))
@@ -72,7 +74,7 @@ func Unseal(subject string, record []byte) ([]byte, error) {
 	return body[1:], nil
 }
 
-// Checksum is the sum with which a record ends.
+// Checksum returns the checksum at the end of a sealed record.
 func Checksum(subject string, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(subject), castagnoli), castagnoli, record)
 }

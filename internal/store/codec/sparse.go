@@ -2,16 +2,16 @@ package codec
 
 import "encoding/binary"
 
-// What the rules remember of a vehicle is many numbers, most of them zero for
-// most vehicles. A packed memory is its fields in order, little endian, cut into
-// groups of eight bytes, the last one filled up with zeros: first a bit for each
-// group, lowest bit of the first byte first, that says whether it is not all
-// zero, then the groups that are not. Fields that are added at its end are zero in
-// what was packed before, as long as the bits fill no more bytes than they did.
+// The rules keep many numbers for each vehicle, and for most vehicles most of them are zero.
+// The packed form holds the fields in order, little endian, padded with zeros and divided into
+// groups of eight bytes. A bitmap comes first, with one bit for each group, lowest bit of the
+// first byte first. The bit is set if the group is not all zero. Only the groups whose bit is
+// set follow. Fields that are added at the end of the struct read as zero from older values, as
+// long as the bitmap keeps its length.
 
 const sparseGroup = 8
 
-// appendSparse packs a value.
+// appendSparse appends the packed value of v.
 func appendSparse[T any](b []byte, l *layout[T], v *T) []byte {
 	groups := l.groups()
 	bits := len(b)
@@ -35,7 +35,7 @@ func appendSparse[T any](b []byte, l *layout[T], v *T) []byte {
 	return b[:kept]
 }
 
-// readSparse unpacks a value.
+// readSparse unpacks the next value into v.
 func readSparse[T any](r *reader, l *layout[T], v *T) {
 	groups := l.groups()
 	bits := r.bytes((groups + 7) / 8)

@@ -15,8 +15,8 @@ import (
 //	float32 mean speed
 //	byte    pace
 //	varint  resting since, as milliseconds before the newest event time; -1 if not resting
-//	what the rules remember, the car's way and what is known of the road around it,
-//	packed as sparse.go says: three bytes for a car without positions
+//	memory of the traffic rules, memory of the throttle rules, the car's way, and the road around it,
+//	packed as described in sparse.go; way and road take three bytes for a car without positions
 //	uvarint bit set of the signals ever read
 //	for each of them, lowest bit first: float32 value, varint milliseconds before the newest event time
 
@@ -27,12 +27,12 @@ var (
 	roadLayout     = layoutOf[vehicle.RoadAround]()
 )
 
-// mostStateBytes is room for any state, as numbers are in practice, and its seal.
+// mostStateBytes is enough for any sealed state whose numbers have usual sizes.
 var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size + 12*vehicle.NumSignals
 
-// AppendState packs a state.
+// AppendState appends the packed state s.
 func AppendState(b []byte, s *vehicle.State) []byte {
-	b = slices.Grow(b, mostStateBytes) // once, not every time it is full
+	b = slices.Grow(b, mostStateBytes) // one allocation in place of several
 	b = binary.AppendVarint(b, int64(s.Time))
 	b = append(b, s.FaultCode[:]...)
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.MeanSpeed))
@@ -62,7 +62,7 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 	return b
 }
 
-// DecodeState unpacks a state's body.
+// DecodeState unpacks the body of a state's record.
 func DecodeState(body []byte) (vehicle.State, error) {
 	var s vehicle.State
 	r := reader{b: body}
@@ -95,9 +95,9 @@ func DecodeState(body []byte) (vehicle.State, error) {
 	return s, nil
 }
 
-// SealMarker seals the record that replaces the state of a forgotten vehicle. Its body
-// is empty, which no state's is.
+// SealMarker returns the sealed marker that replaces the state of a forgotten vehicle. Its body
+// is empty, unlike that of any state.
 func SealMarker(subject string) []byte { return Seal(subject, []byte{0}) }
 
-// IsMarker reports whether a body is that of a marker.
+// IsMarker reports whether body is the body of a marker.
 func IsMarker(body []byte) bool { return len(body) == 0 }

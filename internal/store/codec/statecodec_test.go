@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The layout of a type in memory comes to the bytes that encoding/binary makes,
-// and back, gaps between fields or not.
+// A layout packs a type into the same bytes as encoding/binary, and unpacks them, with and
+// without padding between the fields.
 func TestLayoutIsEncodingBinary(t *testing.T) {
 	type gaps struct {
 		A bool
@@ -63,7 +63,7 @@ func checkLayout[T comparable](t *testing.T, v T) {
 	}
 	for i := range want {
 		if want[i] == 1 {
-			want[i] = 0xff // also where it is a bool
+			want[i] = 0xff // also in place of a true bool
 		}
 	}
 	var got, plain T
@@ -76,7 +76,8 @@ func checkLayout[T comparable](t *testing.T, v T) {
 	}
 }
 
-// What has no fixed size is found before anything is stored.
+// A type without a fixed size panics as soon as its layout is computed, before anything is
+// stored.
 func TestLayoutRefusesPointers(t *testing.T) {
 	for _, f := range []func(){
 		func() { layoutOf[struct{ A *int }]() },
@@ -97,9 +98,9 @@ func TestLayoutRefusesPointers(t *testing.T) {
 
 var updateGolden = flag.Bool("update", false, "write testdata/state.json anew; only before version 1 is released")
 
-// What an earlier carstate stored is read as what it meant: testdata holds a state
-// of version 1 with every part of it in use, as bytes and as what they say. Fields
-// that were added since are zero. A change that fails here needs a new version.
+// A stored state of an earlier release decodes to the same values. testdata holds a state in
+// which every field is set, as bytes and as JSON. Fields that were added since then are zero. A
+// change that breaks this test needs a new schema version.
 func TestStateOfThisVersion(t *testing.T) {
 	const file = "testdata/state.json"
 	var golden struct {
@@ -141,7 +142,7 @@ func BenchmarkAppendState(b *testing.B) {
 	b.ReportMetric(float64(len(packed)), "bytes")
 }
 
-// BenchmarkSealState is what derive pays for each state that it stores.
+// BenchmarkSealState measures the cost to derive of storing one state.
 func BenchmarkSealState(b *testing.B) {
 	s := roadtest.State(b)
 	b.ReportAllocs()
@@ -161,7 +162,7 @@ func BenchmarkDecodeState(b *testing.B) {
 	}
 }
 
-// BenchmarkVerdicts is what a feed pays after decoding.
+// BenchmarkVerdicts measures the cost to a feed after decoding one state.
 func BenchmarkVerdicts(b *testing.B) {
 	s := roadtest.State(b)
 	b.ReportAllocs()

@@ -18,12 +18,12 @@ const (
 	Roads     = "ROADS"
 )
 
-// Streams lists every stream, in the order in which they are made.
+// Streams lists every stream, in the order in which they are created.
 var Streams = []string{Telemetry, States, Tokens, Sources, Audit, Roads}
 
-// PartitionOf spreads names of vehicles, or of tiles of roads, over n partitions by
-// FNV-1a, the same on every node and in every release: the partition is part of the
-// stored subjects.
+// PartitionOf returns the partition, of n, to which a vehicle or a tile of the map belongs. It
+// uses FNV-1a of the name. The result must be the same on every node and in every release,
+// because the partition is part of stored subjects.
 func PartitionOf[Name ~string](name Name, n int) int {
 	if n == 1 {
 		return 0
@@ -36,35 +36,36 @@ func PartitionOf[Name ~string](name Name, n int) int {
 	return int(h % uint64(n))
 }
 
-// TelemetrySubject is where the samples of a partition lie.
+// TelemetrySubject returns the subject of a partition's samples.
 func TelemetrySubject(p int) string { return "telemetry." + strconv.Itoa(p) }
 
-// StateSubject is where the state of a vehicle lies.
+// StateSubject returns the subject of a vehicle's state.
 func StateSubject(p int, id vehicle.ID) string {
 	return "state." + strconv.Itoa(p) + "." + string(id)
 }
 
-// CursorSubject is where a partition's cursor lies.
+// CursorSubject returns the subject of a partition's cursor.
 func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
-// MemberSubject is where the lease of a node lies.
+// MemberSubject returns the subject of a node's lease.
 func MemberSubject(name string) string { return "member." + name }
 
-// MemberOf takes the name of the node from a lease's subject.
+// MemberOf returns the name of the node from the subject of its lease.
 func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
-// HeartbeatSubject is where a stream's heartbeat record lives, in that stream.
+// HeartbeatSubject returns the subject of the heartbeat of a stream, which is a record in that
+// stream.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
-// AuditSubject is where every event of the audit goes.
+// AuditSubject is the subject of all audit events.
 const AuditSubject = "audit.event"
 
-// RoadPrefix precedes the name of a tile in the subject of its profiles.
+// RoadPrefix precedes the name of the tile in the subject of its profiles.
 const RoadPrefix = "road."
 
-// Matches reports whether a subject is of a pattern, in which * stands for one name.
+// Matches reports whether subject matches pattern, in which * matches any one name.
 func Matches(pattern, subject string) bool {
 	for {
 		want, patternLeft, more := strings.Cut(pattern, ".")
@@ -79,23 +80,24 @@ func Matches(pattern, subject string) bool {
 	}
 }
 
-// VIDKeysSubject is where the keys are under which vids are hashed.
+// VIDKeysSubject is the subject of the keys for the hashes of vids.
 const VIDKeysSubject = "tombstonekey"
 
-// BackupKeySubject is where the key lies under which backups are authenticated. It is in no backup.
+// BackupKeySubject is the subject of the key that authenticates backups. No backup contains the
+// key.
 const BackupKeySubject = "backupkey"
 
-// TombstoneSubject is where the tombstone of a forgotten vehicle lies.
+// TombstoneSubject returns the subject of a forgotten vehicle's tombstone.
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
-// PartitionOfCursor takes the partition from a cursor's subject.
+// PartitionOfCursor returns the partition from a cursor's subject.
 func PartitionOfCursor(subject string) (int, bool) {
 	rest, ok := strings.CutPrefix(subject, "cursor.")
 	p, err := strconv.Atoi(rest)
 	return p, ok && err == nil
 }
 
-// VehicleOfState takes the vehicle from a state's subject.
+// VehicleOfState returns the vid from the subject of a state.
 func VehicleOfState(subject string) (vehicle.ID, bool) {
 	rest, ok := strings.CutPrefix(subject, "state.")
 	_, vid, ok2 := strings.Cut(rest, ".")

@@ -12,7 +12,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// fleetOn runs a node that has stored the states of so many vehicles.
+// fleetOn starts a node and stores the states of that many vehicles in it.
 func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	b.Helper()
 	c := store.Config{DataDir: b.TempDir()}
@@ -42,7 +42,8 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	return n
 }
 
-// Backups takes a backup of a fleet, and restores it into itself and into an empty store.
+// Backups measures taking and checking a backup of a fleet, and restoring it into the same
+// store and into an empty one.
 func Backups(b *testing.B, open Open) {
 	const fleet = 100_000
 	n := fleetOn(b, open, fleet)

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// recordsChange has a record that is a number of bytes, to which each change adds one.
+// recordsChange tests [store.Change] on a record to which each change appends one byte.
 func recordsChange(t *testing.T, e store.Engine) {
 	subject := "operator.counter"
 	longer := func(is store.Record) ([]store.Write, error) {
@@ -22,7 +22,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 	add := func() {
 		t.Helper()
 		_, err := store.Change(t.Context(), e, time.Second, codec.Sources, subject, longer)
-		for errors.Is(err, store.ErrConflict) { // a busy machine takes longer than that
+		for errors.Is(err, store.ErrConflict) { // on a busy machine, the conflicts may outlast Change's patience
 			_, err = store.Change(t.Context(), e, time.Second, codec.Sources, subject, longer)
 		}
 		if err != nil {
@@ -38,7 +38,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 		return r.Seq
 	}
 
-	// Conflicts: every change counts.
+	// After conflicts, no change is lost.
 	var changing sync.WaitGroup
 	for range 8 {
 		changing.Go(func() {
@@ -50,13 +50,12 @@ func recordsChange(t *testing.T, e store.Engine) {
 	changing.Wait()
 	rev := is(40)
 
-	// A change that finds nothing to do stores nothing, and an error of its own is
-	// returned as it is.
+	// A change without writes stores nothing, and an error of the change is returned unchanged.
 	seq, err := store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(store.Record) ([]store.Write, error) { return nil, nil })
 	if seq != rev || err != nil {
 		t.Errorf("nothing to do: %d, %v", seq, err)
 	}
-	// A time-out of the change is no lost answer.
+	// A deadline error from the change itself is not taken for a lost response.
 	for _, own := range []error{errors.New("kept"), context.DeadlineExceeded} {
 		if _, err := store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(store.Record) ([]store.Write, error) { return nil, own }); err != own {
 			t.Errorf("the error %v of a change became %v", own, err)
@@ -66,7 +65,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 		t.Error("the record was stored again")
 	}
 
-	// Others are always faster.
+	// Another writer is always faster.
 	others := 0
 	_, err = store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(is store.Record) ([]store.Write, error) {
 		others++
@@ -78,7 +77,8 @@ func recordsChange(t *testing.T, e store.Engine) {
 	}
 	is(40 + others)
 
-	// The vehicles that a record refers to are replaced while they are read.
+	// The function returns a conflict of its own, as it does when the set records that the
+	// record refers to are replaced while they are read.
 	tries := 0
 	if _, err = store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(is store.Record) ([]store.Write, error) {
 		if tries++; tries < 3 {
@@ -90,7 +90,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 	}
 	is(41 + others)
 
-	// The end of the context ends it.
+	// The end of the context ends the retries.
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = store.Change(ctx, e, time.Second, codec.Sources, subject, func(is store.Record) ([]store.Write, error) {
 		add()

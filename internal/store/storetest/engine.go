@@ -22,7 +22,7 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return Speed(vehicle.ID(vid), ms, speed)
 }
 
-// readAll reads n samples of a partition, which must be all there are.
+// readAll reads n samples of a partition and checks that sequences ascend.
 func readAll(t *testing.T, p store.Partition, n int) (last uint64, all []vehicle.Sample) {
 	t.Helper()
 	ctx := testkit.Context(t)
@@ -180,7 +180,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 	if err := second.Load(ctx, make([]vehicle.ID, store.MaxLoad+1), nil); err == nil {
 		t.Error("too many were asked for")
 	}
-	// The same vehicle in another partition is another record.
+	// The state of the same vehicle in another partition is another record.
 	other, err := e.Take(ctx, 1, "second", store.Anyone)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +200,8 @@ func fencing(t *testing.T, e store.Engine) {
 	const racers, rounds = 4, 25
 	parts := make([]store.Partition, racers)
 	for round := range rounds {
-		// Everybody takes; who took last owns. All commit at once.
+		// All racers take the partition one after the other, then commit concurrently. The last
+		// one to take it is its owner.
 		for i := range parts {
 			var err error
 			if parts[i], err = e.Take(ctx, 0, fmt.Sprintf("owner%d", i), store.Anyone); err != nil {
@@ -230,8 +231,8 @@ func fencing(t *testing.T, e store.Engine) {
 	}
 }
 
-// releasing: who may not rob a holder gets the partition once it was released, and
-// goes on where that one stopped.
+// releasing checks that a node that may not take a partition from a live owner gets it after
+// its release, and continues from the owner's last commit.
 func releasing(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	asked := ""
@@ -247,7 +248,7 @@ func releasing(t *testing.T, e store.Engine) {
 	if _, err := e.Take(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("of %q: %v", asked, err)
 	}
-	if err := e.Release(ctx, 0, "second"); err != nil { // who has it not
+	if err := e.Release(ctx, 0, "second"); err != nil { // a node that does not own it
 		t.Fatal(err)
 	}
 	if err := first.Commit(ctx, 2, nil); err != nil {
@@ -301,8 +302,8 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	if u := <-updates; u != (update{"before", 20}) || len(updates) != 0 {
 		t.Fatalf("at the start came %v and %d more", u, len(updates))
 	}
-	// Of two vehicles: a state that is replaced before it was read may be left
-	// out, since only the last one counts.
+	// Two vehicles are used, because a feed may skip a state that is replaced before it was
+	// read.
 	commit("after", 21)
 	commit("later", 22)
 	for _, want := range []update{{"after", 21}, {"later", 22}} {
@@ -316,8 +317,8 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	}
 }
 
-// A backup holds every vehicle there is, however many of them are stored anew while
-// it is taken.
+// backupOfAll checks that a backup contains every vehicle, although many states are replaced
+// while the backup is taken.
 func backupOfAll(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vehicles, backups = 3000, 20

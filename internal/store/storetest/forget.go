@@ -16,8 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// forgottenStays: a fold that is under way does not bring a forgotten vehicle back, nor
-// do samples that wait, nor does a restart.
+// forgottenStays checks that a forgotten vehicle does not come back by a fold in progress, by
+// samples that wait to be folded, or by a restart.
 func forgottenStays(t *testing.T, open Open) {
 	c := store.Config{DataDir: t.TempDir(), Partitions: 4}
 	n := Start(t, open(t, c), c)
@@ -26,14 +26,14 @@ func forgottenStays(t *testing.T, open Open) {
 	n.Drive(t, 1000, SecretVID, "Other1")
 	testkit.Await(t, "the table knows the vehicle", func() bool { return n.Knows(SecretVID) })
 
-	// A fold is under way: it has read the sample and not stored the state.
+	// A fold is in progress: it has read the sample, but not stored the state.
 	n.Put(t, Speed(SecretVID, 2000, 50))
 	part := Take(t, n.Engine, p)
 	seq, samples, err := part.Next(t.Context())
 	if err != nil || len(samples) != 1 {
 		t.Fatalf("%v, %v", samples, err)
 	}
-	n.Put(t, Speed(SecretVID, 3000, 50)) // and some wait
+	n.Put(t, Speed(SecretVID, 3000, 50)) // waits to be folded
 
 	r := n.MustForget(t, SecretVID)
 	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want || r.AllowedAt != nil {
@@ -67,7 +67,7 @@ func forgottenStays(t *testing.T, open Open) {
 		t.Error("after a restart the vehicle is not forgotten")
 	}
 
-	// Once it is allowed, only what comes from then on counts.
+	// After the vehicle is allowed, only samples stored from then on are folded.
 	n.Put(t, Speed(SecretVID, 4000, 50))
 	if _, err := n.Allow(t.Context(), SecretVID); err != nil {
 		t.Fatal(err)
@@ -84,10 +84,10 @@ func forgottenStays(t *testing.T, open Open) {
 	testkit.Await(t, "the table knows it again", func() bool { return n.Knows(SecretVID) })
 }
 
-// forgetCutOff: a node dies after the tombstone, before anything else. Another one, or
-// the next start, does the rest.
+// forgetCutOff checks that a forget is finished by EraseDue if the node dies right after it has
+// stored the tombstone.
 func forgetCutOff(t *testing.T, open Open) {
-	var ahead atomic.Int64 // of the clock
+	var ahead atomic.Int64 // offset of the node's clock, in ns
 	n := started(t, open, store.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	n.GrantAll(t)
 	n.Drive(t, 1000, SecretVID, "Other1")
@@ -125,9 +125,9 @@ func forgetCutOff(t *testing.T, open Open) {
 	}
 }
 
-// fencesDoNotRunAhead: nobody who folds waits for a place in SOURCES that does not exist
-// yet, however often a partition was fenced. A fence makes the owner take its partition
-// once more.
+// fencesDoNotRunAhead checks that taking a partition never waits for a sequence of SOURCES that
+// does not exist yet, however often the partition was fenced, and that a fence makes the owner
+// take its partition again.
 func fencesDoNotRunAhead(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	fence := func() {

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// recentOfOne stores a vehicle's samples among those of others, newest event time
-// first, and wants them all, by time and nobody else's.
+// recentOfOne stores a vehicle's samples among those of others, newest event time first. It
+// checks that Recent returns all samples of the vehicle and no others, in order of event time.
 func recentOfOne(t *testing.T, e store.Engine) {
 	began := time.Now()
 	for i := int64(9); i >= 0; i-- {
@@ -38,8 +38,8 @@ func recentOfOne(t *testing.T, e store.Engine) {
 	}
 }
 
-// recentForgets: what was stored before a vehicle was forgotten is not shown,
-// even when it reports again.
+// recentForgets checks that samples stored before a vehicle was forgotten are not returned,
+// even when the vehicle reports again.
 func recentForgets(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
@@ -63,7 +63,7 @@ func recentForgets(t *testing.T, e store.Engine) {
 	}
 }
 
-// recentLooksBack finds what was stored long ago, window by window.
+// recentLooksBack checks that samples that were stored long ago are found.
 func recentLooksBack(t *testing.T, open Open) {
 	var later atomic.Int64
 	e := opened(t, open, store.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
@@ -79,7 +79,8 @@ func recentLooksBack(t *testing.T, open Open) {
 	}
 }
 
-// recentEndsInTime: with no time left nothing is read, and it says so.
+// recentEndsInTime checks that Recent reads nothing after its context has ended, and reports
+// that.
 func recentEndsInTime(t *testing.T, e store.Engine) {
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)

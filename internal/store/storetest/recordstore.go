@@ -14,7 +14,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// RunKeeper runs a keeper until the test ends.
+// RunKeeper runs a record store until the test ends.
 func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore, *access.Tables) {
 	t.Helper()
 	tables := new(access.Tables)
@@ -102,7 +102,7 @@ func largeSets(t *testing.T, e store.Engine) {
 		}
 		check(tables, keep)
 	}
-	_, again := RunKeeper(t, e, store.Config{}) // another node, from the start
+	_, again := RunKeeper(t, e, store.Config{}) // acts as another node, which reads the stream from the start
 	check(again, 70_000)
 }
 
@@ -174,11 +174,11 @@ func sourcesChange(t *testing.T, e store.Engine) {
 	}
 }
 
-// secretsRotate rotates on one node and wants another, which learns of it from
-// its feed, to follow.
+// secretsRotate rotates secrets on one node, and checks that another node accepts them once its
+// feed has delivered them.
 func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
-	_, tables := RunKeeper(t, e, store.Config{}) // another node
+	_, tables := RunKeeper(t, e, store.Config{}) // acts as another node
 	tok, secret := Issue(t, k, access.VehicleSet("carA"))
 	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles()}, time.Now())
 	if err != nil {
@@ -207,7 +207,7 @@ func secretsRotate(t *testing.T, e store.Engine) {
 			t.Errorf("with an overlap of %v the old ones: %v, %v", overlap, err, keyErr)
 		}
 	}
-	_, again := RunKeeper(t, e, store.Config{}) // a node that starts later
+	_, again := RunKeeper(t, e, store.Config{}) // acts as a node that starts later
 	if _, err := again.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("the first secret after it ended: %v", err)
 	}

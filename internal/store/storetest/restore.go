@@ -26,14 +26,14 @@ func BackupOf(t testing.TB, n *Node) []byte {
 	return b.Bytes()
 }
 
-// started runs a node with a directory of its own.
+// started starts a node with a new data directory.
 func started(t *testing.T, open Open, c store.Config) *Node {
 	t.Helper()
 	c.DataDir = t.TempDir()
 	return Start(t, open(t, c), c)
 }
 
-// unaudited merges a backup at once.
+// unaudited merges a backup without an audit.
 func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
 
 // RestoreInto merges a backup into a node.
@@ -50,7 +50,8 @@ func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
 	return report
 }
 
-// All comes back in an empty service that has other partitions, as it was.
+// restoreIntoEmpty checks that a backup restores everything into an empty service with another
+// number of partitions.
 func restoreIntoEmpty(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	ids := a.GrantAll(t)
@@ -100,7 +101,7 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	if !b.Forgotten().Has(cars[0]) {
 		t.Error("what was forgotten is not any more")
 	}
-	// And again: nothing changes.
+	// Restoring it again changes nothing.
 	for kind, n := range RestoreInto(t, b, backup).Kinds {
 		if n.Restored != 0 {
 			t.Errorf("the second time, %s: %+v", kind, n)
@@ -108,8 +109,8 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	}
 }
 
-// A backup that was changed, or is of another service, is restored with that one's key only, or if
-// nobody is to be asked.
+// restoreAuthenticates checks that a backup of another service, or a changed one, is only
+// restored with the key of its service, or if any origin is trusted.
 func restoreAuthenticates(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -155,14 +156,15 @@ func restoreAuthenticates(t *testing.T, open Open) {
 	}
 }
 
-// Two services that both have gone on since the backup.
+// restoreMerges restores a backup of one service into another. Both have changed since they
+// were equal.
 func restoreMerges(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	a.Drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
 	revokedHere, revokedThere, granted := a.Token(t, access.AllVehicles()), a.Token(t, access.AllVehicles()), a.Token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
 	base := BackupOf(t, a)
 
-	// b begins as a copy of a, with a key of its own beside that of a.
+	// b begins as a copy of a. It has the tombstone keys of both.
 	b := started(t, open, store.Config{})
 	RestoreInto(t, b, base)
 	b.Drive(t, 3000, "Newer")
@@ -177,7 +179,7 @@ func restoreMerges(t *testing.T, open Open) {
 	a.MustForget(t, "GoneThere")
 	a.EndOf(t, access.TokenKind, revokedThere.Name)
 	backup := BackupOf(t, a)
-	receipt := a.MustForget(t, "GoneLater") // after the backup
+	receipt := a.MustForget(t, "GoneLater") // not in the backup
 
 	if n, err := b.Bury(t.Context(), []access.ForgetReceipt{receipt, receipt}); n != 1 || err != nil {
 		t.Errorf("buried %d, %v", n, err)
@@ -207,7 +209,7 @@ func restoreMerges(t *testing.T, open Open) {
 	testkit.Await(t, "the tables follow", func() bool { return b.Knows("Older") && !b.Knows("GoneThere") && !b.Knows("GoneLater") })
 }
 
-// Operators follow the rules of sources.
+// restoreOperators checks that operators are restored by the same rules as sources.
 func restoreOperators(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
@@ -239,8 +241,7 @@ func restoreOperators(t *testing.T, open Open) {
 	}
 }
 
-// While everything changes, each backup is whole, and each of its records is one
-// that was stored.
+// backupWhileServing checks that each backup is intact while records change.
 func backupWhileServing(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -248,7 +249,7 @@ func backupWhileServing(t *testing.T, open Open) {
 	ctx, stop := context.WithCancel(t.Context())
 	var busy sync.WaitGroup
 	id := a.Tables.Tokens.All()[2].Name
-	busy.Go(func() { // a large set, replaced again and again
+	busy.Go(func() { // repeatedly replaces a large set
 		for ctx.Err() == nil {
 			if _, err := a.Update(ctx, access.TokenKind, id, func(*access.Credential) error { return nil }); err != nil && ctx.Err() == nil {
 				t.Error(err)
@@ -274,10 +275,11 @@ func backupWhileServing(t *testing.T, open Open) {
 	busy.Wait()
 }
 
-// A sealed record that holds no profiles spoils neither a map nor a backup.
+// backupWithoutMalformedRoads checks that an intact record without a valid profile affects
+// neither a map nor a backup.
 func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
-	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // any square will do
+	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // an arbitrary tile
 	if _, err := n.Store(t.Context(), codec.Roads, []store.Write{{Subject: subject, Record: codec.Seal(subject, []byte("\x00no profile"))}}); err != nil {
 		t.Fatal(err)
 	}

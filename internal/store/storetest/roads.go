@@ -17,16 +17,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A road that goes north for 12 km, over several tiles, and when it is first driven.
+// The tests drive on one road. It goes north for 12 km, over several tiles.
 const (
 	roadLatitude, roadLongitude = 44.5, 11.34
 	roadMetres                  = 12_000
-	roadTiles                   = 4 // at least
+	roadTiles                   = 4 // the minimum that the road crosses
 	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
 )
 
-// Learn drives cars along the road in a quarter hour, numbered from 1, at a speed. What
-// they show counts when somebody drives there in a later one.
+// Learn lets cars drive along the road at a speed, starting in the given quarter hour after
+// roadBegan. The map uses their evidence once a car drives there in a later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
 	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
@@ -48,7 +48,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	return nil
 }
 
-// Learned is what a map knows of roads long after: the free flow of each stretch, km/h.
+// Learned returns what a map has learned, as seen a day later: the free flow of each stretch in
+// km/h.
 func Learned(m *road.Map) map[vehicle.Stretch]float64 {
 	known := make(map[vehicle.Stretch]float64)
 	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
@@ -60,7 +61,7 @@ func Learned(m *road.Map) map[vehicle.Stretch]float64 {
 	return known
 }
 
-// LearnedMap is a map on which every stretch of the road has a profile.
+// LearnedMap returns a map that has a profile for every stretch of the road.
 func LearnedMap(t *testing.T) *road.Map {
 	t.Helper()
 	m := new(road.Map)
@@ -72,8 +73,8 @@ func LearnedMap(t *testing.T) *road.Map {
 	return m
 }
 
-// KeepRoads keeps a map, which has what is stored when it returns. The function ends it
-// in order.
+// KeepRoads starts [store.RecordStore.KeepRoads] and returns once m has all stored profiles.
+// The function end stops it in order.
 func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, judges bool) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -86,7 +87,7 @@ func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, judges bool) (en
 	return end
 }
 
-// StoredRoads is what a node that starts now knows of the roads.
+// StoredRoads returns what a node that starts now learns from the stored profiles.
 func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 	t.Helper()
 	m := new(road.Map)
@@ -94,7 +95,7 @@ func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 	return Learned(m)
 }
 
-// SameRoads looks whether all of what one map knows is in another one.
+// SameRoads checks that two maps have learned the same.
 func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
@@ -111,7 +112,8 @@ func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	}
 }
 
-// roadsKept: what a node has learned is stored at its end, and known to the next.
+// roadsKept checks that a node stores what it has learned when it ends, and that the next node
+// loads it.
 func roadsKept(t *testing.T, e store.Engine) {
 	takeAll(t, e)
 	if got := StoredRoads(t, e); len(got) != 0 {
@@ -120,7 +122,7 @@ func roadsKept(t *testing.T, e store.Engine) {
 	m := LearnedMap(t)
 	KeepRoads(t, idle(e), m, true)()
 	SameRoads(t, StoredRoads(t, e), Learned(m))
-	// What has not changed is not stored again, and what has is.
+	// Profiles that have changed since are stored too.
 	for q := 6; q < 12; q++ {
 		if err := Learn(m, 6, q, 100); err != nil {
 			t.Fatal(err)
@@ -139,13 +141,13 @@ func roadsKept(t *testing.T, e store.Engine) {
 	}
 }
 
-// idle is a keeper of which nothing runs yet.
+// idle returns a record store that does not run.
 func idle(e store.Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }
 
-// takeAll makes the node fold every partition until the test ends, so that all tiles are
-// its own.
+// takeAll takes every partition until the test ends, so that the node is the writer of all
+// tiles.
 func takeAll(t *testing.T, e store.Engine) {
 	t.Helper()
 	for p := range e.Partitions() {
@@ -153,7 +155,7 @@ func takeAll(t *testing.T, e store.Engine) {
 	}
 }
 
-// restartKeepsRoads: a restart keeps profiles, however often.
+// restartKeepsRoads checks that profiles survive several restarts.
 func restartKeepsRoads(t *testing.T, open Open) {
 	dir := t.TempDir()
 	m := LearnedMap(t)
@@ -177,7 +179,8 @@ func restartKeepsRoads(t *testing.T, open Open) {
 	}
 }
 
-// restoreKeepsRoads: a restored node knows its roads at once, and keeps what it has learned itself.
+// restoreKeepsRoads checks that a running node uses restored profiles at once, and that it
+// keeps profiles of its own.
 func restoreKeepsRoads(t *testing.T, open Open) {
 	a := opened(t, open, store.Config{DataDir: t.TempDir()})
 	m := LearnedMap(t)
@@ -209,7 +212,7 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	SameRoads(t, StoredRoads(t, b), Learned(m))
 }
 
-// Tiles are the names of the tiles of [LearnedMap].
+// Tiles returns the names of the tiles of [LearnedMap].
 func Tiles(t *testing.T) map[string]bool {
 	t.Helper()
 	tiles := make(map[string]bool)

@@ -1,5 +1,15 @@
-// Package storetest holds what every engine of package store must do, as tests of the
-// seam alone. The tests of each engine run it.
+// Package storetest tests what every engine must do, through the interface of package store
+// alone. The tests of each engine run it:
+//
+//	func TestConformance(t *testing.T) {
+//		storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
+//			e, err := local.Open(t.Context(), local.Config{Config: c})
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			return e
+//		})
+//	}
 package storetest
 
 import (
@@ -17,17 +27,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Open opens an engine, which the test closes. Two engines with the same DataDir, one
-// after the other, have the same store. Others have one of their own each.
+// Open opens an engine, which the test closes. Engines that are opened with the same DataDir,
+// one after the other, share a store. All others have separate stores.
 type Open func(t testing.TB, c store.Config) store.Engine
 
-// Run tests an engine. Each test opens stores of its own.
+// Run runs all tests of an engine. Each test opens its own stores.
 func Run(t *testing.T, open Open) {
 	RunShort(t, open)
 	RunLong(t, open)
 }
 
-// RunShort is the part of [Run] that needs one store for each test.
+// RunShort runs the tests of [Run] that need one store each.
 func RunShort(t *testing.T, open Open) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +47,7 @@ func RunShort(t *testing.T, open Open) {
 	}
 }
 
-// RunLong is the part of [Run] with restarts, restores and other clocks.
+// RunLong runs the tests of [Run] with restarts, restores and shifted clocks.
 func RunLong(t *testing.T, open Open) {
 	for name, run := range ofStores {
 		t.Run(name, func(t *testing.T) {
@@ -47,15 +57,15 @@ func RunLong(t *testing.T, open Open) {
 	}
 }
 
-// RunOn tests one engine in what needs no second store, for a store that is costly to
-// make: open returns an empty one each time it is called. Its tests run one by one.
+// RunOn runs the tests of RunShort one by one. It is for stores that are costly to create: open
+// returns an empty one each time.
 func RunOn(t *testing.T, open func(t *testing.T) store.Engine) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) { run(t, open(t)) })
 	}
 }
 
-// ofEngine are the tests of one empty engine with four partitions.
+// ofEngine has the tests of one empty engine with four partitions.
 var ofEngine = map[string]func(*testing.T, store.Engine){
 	"samples come back in order":          samplesInOrder,
 	"states and cursor are one":           statesAndCursor,
@@ -78,7 +88,7 @@ var ofEngine = map[string]func(*testing.T, store.Engine){
 	"roads are kept, and known to others": roadsKept,
 }
 
-// ofStores are tests that need more than that.
+// ofStores has the tests that open engines themselves.
 var ofStores = map[string]func(*testing.T, Open){
 	"recent samples of long ago":             recentLooksBack,
 	"usage survives restarts":                usageSurvivesRestarts,
@@ -95,7 +105,7 @@ var ofStores = map[string]func(*testing.T, Open){
 	"nobody waits for a fence of the future": fencesDoNotRunAhead,
 }
 
-// opened opens an engine and closes it with the test.
+// opened opens an engine and closes it when the test ends.
 func opened(t testing.TB, open Open, c store.Config) store.Engine {
 	t.Helper()
 	e := open(t, c)
@@ -107,13 +117,13 @@ func opened(t testing.TB, open Open, c store.Config) store.Engine {
 	return e
 }
 
-// Node is a node as the service runs one: its copies follow, and it may fold.
+// Node is a node as the service runs one: it follows all feeds, and a test can fold in it.
 type Node struct {
 	store.Engine
 	*store.RecordStore
 	Tables *access.Tables
 	Roads  road.Map
-	Stop   func() // once; it closes the engine
+	Stop   func() // closes the engine; further calls do nothing
 
 	mu    sync.Mutex // guards table
 	table map[vehicle.ID]vehicle.State
@@ -160,7 +170,7 @@ func (n *Node) put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
-// Answer is the state of a vehicle in the node's own table.
+// Answer returns the state of a vehicle in the node's own table.
 func (n *Node) Answer(id vehicle.ID) (s vehicle.State, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,7 +184,7 @@ func (n *Node) Knows(id vehicle.ID) bool {
 	return ok
 }
 
-// StateOf is the stored state of a vehicle.
+// StateOf returns the stored state of a vehicle. ok is false if there is none.
 func (n *Node) StateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	t.Helper()
 	s, ok, err := store.State(t.Context(), n.Engine, id)
@@ -184,7 +194,7 @@ func (n *Node) StateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	return s, ok
 }
 
-// Take makes the test the one who folds a partition.
+// Take takes a partition, so that the test owns it.
 func Take(t testing.TB, e store.Engine, p int) store.Partition {
 	t.Helper()
 	part, err := e.Take(t.Context(), p, "test", store.Anyone)
@@ -194,7 +204,7 @@ func Take(t testing.TB, e store.Engine, p int) store.Partition {
 	return part
 }
 
-// Speed is a sample of a vehicle that drives.
+// Speed returns a sample of a vehicle's speed at a time in Unix milliseconds.
 func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
 	if err := x.Set(vehicle.Speed, kmh); err != nil {
@@ -211,8 +221,8 @@ func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	}
 }
 
-// FoldAll folds all samples that there are of a partition. It appends one of its own to
-// see where they end, and stores nothing of that one.
+// FoldAll folds all waiting samples of a partition. To find their end, it appends a sample of
+// its own, for which it stores no state.
 func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
 	part := Take(t, n.Engine, p)
@@ -242,7 +252,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 	}
 }
 
-// inPartition is a vehicle of a partition.
+// inPartition returns a vehicle that belongs to a partition.
 func inPartition(p, partitions int) vehicle.ID {
 	for i := 0; ; i++ {
 		if id := vehicle.ID(fmt.Sprintf("LastOfAll%d", i)); codec.PartitionOf(id, partitions) == p {
@@ -251,7 +261,7 @@ func inPartition(p, partitions int) vehicle.ID {
 	}
 }
 
-// Drive appends a sample of each vehicle and folds everything.
+// Drive appends a sample of each vehicle and folds all partitions.
 func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	t.Helper()
 	var batch []vehicle.Sample
@@ -277,7 +287,7 @@ func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	return tok
 }
 
-// EndOf revokes or removes a credential.
+// EndOf revokes a token, or removes a source or an operator.
 func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
 	t.Helper()
 	if _, err := n.Update(t.Context(), kind, name, func(c *access.Credential) error { c.Ended = time.Now(); return nil }); err != nil {
@@ -295,20 +305,20 @@ func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 	return r
 }
 
-// SecretVID is the vehicle to forget.
+// SecretVID is the vid of the vehicle that the tests forget.
 const SecretVID = vehicle.ID("ForgetMe0f7Q2")
 
-// GrantAll grants SecretVID in every way there is, and returns the tokens.
+// GrantAll grants SecretVID in every way there is, and returns the names of the tokens.
 func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	t.Helper()
 	many := []vehicle.ID{SecretVID}
-	for i := range 2000 { // more than one set record holds
+	for i := range 2000 { // more than fit into one set record
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%04d", i)+strings.Repeat("x", 240)))
 	}
 	for _, v := range []access.Vehicles{access.VehicleSet(SecretVID), access.VehicleSet(many[:10]...), access.VehicleSet(many...), access.AllVehicles()} {
 		ids = append(ids, n.Token(t, v).Name)
 	}
-	// A set that has shrunk leaves parts behind.
+	// The set shrinks, which leaves emptied set records.
 	if _, err := n.Update(t.Context(), access.TokenKind, ids[2], func(t *access.Credential) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +335,7 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	return ids
 }
 
-// Grants counts the tokens and sources that name SecretVID.
+// Grants returns how many tokens and sources name SecretVID.
 func (n *Node) Grants() (tokens, sources int) {
 	count := func(all []*access.Grant) (found int) {
 		for _, g := range all {
@@ -338,7 +348,7 @@ func (n *Node) Grants() (tokens, sources int) {
 	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
 }
 
-// Pointers makes what [store.Partition.Commit] takes of states.
+// Pointers converts states to the argument of [store.Partition.Commit].
 func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State {
 	pointers := make(map[vehicle.ID]*vehicle.State, len(states))
 	for id, s := range states {
@@ -347,7 +357,7 @@ func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State
 	return pointers
 }
 
-// StoredStates reads the states that are stored of a partition.
+// StoredStates returns the stored states of a partition.
 func StoredStates(t testing.TB, e store.Engine, p int) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	states := make(map[vehicle.ID]vehicle.State)

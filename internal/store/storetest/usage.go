@@ -9,8 +9,8 @@ import (
 	"carstate/internal/store"
 )
 
-// usageSurvivesRestarts: a node that starts again goes on where it was, with the same
-// name; its own records, which come back on the feed, are not counted twice.
+// usageSurvivesRestarts checks that a restarted node keeps its name and continues its counts.
+// Its own records, which its feed delivers, are not counted twice.
 func usageSurvivesRestarts(t *testing.T, open Open) {
 	dir := t.TempDir()
 	now := time.Now()
@@ -31,7 +31,7 @@ func usageSurvivesRestarts(t *testing.T, open Open) {
 		cancel()
 		for range 3 {
 			g.Count(access.CarDrivingState, access.Answered, now)
-			n.KeepUsage(ended) // stores once and ends
+			n.KeepUsage(ended) // stores the usage once
 		}
 		g.Count(access.ThrottleSystem, access.RateLimited, now)
 		n.KeepUsage(ended)
