@@ -1,9 +1,9 @@
 package derive
 
-// ownerOf says which of the members is to have partition p: the one with the
-// highest score (rendezvous hashing). A member that comes takes partitions from
-// all others and causes no other move; one that goes leaves its own to all
-// others. "" if there are no members. The order of the members does not matter.
+// ownerOf returns the member to which partition p is assigned: the one with the highest score
+// (rendezvous hashing), or "" if there are no members. A member that joins takes over some
+// partitions and moves no others. When a member leaves, only its own partitions move. The order
+// of members does not matter.
 func ownerOf(p int, members []string) (owner string) {
 	var best uint64
 	for _, m := range members {
@@ -14,9 +14,9 @@ func ownerOf(p int, members []string) (owner string) {
 	return owner
 }
 
-// score is FNV-1a of the member's name and the partition, mixed so that numbers
-// that differ little have scores that differ much. All nodes of a cluster must
-// agree on it, those of other releases too.
+// score returns FNV-1a of the member's name and the partition, with a final mixing step, so
+// that similar inputs get very different scores. All nodes of a cluster must compute the same
+// score, even if they run different releases.
 func score(member string, p int) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)

@@ -12,8 +12,8 @@ import (
 
 var members = rapid.SliceOfNDistinct(rapid.StringMatching("[A-Z0-9]{16}"), 0, 12, rapid.ID[string])
 
-// Whoever comes takes partitions only for themselves, whoever goes leaves only
-// their own, and the order in which they are known does not matter.
+// A member that joins takes partitions only for itself. A member that leaves gives away only
+// its own. The order of members does not matter.
 func TestFewPartitionsMove(t *testing.T) {
 	const partitions = 64
 	rapid.Check(t, func(t *rapid.T) {
@@ -40,8 +40,8 @@ func TestFewPartitionsMove(t *testing.T) {
 	})
 }
 
-// With sixteen partitions a node nobody is left out, and the busiest has little more
-// than its share, as docs/scale.md says.
+// With sixteen partitions for each node, every node has some, and the busiest has only slightly
+// more than its share, as docs/scale.md says.
 func TestSixteenANode(t *testing.T) {
 	const nodes, partitions, draws = 4, 16 * 4, 2000
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -65,7 +65,7 @@ func TestSixteenANode(t *testing.T) {
 	}
 }
 
-// Nodes of different releases must agree, so these may never change.
+// Nodes of different releases must agree, so these values must never change.
 func TestOwnersStay(t *testing.T) {
 	three := []string{"AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC"}
 	got := ""

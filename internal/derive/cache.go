@@ -2,20 +2,21 @@ package derive
 
 import "carstate/internal/vehicle"
 
-// cache remembers the states of the vehicles that were heard of last. All of
-// them are stored, so any of them may be forgotten at any time.
+// cache is an LRU cache of the states of the most recently heard vehicles. Every state in it is
+// stored, so any entry may be evicted at any time.
 type cache struct {
-	limit int // entries; at least 1
+	limit int // maximum number of entries, at least 1
 	index map[vehicle.ID]int32
-	// The entries form a ring from the one used last to the one used longest ago. They refer
-	// to each other by place, because a pointer each would make the garbage collector walk
-	// them all, and are in chunks, because a slice that grows is in memory twice.
+	// The entries form a ring, from the most recently used to the least recently used. They
+	// refer to each other by index, because the garbage collector would have to scan pointers.
+	// They are in chunks, because growing a slice needs both copies in memory.
 	chunks [][]entry
-	used   int32 // entries in use
-	newest int32 // place of the entry used last, if there is one
+	used   int32 // number of entries in use
+	newest int32 // index of the most recently used entry, if there is one
 }
 
-// chunkEntries is how many entries a chunk has, about 25 KB: a partition can have few vehicles.
+// chunkEntries is the number of entries in a chunk of about 25 KB. It is small, because a
+// partition can have few vehicles.
 const chunkEntries = 16
 
 type entry struct {
@@ -28,10 +29,10 @@ func newCache(limit int) *cache {
 	return &cache{limit: limit, index: make(map[vehicle.ID]int32)}
 }
 
-// at is the entry at a place.
+// at returns the entry with index i.
 func (c *cache) at(i int32) *entry { return &c.chunks[i/chunkEntries][i%chunkEntries] }
 
-// get returns a vehicle's state, which counts as using it.
+// get returns a vehicle's state and makes it the most recently used.
 func (c *cache) get(id vehicle.ID) (vehicle.State, bool) {
 	i, ok := c.index[id]
 	if !ok {
@@ -41,8 +42,7 @@ func (c *cache) get(id vehicle.ID) (vehicle.State, bool) {
 	return c.at(i).state, true
 }
 
-// put remembers a vehicle's state, in place of the one used longest ago if there
-// are too many.
+// put stores a vehicle's state. If the cache is full, it replaces the least recently used one.
 func (c *cache) put(id vehicle.ID, s vehicle.State) {
 	i, ok := c.index[id]
 	switch {
@@ -61,7 +61,7 @@ func (c *cache) put(id vehicle.ID, s vehicle.State) {
 		c.newest = i
 		c.index[id] = i
 	default:
-		// The ring closes: the oldest is next to the newest.
+		// In the ring, the oldest entry is next to the newest. Reuse it.
 		i = c.at(c.newest).newer
 		delete(c.index, c.at(i).id)
 		c.newest = i
@@ -71,7 +71,7 @@ func (c *cache) put(id vehicle.ID, s vehicle.State) {
 	e.id, e.state = id, s
 }
 
-// use makes entry i the one used last.
+// use makes entry i the most recently used.
 func (c *cache) use(i int32) {
 	if i == c.newest {
 		return
@@ -82,7 +82,7 @@ func (c *cache) use(i int32) {
 	c.newest = i
 }
 
-// link puts entry i, which is not in the ring, before the newest.
+// link inserts entry i, which is not in the ring, before the newest.
 func (c *cache) link(i int32) {
 	oldest := c.at(c.newest).newer
 	c.at(i).older, c.at(i).newer = c.newest, oldest

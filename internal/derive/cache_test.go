@@ -9,12 +9,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// What the cache remembers is what a list sorted by last use would.
+// The cache holds the same states as a list sorted by last use.
 func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")
 		c := newCache(limit)
-		var order []vehicle.ID // the one used last is first
+		var order []vehicle.ID // most recently used first
 		state := make(map[vehicle.ID]vehicle.State)
 		use := func(id vehicle.ID) {
 			order = slices.DeleteFunc(order, func(x vehicle.ID) bool { return x == id })

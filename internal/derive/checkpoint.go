@@ -9,44 +9,44 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Without a checkpoint interval, states wait for more to be committed with them while more
-// samples are there to be folded, for as long as the commit before took: folding then keeps
-// pace with storing. When commits are quick, no answer waits long; when there is a backlog,
-// a vehicle that is in it many times is stored once. linger bounds the wait, so that a few
-// vehicles that never fall silent still become answers.
+// Limits of the wait for a larger commit, which apply without a checkpoint interval. While more
+// samples wait to be folded, folded states wait as long as the previous commit took, so that
+// folding keeps pace with storing. If commits are fast, no answer waits long. In a backlog, a
+// vehicle with many samples is stored once. linger limits the wait, so that a few vehicles that
+// report all the time still get answers.
 const (
 	linger      = 100 * time.Millisecond
 	leastLinger = 2 * time.Millisecond
 )
 
-// sliceStates is how many states of a checkpoint are stored at once. The telemetry that is
-// acknowledged meanwhile waits for no more than these, about 200 KB, to reach the disk.
+// sliceStates is the number of states in one slice of a checkpoint. Telemetry that is
+// acknowledged at the same time waits for at most one slice, about 200 KB, to reach the disk.
 const sliceStates = 256
 
-// doneAgain is how soon an idle partition looks again whether the checkpoint before is
-// stored, if the next is due.
+// doneAgain is the interval at which an idle partition checks whether the previous checkpoint
+// is stored, once the next one is due.
 const doneAgain = 5 * time.Millisecond
 
-// checkpoints stores what is folded of a partition. With an interval, a checkpoint is stored
-// in slices, spread over half of the interval, while folding goes on. Its states are ahead of
-// the partition's cursor until the last slice, which moves the cursor too. A crash before
-// that leaves samples that are folded once more, which changes nothing.
+// checkpoints stores the folded states of a partition. With an interval, it stores a checkpoint
+// in slices, spread over half of the interval, while folding continues. Until the last slice,
+// which also moves the cursor, stored states are ahead of the cursor. After a crash in between,
+// some samples are folded again, which changes nothing.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
-	every   time.Duration // 0: folding waits for each commit
-	lingers time.Duration // how long states wait for others if every is 0
-	since   time.Time     // of the oldest fold that no commit has
+	every   time.Duration // interval; 0: folding waits for each commit
+	lingers time.Duration // wait for a larger commit if every is 0
+	since   time.Time     // time of the oldest fold that is not in a commit
 
-	done  chan error         // gets the result of the checkpoint under way; nil: none is
-	hurry func()             // ends its pauses
-	stop  context.CancelFunc // ends it
+	done  chan error         // receives the result of the checkpoint in progress; nil if there is none
+	hurry func()             // skips its remaining pauses
+	stop  context.CancelFunc // aborts it
 }
 
-// hold is how long folded states wait until they are stored together.
+// hold returns how long folded states wait until they are stored together.
 func (c *checkpoints) hold() time.Duration { return max(c.lingers, c.every) }
 
-// least is the least time for which samples are waited for while states are to be stored.
+// least returns the minimum time to wait for samples while a checkpoint is due.
 func (c *checkpoints) least() time.Duration {
 	if c.done != nil {
 		return doneAgain
@@ -54,8 +54,8 @@ func (c *checkpoints) least() time.Duration {
 	return 0
 }
 
-// checkpoint begins to store what is folded. If the checkpoint before is still being
-// stored, nothing happens, but that one hurries if too many states wait for the next.
+// checkpoint starts to store the folded states. If the previous checkpoint is still in
+// progress, checkpoint starts nothing, but speeds that one up if many states wait for the next.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.every == 0 {
 		return c.commit(ctx)
@@ -83,7 +83,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom begins to store what is folded, so that as much again can be folded.
+// makeRoom waits for the checkpoint in progress and starts another, so that folding can
+// continue.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (c *checkpoints) makeRoom(ctx context.Context) error {
 	return c.checkpoint(ctx)
 }
 
-// store stores a checkpoint.
+// store stores one checkpoint.
 func (c *checkpoints) store(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{}) error {
 	slice, left := make(map[vehicle.ID]*vehicle.State, sliceStates), len(states)
 	pause := c.every / 2 * sliceStates / time.Duration(max(left, sliceStates))
@@ -114,7 +115,7 @@ func (c *checkpoints) store(ctx context.Context, seq uint64, states map[vehicle.
 	return c.part.Commit(ctx, seq, slice)
 }
 
-// finish takes the result of the checkpoint under way.
+// finish handles the result of the checkpoint in progress.
 func (c *checkpoints) finish(err error) error {
 	c.stop()
 	c.done = nil
@@ -124,7 +125,7 @@ func (c *checkpoints) finish(err error) error {
 	return err
 }
 
-// settle waits for the checkpoint under way.
+// settle waits until the checkpoint in progress is stored.
 func (c *checkpoints) settle(ctx context.Context) error {
 	if c.done == nil {
 		return nil
@@ -138,7 +139,7 @@ func (c *checkpoints) settle(ctx context.Context) error {
 	}
 }
 
-// commit returns once all that is folded is stored.
+// commit stores all folded states, and returns when they are stored.
 func (c *checkpoints) commit(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil || c.f.seq == 0 {
 		return err
@@ -155,7 +156,7 @@ func (c *checkpoints) commit(ctx context.Context) error {
 	return nil
 }
 
-// renew commits the cursor again.
+// renew writes the cursor again, unchanged.
 func (c *checkpoints) renew(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -163,10 +164,10 @@ func (c *checkpoints) renew(ctx context.Context) error {
 	return c.part.Commit(ctx, 0, nil)
 }
 
-// abandon ends the checkpoint under way, if there is one, as a crash would.
+// abandon aborts the checkpoint in progress, if there is one. The effect is that of a crash.
 func (c *checkpoints) abandon() {
 	if c.done != nil {
 		c.stop()
-		_ = c.finish(<-c.done) // whoever folds next reads what was stored
+		_ = c.finish(<-c.done) // the next owner reads what was stored
 	}
 }

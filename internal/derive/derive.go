@@ -1,20 +1,21 @@
-// Package derive folds telemetry into states: for every partition that this
-// node owns, it reads the samples that were acknowledged, in the order in which
-// they were stored, applies [Config.Observe], and commits the states together
-// with the place it has read up to. It has no rules of its own and must never
-// store the place without the states. States may be ahead of the place: what is
-// folded into them again changes nothing.
+// Package derive folds telemetry into states. For every partition that this node owns, it reads
+// the acknowledged samples in the order in which they were stored, applies [Config.Observe],
+// and commits the states together with the cursor, which is the sequence up to which the
+// partition is folded. The package has no rules of its own, and it never stores a cursor
+// without the states. States may be ahead of the cursor, because folding a sample twice changes
+// nothing.
+//
+// DESIGN.md describes leases, takeover and checkpoints.
 //
 // # Memory
 //
-// Every vehicle's state is in the store; what is in memory are the states that
-// changed and are not committed yet, at most [Config.MaxStates] a partition and as many
-// of a checkpoint that is being stored, and
-// the states of the [Config.MaxCached] vehicles of a partition that were heard
-// of last, about 1.6 KB each. A vehicle that is in neither is read from the
-// store when it is heard of, together with the others of the same group commit;
-// taking a partition reads none. So a fleet may be larger than the memory: it
-// then costs a read, and no correctness.
+// The state of every vehicle is in the store. In memory are the changed states that are not
+// committed yet, at most [Config.MaxStates] for each partition, and as many of a checkpoint in
+// progress. A cache holds the states of the [Config.MaxCached] vehicles of each partition that
+// reported most recently. A state takes about 1.6 KB. If a vehicle reports whose state is in
+// neither, the state is read from the store, together with the others of the same group commit.
+// Taking a partition reads no state. So the fleet may be larger than the memory, at the cost of
+// reads.
 package derive
 
 import (
@@ -32,52 +33,51 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config of a [Deriver]. All but Observe, Members, MaxLoad, Checkpoint, MaxCached and Log is
-// required.
+// Config configures a [Deriver]. All fields are required except Observe, Members, MaxLoad,
+// Checkpoint, MaxCached and Log.
 type Config struct {
 	Partitions int
-	// Observe folds a sample into the state of its vehicle. Partitions call it at the
-	// same time. If nil, [vehicle.Observe] does.
+	// Observe folds a sample into the state of its vehicle. Calls for different partitions are
+	// concurrent. If nil, [vehicle.Observe] is used.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
-	// Take makes this node the owner of partition p and fences out whoever
-	// owned it before. [store.ErrHeld] means that another node has it and is
-	// about to release it.
+	// Take makes this node the owner of partition p and fences the previous owner. It returns
+	// [store.ErrHeld] if another live node owns the partition and is about to release it.
 	Take func(ctx context.Context, p int) (store.Partition, error)
-	// Members says which partitions are this node's; nil: all of them, always.
+	// Members assigns the partitions to nodes. If nil, all of them are assigned to this node.
 	Members *Members
-	// Release gives partition p up if this node owns it, perhaps without
-	// knowing it: the answer of a Take may have been lost. Not needed without
-	// Members.
+	// Release releases partition p if this node owns it, perhaps without knowing, because the
+	// response to a Take was lost. It is not needed if Members is nil.
 	Release func(ctx context.Context, p int) error
-	// GiveUp is called when a newer version wrote what is stored of a partition that is this node's, so
-	// that it cannot fold on. If others can, the context of Run is to end. Not needed without Members.
+	// GiveUp is called when a newer version wrote records of an assigned partition, so that
+	// this node cannot fold it. If other nodes can, GiveUp should end the context of Run. It is
+	// not needed if Members is nil.
 	GiveUp func()
-	// MaxLoad is how many states one Load can bring; 0 means 999.
+	// MaxLoad is the maximum number of states of one Load. 0 means 999.
 	MaxLoad int
-	// MaxStates is how many states one Commit can store. It must be at
-	// least the number of vehicles in what one Next returns. Many times that
-	// lets a backlog be folded with few states stored.
+	// MaxStates is the maximum number of states of one Commit. It must be at least the number
+	// of vehicles in what one Next returns. A much larger limit reduces the states that are
+	// stored while a backlog is folded.
 	MaxStates int
-	// Checkpoint is how often folded states are stored, while folding goes on. After a
-	// crash what was not stored is folded again. 0 means that folding waits until states
-	// are stored. Otherwise partitions must allow a Commit beside their other methods.
+	// Checkpoint is the interval at which folded states are stored, while folding continues.
+	// After a crash, samples whose states were not stored are folded again. If Checkpoint is
+	// not 0, partitions must allow a Commit concurrently with other methods. 0 means that
+	// folding waits for each commit.
 	Checkpoint time.Duration
-	// MaxCached is how many vehicles' states a partition keeps in memory
-	// beside those; 0 means 100,000.
+	// MaxCached is the number of states of a partition in the cache. 0 means 100,000.
 	MaxCached int
-	Log       *slog.Logger // nil: discarded
+	Log       *slog.Logger // if nil, nothing is logged
 }
 
-// Deriver owns partitions and folds them. Make one with [New].
+// Deriver takes partitions and folds them. Create one with [New].
 type Deriver struct {
 	config Config
 	folded atomic.Uint64
 	read   atomic.Uint64
 
-	again, held lograte.Warning // of all partitions
+	again, held lograte.Warning // for all partitions
 }
 
-// New returns a deriver that starts with [Deriver.Run].
+// New returns a Deriver. [Deriver.Run] starts it.
 func New(c Config) *Deriver {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -94,29 +94,28 @@ func New(c Config) *Deriver {
 	return &Deriver{config: c}
 }
 
-// Samples is how many samples were folded since the start.
+// Samples returns the number of samples folded since the start.
 func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
-// StatesRead is how many states were read from the store since the start, each
-// because its vehicle was not in memory. If it grows as fast as Samples does,
-// MaxCached is too small for the fleet.
+// StatesRead returns the number of states that were read from the store since the start,
+// because they were not in memory. If it grows as fast as Samples, MaxCached is too small for
+// the fleet.
 func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 
-// retryAfter is how long a partition rests after it could not be worked on.
+// retryAfter is the pause after an error before a partition is taken again.
 const retryAfter = time.Second
 
-// heldAgain is how long to wait before looking again whether another node has
-// released a partition.
+// heldAgain is the interval at which a node checks whether another node has released a
+// partition.
 const heldAgain = 250 * time.Millisecond
 
-// newerAgain is how long a partition rests of which a newer version stored something, while no node
-// of that version shares the folding. Nodes renew their leases as often.
+// newerAgain is the pause before a partition with records of a newer version is tried again, as
+// long as no node of that version has joined. It equals the interval of lease renewals.
 const newerAgain = 2 * time.Second
 
-// Run folds the partitions of this node until the context ends. A partition that
-// fails is taken again, at once after [store.ErrRecalled]; what it had folded but
-// not committed is folded again from the last commit, which comes to the same
-// states.
+// Run folds the partitions of this node until the context ends. After an error, it takes the
+// partition again; after [store.ErrRecalled] it does so at once. Samples that were folded but
+// not committed are folded again from the last commit, with the same result.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -129,7 +128,7 @@ func (d *Deriver) Run(ctx context.Context) {
 				rest := retryAfter
 				switch {
 				case err == nil:
-					continue // it is another's now
+					continue // the partition is assigned to another node now
 				case errors.Is(err, store.ErrHeld):
 					rest = heldAgain
 				case errors.Is(err, store.ErrRecalled):
@@ -151,14 +150,13 @@ func (d *Deriver) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// renewAfter is how long an idle partition waits before it commits its cursor
-// again, so that the record never becomes the oldest of its stream, which is
-// the one that a full stream drops.
+// renewAfter is how long an idle partition waits before it writes its cursor again. Otherwise
+// the cursor could become the oldest record of STATES, which a full stream drops.
 const renewAfter = time.Minute
 
-// fold waits until a partition is this node's and works on it until something
-// fails, or with a nil error until it is another's. The states at hand do not
-// outlive that: another node may write them next.
+// fold waits until a partition is assigned to this node, takes it, and folds it until an error
+// occurs. It returns nil once the partition is assigned to another node. The states in memory
+// are dropped then, because another node may write them next.
 func (d *Deriver) fold(ctx context.Context, p int) error {
 	ours := context.Background()
 	if d.config.Members != nil {
@@ -175,7 +173,7 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 	f := newFolding(d.config.Observe, d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
 	err = d.work(ctx, ours, p, part, f)
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
-		// Whoever has it next goes on from the last commit.
+		// The next owner continues from the last commit.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 		defer cancel()
 		if failed := d.config.Release(last, p); failed != nil {
@@ -185,9 +183,9 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 	return err
 }
 
-// await waits until a partition is to be this node's. Until then this node must
-// not own it, because nobody takes it from a node that lives: so it is released
-// before the wait, until that succeeds, and now and then while it lasts.
+// await waits until a partition is assigned to this node. Until then this node must not own it,
+// because no other node takes it from a live owner. So await releases the partition, first
+// repeatedly until that succeeds, and then at intervals while it waits.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -196,7 +194,7 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 		}
 		rest := 2 * m.stale
 		if err := d.config.Release(ctx, p); codec.IsNewer(err) {
-			return nil, err // another node waits until this one's lease is stale
+			return nil, err // another node takes the partition once this node's lease is stale
 		} else if err != nil {
 			if ctx.Err() == nil {
 				d.held.Log(d.config.Log, "a partition is not released yet", "partition", p, "error", err)
@@ -212,9 +210,9 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// work folds a partition that was taken while it is ours.
+// work folds a partition that this node has taken, as long as it is assigned to this node.
 func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f *folding) error {
-	// What is waited for ends with either context; what is stored only with ctx.
+	// The end of either context ends waiting for samples. Only the end of ctx ends storing.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ours, cancel)()
@@ -231,7 +229,7 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f
 		cancel()
 		switch {
 		case ours.Err() != nil && ctx.Err() == nil && (late || err == nil):
-			return c.commit(ctx) // without what was just read, which the next owner reads again
+			return c.commit(ctx) // without the samples just read, which the next owner reads again
 		case late && f.seq != 0:
 			err = c.checkpoint(ctx)
 		case late:
@@ -239,7 +237,7 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f
 		case errors.Is(err, store.ErrSettle):
 			err = c.commit(ctx)
 		case err != nil && ctx.Err() != nil && d.config.Checkpoint > 0:
-			// Otherwise the next start would fold this again.
+			// Without this commit, the next start would have to fold these samples again.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 			defer cancel()
 			return c.commit(last)
@@ -252,7 +250,7 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f
 	}
 }
 
-// observe folds samples, and begins a checkpoint if one is due.
+// observe folds samples, and starts a checkpoint if one is due.
 func (d *Deriver) observe(ctx context.Context, p int, c *checkpoints, seq uint64, samples []vehicle.Sample) error {
 	if c.f.seq != 0 && !c.f.fits(samples) {
 		if err := c.makeRoom(ctx); err != nil {
@@ -271,7 +269,7 @@ func (d *Deriver) observe(ctx context.Context, p int, c *checkpoints, seq uint64
 	c.f.answer(c.part)
 	d.folded.Add(uint64(len(samples)))
 	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.hold() {
-		return nil // a larger commit costs hardly more than a small one
+		return nil // a larger commit costs almost the same
 	}
 	return c.checkpoint(ctx)
 }

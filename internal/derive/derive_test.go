@@ -23,33 +23,33 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// maxStates is what the engine stores in one batch.
+// maxStates is the number of states that the engine stores in one batch.
 const maxStates = 999
 
-// engine is what these tests use of a real one.
+// engine is the part of an engine that these tests use.
 type engine interface {
 	Partitions() int
 	Append(ctx context.Context, samples []vehicle.Sample) error
 	FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error
 }
 
-// spy notes what a deriver reads and commits.
+// spy records what a deriver reads and commits.
 type spy struct {
-	limit  int // states a commit may have
-	cached int // states kept in memory beside those; 0: the default
+	limit  int // maximum number of states in a commit
+	cached int // capacity of the cache; 0: the default
 
 	mu      sync.Mutex
 	read    map[int]map[uint64][]vehicle.Sample // partition → sequence → samples
 	commits int
-	errs    []error // of commits, and of reading what another has taken
-	fail    int     // how many of the next commits fail
+	errs    []error // of commits, and of reads of a partition that another owner has taken
+	fail    int     // number of next commits that fail
 }
 
 func newSpy() *spy {
 	return &spy{limit: maxStates, read: make(map[int]map[uint64][]vehicle.Sample)}
 }
 
-// spied is a partition under a spy's eyes.
+// spied is a partition that reports to a spy.
 type spied struct {
 	store.Partition
 	number int
@@ -98,7 +98,7 @@ func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*ve
 	return err
 }
 
-// expected folds all that was stored in the order in which it was.
+// expected folds all samples that were read, in the order in which they were stored.
 func (s *spy) expected() map[vehicle.ID]vehicle.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *spy) expected() map[vehicle.ID]vehicle.State {
 	return states
 }
 
-// world is a real engine and a way to derive from it.
+// world is a real engine, and a function to take its partitions.
 type world struct {
 	engine
 	take func(ctx context.Context, p int, owner string) (store.Partition, error)
@@ -129,14 +129,14 @@ func newWorld(t *testing.T) world {
 	return world{e, func(ctx context.Context, p int, owner string) (store.Partition, error) {
 		part, err := e.Take(ctx, p, owner, store.Anyone)
 		if err != nil {
-			return nil, err // not a nil pointer that is no nil interface
+			return nil, err // a nil pointer would be a non-nil interface
 		}
 		return part, nil
 	}}
 }
 
-// openStore opens a store of one machine with several partitions, so that what mixes them
-// up is noticed.
+// openStore opens a local store with several partitions, so that a mix-up of partitions is
+// noticed.
 func openStore(t *testing.T) *local.Engine {
 	t.Helper()
 	e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir(), Partitions: 4})
@@ -151,7 +151,7 @@ func openStore(t *testing.T) *local.Engine {
 	return e
 }
 
-// deriver makes a deriver of all partitions under the spy's eyes.
+// deriver returns a deriver of all partitions that reports to s.
 func (w world) deriver(s *spy, owner string) *derive.Deriver {
 	return derive.New(derive.Config{
 		Partitions: w.Partitions(),
@@ -167,7 +167,7 @@ func (w world) deriver(s *spy, owner string) *derive.Deriver {
 	})
 }
 
-// table is a copy of all states.
+// table is a copy of all states, maintained from the feed.
 type table struct {
 	mu      sync.Mutex
 	states  map[vehicle.ID]vehicle.State
@@ -184,7 +184,7 @@ func follow(t *testing.T, e engine) *table {
 		err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) {
 			tab.mu.Lock()
 			if tab.states[id] = s; s == (vehicle.State{}) {
-				delete(tab.states, id) // it was forgotten
+				delete(tab.states, id) // the vehicle was forgotten
 			}
 			tab.mu.Unlock()
 			select {
@@ -197,11 +197,11 @@ func follow(t *testing.T, e engine) *table {
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
-	<-caughtUp // an answer before it is not brought again
+	<-caughtUp // the feed does not repeat answers from before
 	return tab
 }
 
-// wait returns a copy once the states of n vehicles have come to the time.
+// wait returns a copy of the table once the states of n vehicles have reached the time at.
 func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	deadline := time.After(testkit.Patience)
@@ -249,9 +249,8 @@ func sample(id vehicle.ID, at int64, speed float64) vehicle.Sample {
 // last is the time of each vehicle's last sample.
 const last = 1 << 40
 
-// traffic stores random batches of vehicles' samples, old and repeated ones
-// among them, and at the end one sample of each at the time last. It returns
-// the number of vehicles.
+// traffic stores random batches of samples, some of them late or repeated. At the end it stores
+// one sample of each vehicle at the time last. It returns the number of vehicles.
 func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 	var running sync.WaitGroup
 	for w := range writers {
@@ -267,10 +266,10 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 					x := sample(id(rnd.IntN(vehicles)), now, rnd.Float64()*120)
 					switch rnd.IntN(5) {
 					case 0:
-						x.Time -= vehicle.UnixMilli(rnd.Int64N(100_000)) // late
+						x.Time -= vehicle.UnixMilli(rnd.Int64N(100_000)) // a late sample
 					case 1:
 						if len(before) > 0 {
-							x = before[rnd.IntN(len(before))] // again
+							x = before[rnd.IntN(len(before))] // a repeated sample
 						}
 					}
 					batch = append(batch, x)
@@ -294,7 +293,7 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 	return writers * vehicles
 }
 
-// Restarts at any moment lose and double nothing.
+// Restarts at random moments neither lose a sample nor count one twice.
 func TestRestarts(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.cached = 3
@@ -315,7 +314,7 @@ func TestRestarts(t *testing.T) {
 			life, cancel := context.WithTimeout(ctx, rand.N(most))
 			w.deriver(s, "node").Run(life)
 			cancel()
-			// On a busy machine a life may be too short for a single commit.
+			// On a busy machine a run may be too short for a single commit.
 			if most *= 2; committed() > before {
 				most = short
 			}
@@ -336,7 +335,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// Commits that fail are made up for.
+// After failed commits, the samples are folded again.
 func TestFailedCommits(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.fail = 3
@@ -357,8 +356,8 @@ func TestFailedCommits(t *testing.T) {
 	}
 }
 
-// A fleet that is far larger than the memory comes to the same states, and each
-// vehicle that was forgotten is read again.
+// A fleet that is far larger than the cache gets the same states. Vehicles that were evicted
+// are read again.
 func TestMoreVehiclesThanCached(t *testing.T) {
 	testkit.Slow(t, "it folds more vehicles than the cache holds")
 	s, w := newSpy(), newWorld(t)
@@ -374,7 +373,7 @@ func TestMoreVehiclesThanCached(t *testing.T) {
 	running.Wait()
 	equal(t, got, s.expected())
 	for _, err := range s.errs {
-		if !errors.Is(err, context.Canceled) { // the last one was seen before it was answered
+		if !errors.Is(err, context.Canceled) { // the last state was seen before its commit returned
 			t.Error(err)
 		}
 	}
@@ -383,7 +382,7 @@ func TestMoreVehiclesThanCached(t *testing.T) {
 	}
 }
 
-// With room for all, each vehicle is read once.
+// If the cache holds all vehicles, each is read once.
 func TestVehiclesAreReadOnce(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	tab := follow(t, w)
@@ -400,13 +399,13 @@ func TestVehiclesAreReadOnce(t *testing.T) {
 	}
 }
 
-// Once a second deriver has taken the partitions, the first stores nothing.
+// Once a second deriver has taken the partitions, the first one stores nothing.
 func TestTakeover(t *testing.T) {
 	first, second, w := newSpy(), newSpy(), newWorld(t)
 	tab := follow(t, w)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	// The first takes each partition once, and does not come back.
+	// The first deriver takes each partition once, and never again.
 	w1 := w
 	once := make([]sync.Once, w.Partitions())
 	w1.take = func(ctx context.Context, p int, owner string) (part store.Partition, err error) {
@@ -439,7 +438,7 @@ func TestTakeover(t *testing.T) {
 		<-taken
 	}
 	first.mu.Lock()
-	reads := first.read // of both: each partition is read on where the other stopped
+	reads := first.read // becomes the reads of both: the second continues where the first stopped
 	first.mu.Unlock()
 	const later = last + 1000
 	var batch []vehicle.Sample
@@ -476,7 +475,7 @@ func TestTakeover(t *testing.T) {
 	equal(t, got, first.expected())
 }
 
-// More vehicles than one batch of the engine holds are stored in several.
+// If more states have changed than one commit may hold, they are stored in several commits.
 func TestManyDirtyVehicles(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.limit, s.cached = 250, 3
@@ -500,7 +499,7 @@ func TestManyDirtyVehicles(t *testing.T) {
 	running.Wait()
 	equal(t, got, s.expected())
 	for _, err := range s.errs {
-		if !errors.Is(err, context.Canceled) { // the last one was seen before it was answered
+		if !errors.Is(err, context.Canceled) { // the last state was seen before its commit returned
 			t.Error(err)
 		}
 	}
@@ -509,7 +508,7 @@ func TestManyDirtyVehicles(t *testing.T) {
 	}
 }
 
-// A deriver ends at once when it is told to, whatever it is doing.
+// A deriver returns as soon as its context ends, whatever it is doing.
 func TestEnds(t *testing.T) {
 	w := newWorld(t)
 	blocked := func(ctx context.Context, p int, owner string) (store.Partition, error) {

@@ -8,30 +8,30 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// folding is what is known of a partition's vehicles and what of it is not
-// committed yet.
+// folding holds the states of a partition's vehicles in memory, in particular those that are
+// not committed yet.
 type folding struct {
 	fold  func(vehicle.State, vehicle.Sample) vehicle.State
-	limit int // of touched
-	loads int // states that one Load can bring
-	// touched are the vehicles heard of since the last commit began, and storing those of a
-	// commit that is under way, which does not change them. Both are kept until their commit
+	limit int // maximum length of touched
+	loads int // maximum number of states of one Load
+	// touched holds the vehicles with samples since the last commit began. storing holds those
+	// of the commit in progress, which does not modify them. Both are kept until their commit
 	// is done.
 	touched, storing map[vehicle.ID]*touched
-	cache            *cache                        // states as of the last commit; stale for a vehicle in touched or storing
-	seq              uint64                        // what the last sample folded belongs to; 0: a commit has all
-	dirty            map[vehicle.ID]*vehicle.State // those of storing that differ from what is stored
-	fresh            []*touched                    // those whose state answer has not handed over
-	spare            []*touched                    // out of use, at most twice limit
+	cache            *cache                        // as of the last commit; outdated for touched and storing
+	seq              uint64                        // sequence of the last sample folded; 0 if a commit has all
+	dirty            map[vehicle.ID]*vehicle.State // those of storing that differ from the stored state
+	fresh            []*touched                    // those whose state was not answered yet
+	spare            []*touched                    // for reuse; at most twice limit
 	now              func() time.Time
 }
 
-// touched is a vehicle's state as of the last sample folded.
+// touched is the state of a vehicle as of the last sample folded.
 type touched struct {
 	id    vehicle.ID
 	state vehicle.State
-	dirty bool // it differs from what is stored
-	fresh bool // it differs from what was handed over as an answer
+	dirty bool // the state differs from the stored one
+	fresh bool // the state differs from the answer
 }
 
 func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxStates, maxCached, maxLoad int) *folding {
@@ -62,10 +62,10 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 	return len(f.touched)+len(added) <= f.limit
 }
 
-// load sees that the states of the samples' vehicles are in touched, and returns
-// how many were looked for in the store.
+// load ensures that touched has the states of the samples' vehicles, and returns how many of
+// them it looked up in the store.
 func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
-	var ids []vehicle.ID // of those that are not at hand
+	var ids []vehicle.ID // vehicles whose state is not in memory
 	var misses []*touched
 	for i := range samples {
 		id := samples[i].Vehicle
@@ -83,7 +83,7 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	for first := 0; first < len(ids); first += f.loads {
 		some := misses[first:min(first+f.loads, len(ids))]
 		if err := part.Load(ctx, ids[first:first+len(some)], func(i int, s vehicle.State) { some[i].state = s }); err != nil {
-			// What was not read must not be taken for a vehicle without a past.
+			// Without a state, these vehicles would look as if they had no past.
 			for _, id := range ids {
 				delete(f.touched, id)
 			}
@@ -93,7 +93,7 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	return len(ids), nil
 }
 
-// newTouched returns one that is not in use; its state is whatever it was.
+// newTouched returns an unused touched. Its state is arbitrary.
 func (f *folding) newTouched() *touched {
 	n := len(f.spare)
 	if n == 0 {
@@ -105,11 +105,12 @@ func (f *folding) newTouched() *touched {
 	return t
 }
 
-// observe folds samples that were stored at a time, whose vehicles' states were
-// loaded. A state from the future was made while a clock of ours and the car's were
-// wrong: it would keep out all that the car says until that time comes, so what the
-// car says at present begins it anew. If only this clock is behind, the time of
-// storing tells. What is late begins nothing.
+// observe folds samples, which were all stored at the time stored, into the loaded states.
+//
+// A state with a time in the future was written while a clock, of this machine or of the car,
+// was wrong. It would reject every sample of the car until that time. So the first sample with
+// a current time resets it. A late sample does not. If the local clock is behind the time
+// stored, that time is taken as the current time.
 func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
 	now := f.now()
@@ -132,7 +133,7 @@ func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample
 	}
 }
 
-// answer hands over what was folded since the last time.
+// answer publishes the states that have changed since the last call.
 func (f *folding) answer(part store.Partition) {
 	for _, t := range f.fresh {
 		t.fresh = false
@@ -141,8 +142,8 @@ func (f *folding) answer(part store.Partition) {
 	f.fresh = f.fresh[:0]
 }
 
-// begin starts a commit of all that is folded, and returns what is to be stored. It must
-// not be called again before finish.
+// begin starts a commit of all folded states, and returns what to store. It must not be called
+// again before finish.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	clear(f.dirty)
 	for id, t := range f.touched {

@@ -19,22 +19,22 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// script is a partition that says what a test makes it say. It stands in where
-// the time matters that a real one would take.
+// script is a scripted partition, for tests on the fake clock, where a real engine would take
+// real time.
 type script struct {
 	next    func(ctx context.Context) (uint64, []vehicle.Sample, error)
 	waiting bool
 	commits []commit
-	err     error         // of commits
-	takes   time.Duration // a commit
+	err     error         // returned by Commit
+	takes   time.Duration // duration of a commit
 
-	storedAt time.Time // what Next returned
+	storedAt time.Time // returned by Stored
 
 	mu     sync.Mutex // guards stored and commits
 	stored map[vehicle.ID]vehicle.State
 	reads  int
-	loads  []int // how many each Load asked for
-	unread error // of Load
+	loads  []int // number of vehicles in each Load
+	unread error // returned by Load
 }
 
 type commit struct {
@@ -68,7 +68,7 @@ func (s *script) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*
 	s.mu.Lock()
 	s.commits = append(s.commits, commit{time.Since(began), seq, len(states)})
 	s.mu.Unlock()
-	if s.takes > 0 { // of the bubble's clock
+	if s.takes > 0 { // on the fake clock
 		select {
 		case <-time.After(s.takes):
 		case <-ctx.Done():
@@ -94,7 +94,7 @@ func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
 	return x
 }
 
-// fold loads and observes samples.
+// fold loads and folds samples, and returns the number of states read.
 func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ...vehicle.Sample) (read int) {
 	t.Helper()
 	read, err := f.load(t.Context(), part, samples)
@@ -105,8 +105,8 @@ func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ..
 	return read
 }
 
-// A state from the future, of a time when clocks were wrong, does not keep out what
-// a car says when they are right again; one that is a little ahead does.
+// A state with a time far in the future, from when a clock was wrong, does not block samples
+// with the current time. A state that is only slightly ahead does.
 func TestStateFromTheFuture(t *testing.T) {
 	now := time.UnixMilli(1e12)
 	f := newFolding(vehicle.Observe, 10, 10, 4)
@@ -123,9 +123,9 @@ func TestStateFromTheFuture(t *testing.T) {
 	}
 }
 
-// The clock of the node that folds may be anywhere: as long as the one that stamps
-// what is stored is right, no good state is begun anew, and a state that is from
-// the future by both is begun anew by what is said at present, never by what is late.
+// The clock of the folding node may be wrong. As long as the clock that stamps stored samples
+// is right, no good state is reset. A state that is in the future by both clocks is reset by a
+// current sample, never by a late one.
 func TestFoldingClockIsWrong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		present := time.UnixMilli(1e12)
@@ -164,7 +164,7 @@ func TestFoldingClockIsWrong(t *testing.T) {
 	})
 }
 
-// A state that cannot be read must not be taken for none.
+// A state that cannot be read must not be mistaken for no state.
 func TestUnreadState(t *testing.T) {
 	f := newFolding(vehicle.Observe, 10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
@@ -179,8 +179,8 @@ func TestUnreadState(t *testing.T) {
 	}
 }
 
-// Whatever the cache forgets, the states are those of the whole fold, and no
-// more of them are in memory than may be.
+// Whatever the cache evicts, the states equal those of a fold without a cache, and the limits
+// of memory hold.
 func TestForgetfulFold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
@@ -260,13 +260,13 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// began is when synctest's clock starts.
+// began is the time at which synctest's clock starts.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// run folds a scripted partition for a time of the fake clock.
+// run folds a scripted partition for a span of the fake clock.
 func run(t *testing.T, part *script, span time.Duration) { runEvery(t, part, 0, span) }
 
-// runEvery is run with checkpoints.
+// runEvery is like run, with a checkpoint interval.
 func runEvery(t *testing.T, part *script, checkpoint, span time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), span)
 	defer cancel()
@@ -276,7 +276,7 @@ func runEvery(t *testing.T, part *script, checkpoint, span time.Duration) {
 	}).Run(ctx)
 }
 
-// An idle partition renews its cursor every minute.
+// An idle partition writes its cursor again every minute.
 func TestIdleRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{next: func(ctx context.Context) (uint64, []vehicle.Sample, error) {
@@ -290,7 +290,7 @@ func TestIdleRenews(t *testing.T) {
 	})
 }
 
-// States do not wait for samples that were announced and never come.
+// States do not wait long for samples that Waiting has announced but that never come.
 func TestAnnouncedAndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{waiting: true}
@@ -329,8 +329,8 @@ func TestStoresAtTheEnd(t *testing.T) {
 	})
 }
 
-// cars returns a Next that brings so many cars' samples at once, in groups of 999 with a
-// sequence each, and then ends as last says.
+// cars returns a Next that returns one sample of each of n cars, in groups of 999 with one
+// sequence each. After that it returns the error of last.
 func cars(n int, last func(context.Context) error) func(context.Context) (uint64, []vehicle.Sample, error) {
 	var seq uint64
 	return func(ctx context.Context) (uint64, []vehicle.Sample, error) {
@@ -347,13 +347,13 @@ func cars(n int, last func(context.Context) error) func(context.Context) (uint64
 	}
 }
 
-// silence is what Next ends with where nothing more comes.
+// silence waits until the context ends, as Next does if no sample comes.
 func silence(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// A checkpoint is stored in slices that take half of its interval, and only the last moves
+// A checkpoint is stored in slices, spread over half of its interval. Only the last slice moves
 // the cursor.
 func TestCheckpointInSlices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestCheckpointInSlices(t *testing.T) {
 	})
 }
 
-// Folding goes on while a checkpoint is stored, from the states that are on their way.
+// While a checkpoint is stored, folding continues from the states in it.
 func TestFoldsDuringCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{takes: 5 * time.Second}
@@ -395,7 +395,7 @@ func TestFoldsDuringCheckpoint(t *testing.T) {
 	})
 }
 
-// Who asks for what is folded to be stored does not wait for a checkpoint's pauses.
+// A request to settle does not wait for the pauses of a checkpoint.
 func TestSettleDuringCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10 * sliceStates
@@ -414,12 +414,12 @@ func TestSettleDuringCheckpoint(t *testing.T) {
 	})
 }
 
-// A vehicle that never falls silent is seen all the same: states wait for others
-// for as long as a commit takes, and no longer than linger.
+// A vehicle that reports all the time still gets answers: states wait for others only as long
+// as a commit takes, and never longer than linger.
 func TestNeverSilent(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration
-		most  time.Duration // from one commit to the next, with a sample every millisecond
+		most  time.Duration // maximum time between two commits, with a sample every millisecond
 	}{
 		{0, 5 * time.Millisecond},
 		{20 * time.Millisecond, 45 * time.Millisecond},
@@ -447,7 +447,7 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 		if n < 5 {
 			t.Fatalf("%d commits in 10 s", n)
 		}
-		for i := 2; i < n; i++ { // the second is the first to know how long one takes
+		for i := 2; i < n; i++ { // the wait is the duration of the commit before
 			if d := part.commits[i].after - part.commits[i-1].after; d < takes || d > most {
 				t.Fatalf("commit %d came %v after the one before; want %v at most", i, d, most)
 			}
@@ -455,8 +455,7 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 	})
 }
 
-// BenchmarkLoad reads the states of one commit's worth of vehicles that are not
-// in memory.
+// BenchmarkLoad reads the states of the vehicles of one commit. No state is in memory.
 func BenchmarkLoad(b *testing.B) {
 	e, err := local.Open(b.Context(), local.Config{DataDir: b.TempDir()})
 	if err != nil {
@@ -518,7 +517,7 @@ var benchIDs = func() (ids [999]vehicle.ID) {
 	return ids
 }()
 
-// BenchmarkCacheMemory fills a cache and says what a vehicle costs.
+// BenchmarkCacheMemory fills a cache and reports the memory for each vehicle.
 func BenchmarkCacheMemory(b *testing.B) {
 	const vehicles = 100_000
 	heap := func() float64 {
@@ -538,7 +537,7 @@ func BenchmarkCacheMemory(b *testing.B) {
 	}
 }
 
-// What is not at hand is asked for in questions no larger than they may be.
+// States that are not in memory are loaded in parts of limited size.
 func TestLoadsInParts(t *testing.T) {
 	part, f := new(script), newFolding(vehicle.Observe, 20, 1, 4)
 	part.stored = make(map[vehicle.ID]vehicle.State)
@@ -560,7 +559,8 @@ func TestLoadsInParts(t *testing.T) {
 	}
 }
 
-// What folds is the service's choice, and sees a state that is begun anew.
+// Samples are folded by the configured function, which also receives the zero state in place of
+// a state that is reset.
 func TestFoldsAsConfigured(t *testing.T) {
 	var saw []vehicle.State
 	f := newFolding(func(s vehicle.State, x vehicle.Sample) vehicle.State {
@@ -585,5 +585,5 @@ func TestFoldsAsConfigured(t *testing.T) {
 	}
 }
 
-// Answer does nothing: answers are what was committed.
+// Answer does nothing; the tests look at commits.
 func (*script) Answer(vehicle.ID, *vehicle.State) {}

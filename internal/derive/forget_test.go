@@ -11,9 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A vehicle that reports all the while is forgotten, allowed and forgotten again
-// while its samples are being folded: nothing of it comes back, it starts without
-// a past, and no other vehicle loses a sample.
+// A vehicle that keeps reporting is forgotten, allowed and forgotten again while its samples
+// are folded. None of its old data comes back, it starts without a past, and no other vehicle
+// loses a sample.
 func TestForgottenWhileFolding(t *testing.T) {
 	e := openStore(t)
 	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
@@ -45,7 +45,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 
 	const gone, other, rounds = vehicle.ID("Gone"), vehicle.ID("Other"), 6
 	var now int64 = 1_000_000
-	var want vehicle.State // of the other one
+	var want vehicle.State // state of the other vehicle
 	send := func(n int, both bool) {
 		for range n {
 			now += 100
@@ -67,7 +67,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 			_, err := k.Forget(t.Context(), gone)
 			forgotten <- err
 		}()
-		send(30, true) // whichever of them are stored before
+		send(30, true) // some of them may be stored before the tombstone
 		if err := <-forgotten; err != nil {
 			t.Fatal(err)
 		}

@@ -10,64 +10,70 @@ import (
 	"carstate/internal/periodic"
 )
 
-// Leases are where the nodes that fold learn of each other.
+// Leases stores the leases by which nodes with the role derive know of each other.
 type Leases interface {
-	// Stale is how long a node may be silent before others take what it has.
+	// Stale returns the lease time: other nodes take over from a node that has not renewed for
+	// so long.
 	Stale() time.Duration
-	// Renew stores this node's lease. beat grows each time.
+	// Renew stores this node's lease. beat increases with each renewal.
 	Renew(ctx context.Context, name string, beat uint64, leaving bool) error
-	// Follow calls put for every lease and every renewal until the context ends.
+	// Follow calls put for every stored lease and then for every renewal, until the context
+	// ends.
 	Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error
-	// Remove removes a lease.
+	// Remove deletes a lease.
 	Remove(ctx context.Context, name string) error
 }
 
-// Members divides the partitions among the nodes that fold. Every node decides
-// for itself, by its own clock, from what it has seen of the others. Where two of
-// them disagree for a moment, the partition's cursor decides: it has one owner,
-// and only a partition whose owner is gone or has released it is taken.
+// Members assigns the partitions to the nodes with the role derive. Every node computes the
+// assignment itself, by its own clock, from the leases it has received. If two nodes disagree
+// for a moment, the partition's cursor decides: it names one owner, and a node takes a
+// partition only if its owner is dead or has released it.
 type Members struct {
 	self   string
 	leases Leases
 	stale  time.Duration
 	log    *slog.Logger
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards all fields below except unrenewed
 	seen map[string]*member
-	// heard is when our own lease was seen last. While it is not, it is us who
-	// are cut off, and nobody else counts as gone.
+	// heard is when the feed last delivered our own lease. Without a recent delivery, this node
+	// is the one that is disconnected, and it must not consider any other node dead.
 	heard time.Time
-	// since is when we were last cut off. Who was silent then may not have been.
+	// since is when the feed last resumed after a gap. Silence of other nodes before that is
+	// ignored.
 	since time.Time
-	// The feed brings everything in the order in which it was stored, so our own
-	// leases in it tell how far it got, however late it comes: asOf is when the
-	// newest that came was begun, and begun is when those after it were. stored
-	// is when one was answered last, resumed when one was after a time of none.
+	// The next four fields tell how far the feed has come, however late it is. The feed
+	// delivers renewals in the order in which they were stored, so the node's own renewals mark
+	// positions in it.
+	//   - asOf: start of the newest own renewal that the feed has delivered.
+	//   - begun: start times of own renewals that are stored and not delivered yet, by beat.
+	//   - stored: when an own renewal was last acknowledged.
+	//   - resumed: when one was first acknowledged after a gap.
 	asOf            time.Time
 	begun           map[uint64]time.Time
 	stored, resumed time.Time
 	unrenewed       lograte.Warning
 
 	mine    []hold
-	changed chan struct{} // closed when mine changes
+	changed chan struct{} // closed when the assignment changes
 }
 
-// member is what is known of a node.
+// member is a node as this node sees it.
 type member struct {
 	beat    uint64
-	at      time.Time // when it was seen to change
+	at      time.Time // when its lease was last seen to change
 	leaving bool
-	unseen  bool // it owns a partition, and no lease of it was seen yet
+	unseen  bool // it owns a partition, but none of its leases was received yet
 }
 
-// hold is one partition as far as it is ours.
+// hold is the assignment of one partition.
 type hold struct {
-	ours context.Context // ends when it is another's; nil: it is another's
+	ours context.Context // ends when the partition is assigned to another node; nil if it is not assigned to this one
 	end  context.CancelFunc
 }
 
-// NewMembers returns the members as this node, which goes by a name that no other
-// process ever had, sees them. [Members.Run] must run.
+// NewMembers returns the members as seen by this node. self must be a name that no other
+// process ever had. [Members.Run] must run.
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
@@ -76,17 +82,16 @@ func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Member
 }
 
 const (
-	// renewals is how many of its leases a node may fail to renew.
+	// renewals is the number of renewals in one lease time.
 	renewals = 3
-	// looks is how many times a lease's time members are looked at.
+	// looks is the number of checks for stale leases in one lease time.
 	looks = 24
-	// removeAfter is how many leases' time a node is gone when its lease is
-	// removed.
+	// removeAfter is after how many lease times the lease of a dead node is deleted.
 	removeAfter = 100
 )
 
-// Run keeps this node's lease and watches the others' until the context ends. It
-// then says that this node leaves.
+// Run renews this node's lease and follows the leases of others until the context ends. Then it
+// stores a last lease that says that this node leaves.
 func (m *Members) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer m.leave()
@@ -106,7 +111,7 @@ func (m *Members) Run(ctx context.Context) error {
 	})
 }
 
-// leave gives all partitions up.
+// leave unassigns all partitions.
 func (m *Members) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,7 +123,7 @@ func (m *Members) leave() {
 	}
 }
 
-// renew writes our lease again and again.
+// renew renews our lease until the context ends.
 func (m *Members) renew(ctx context.Context) {
 	every := m.stale / renewals
 	rest := time.NewTimer(every)
@@ -134,7 +139,7 @@ func (m *Members) renew(ctx context.Context) {
 			rest.Reset(every - time.Since(began))
 		case ctx.Err() == nil:
 			m.unrenewed.Log(m.log, "this node's lease cannot be renewed", "error", err)
-			rest.Reset(heldAgain) // as soon as it can be, the others are to know
+			rest.Reset(heldAgain) // soon, because other nodes consider this one dead without it
 		}
 		select {
 		case <-rest.C:
@@ -150,10 +155,10 @@ func (m *Members) renew(ctx context.Context) {
 	}
 }
 
-// leaveWithin bounds what a node that ends does for the others.
+// leaveWithin bounds what an ending node does for the others.
 const leaveWithin = 500 * time.Millisecond
 
-// answered notes that a lease of ours is stored.
+// answered records that a renewal of ours is stored.
 func (m *Members) answered(now, began time.Time, beat uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,7 +170,7 @@ func (m *Members) answered(now, began time.Time, beat uint64) {
 	m.cameUpTo(m.seen[m.self])
 }
 
-// cameUpTo notes how far the feed has come, which has brought a lease of ours.
+// cameUpTo updates asOf. own is our own lease as the feed delivered it last.
 func (m *Members) cameUpTo(own *member) {
 	for beat, began := range m.begun {
 		if own != nil && beat <= own.beat {
@@ -177,7 +182,7 @@ func (m *Members) cameUpTo(own *member) {
 	}
 }
 
-// note takes a lease that was seen.
+// note records a delivered lease.
 func (m *Members) note(now time.Time, name string, beat uint64, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,7 +193,7 @@ func (m *Members) note(now time.Time, name string, beat uint64, leaving bool) {
 	case is.unseen || is.beat != beat:
 		*is = member{beat: beat, at: now, leaving: leaving}
 	default:
-		return // the same record, stored again
+		return // the same renewal, stored again
 	}
 	if name == m.self {
 		if m.heard.IsZero() || now.Sub(m.heard) > 2*m.stale/renewals {
@@ -200,8 +205,8 @@ func (m *Members) note(now time.Time, name string, beat uint64, leaving bool) {
 	m.divide(now)
 }
 
-// look sees who has been silent for too long, and returns those who have been
-// gone for so long that they are to be removed.
+// look checks for stale leases, and returns the nodes that are dead for so long that their
+// leases are to be deleted.
 func (m *Members) look(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,12 +223,13 @@ func (m *Members) look(now time.Time) (gone []string) {
 	return gone
 }
 
-// cutOff reports whether it is us who hear nothing.
+// cutOff reports whether this node has lost contact with the store, or never had it.
 func (m *Members) cutOff(now time.Time) bool {
 	return m.heard.IsZero() || now.Sub(m.heard) > m.stale
 }
 
-// silent is how long a node was not heard of although it could have been.
+// silent returns for how long a node has not been heard, although its renewals could have
+// arrived.
 func (m *Members) silent(now time.Time, is *member) time.Duration {
 	if m.since.After(is.at) {
 		return now.Sub(m.since)
@@ -231,10 +237,10 @@ func (m *Members) silent(now time.Time, is *member) time.Duration {
 	return now.Sub(is.at)
 }
 
-// lives reports whether a node may still be there. After a time in which no lease
-// could be stored, every node that is there stores its own at once: who is not among
-// those that were stored in two thirds of a lease's time since is gone. That is told
-// by the order of the feed, which may itself be late then.
+// lives reports whether a node may be alive. After an outage of the store, every live node
+// renews its lease at once, so a node that has not renewed within two thirds of a lease time
+// after the store came back is dead. That time is measured by the order of the feed, which may
+// be late itself.
 func (m *Members) lives(now time.Time, is *member) bool {
 	if m.resumed.After(is.at) && m.asOf.Sub(m.resumed) > m.stale*2/renewals {
 		return false
@@ -242,8 +248,8 @@ func (m *Members) lives(now time.Time, is *member) bool {
 	return m.silent(now, is) <= m.stale
 }
 
-// divide finds out which partitions are ours. What we do not know changes
-// nothing.
+// divide assigns the partitions to the live members. It changes nothing while this node is
+// disconnected.
 func (m *Members) divide(now time.Time) {
 	if m.cutOff(now) {
 		return
@@ -275,15 +281,16 @@ func (m *Members) divide(now time.Time) {
 	}
 }
 
-// ours is the context of a partition that is to be ours, else nil.
+// ours returns a context that ends when partition p is assigned to another node, or nil if it
+// is not assigned to this one.
 func (m *Members) ours(p int) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mine[p].ours
 }
 
-// await waits until partition p is to be ours, and returns a context that ends
-// when it is to be another's.
+// await waits until partition p is assigned to this node, and returns a context that ends when
+// it is assigned to another.
 func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	for {
 		m.mu.Lock()
@@ -300,8 +307,7 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// Free reports whether a partition may be taken from its holder: it has none, or
-// that one is gone.
+// Free reports whether a partition may be taken from its owner, because holder is "" or dead.
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {
@@ -312,15 +318,15 @@ func (m *Members) free(now time.Time, holder string) bool {
 	defer m.mu.Unlock()
 	is := m.seen[holder]
 	if is == nil {
-		// Its lease may be on its way to us.
+		// Its lease may not have been delivered yet.
 		is = &member{at: now, unseen: true}
 		m.seen[holder] = is
 	}
 	return !m.cutOff(now) && !m.lives(now, is)
 }
 
-// Count is how many nodes fold, as far as this one knows, and how many partitions
-// are to be this one's.
+// Count returns the number of live members, as far as this node knows, and the number of
+// partitions that are assigned to this node.
 func (m *Members) Count() (members, partitions int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"carstate/internal/testkit"
 )
 
-// noLeases has nothing but a time.
+// noLeases has a lease time and no leases.
 type noLeases struct{ Leases }
 
 func (noLeases) Stale() time.Duration { return 6 * time.Second }
 
-// observer is a node's view of the others under a clock of the test's.
+// observer is one node's view of the others, on a clock that the test sets.
 type observer struct {
 	*Members
 	t     *testing.T
@@ -33,7 +33,7 @@ func observe(t *testing.T) *observer {
 	}
 }
 
-// renewed is what comes in when nodes renew their leases.
+// renewed delivers a renewal of each of the nodes.
 func (o *observer) renewed(names ...string) {
 	for _, n := range names {
 		o.beats[n]++
@@ -41,7 +41,7 @@ func (o *observer) renewed(names ...string) {
 	}
 }
 
-// pass lets time pass, in which these nodes renew their leases every 2 s.
+// pass advances the clock. The named nodes renew their leases every 2 s.
 func (o *observer) pass(d time.Duration, names ...string) {
 	const step = 250 * time.Millisecond
 	for passed := step; passed <= d; passed += step {
@@ -53,7 +53,7 @@ func (o *observer) pass(d time.Duration, names ...string) {
 	}
 }
 
-// wants checks how many partitions are ours.
+// wants checks how many partitions are assigned to this node.
 func (o *observer) wants(least, most int) {
 	o.t.Helper()
 	n := 0
@@ -85,7 +85,7 @@ func TestMembers(t *testing.T) {
 	if o.free(o.now, "b") || !o.free(o.now, "self") || !o.free(o.now, "") {
 		t.Error("who lives is free, or who does not is not")
 	}
-	// b falls silent: for 6 s of our clock nothing moves.
+	// b stops renewing. For 6 s of our clock nothing changes.
 	o.pass(4*time.Second, "self", "c")
 	if o.free(o.now, "b") {
 		t.Error("b was given up too early")
@@ -96,14 +96,15 @@ func TestMembers(t *testing.T) {
 	}
 	o.pass(10*time.Second, "self")
 	o.wants(16, 16)
-	// A record that is stored again is no renewal.
+	// A renewal that is stored again is not a renewal.
 	o.note(o.now, "b", o.beats["b"], false)
 	o.wants(16, 16)
 	o.renewed("b")
 	if o.free(o.now, "b") {
 		t.Error("b is back")
 	}
-	// Who leaves gets nothing, and keeps what it has not released yet.
+	// A node that leaves is assigned nothing, and owns its partitions until it has released
+	// them.
 	o.beats["b"]++
 	o.note(o.now, "b", o.beats["b"], true)
 	o.wants(16, 16)
@@ -116,8 +117,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// Who comes takes partitions for itself alone, and who goes leaves its own alone: what
-// else is ours stays ours all the while, without a break.
+// A node that joins takes partitions only for itself, and a node that leaves gives away only
+// its own. The other partitions stay assigned without interruption.
 func TestFoldingGoesOn(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
@@ -157,7 +158,7 @@ func TestFoldingGoesOn(t *testing.T) {
 	}
 }
 
-// While we hear nothing ourselves, nobody else is gone, and what is ours stays.
+// While this node is disconnected, it considers no other node dead and keeps its partitions.
 func TestCutOffMember(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
@@ -170,7 +171,7 @@ func TestCutOffMember(t *testing.T) {
 	if o.mine[5].ours != before {
 		t.Error("a partition moved although nothing was heard")
 	}
-	o.renewed("self") // b's renewal is still on its way
+	o.renewed("self") // b's renewal is not delivered yet
 	if o.free(o.now, "b") {
 		t.Error("b had no time to renew its lease after the outage")
 	}
@@ -185,8 +186,8 @@ func TestCutOffMember(t *testing.T) {
 	o.wants(16, 16)
 }
 
-// After an outage of the engine the feed may come late. What it then brings tells who
-// has stored a lease since, and who has not is not waited for once more.
+// After an outage of the store, the feed may be late. Its order tells which nodes have renewed
+// their leases since. A node that has not is dead without another wait.
 func TestLateFeed(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
@@ -195,7 +196,7 @@ func TestLateFeed(t *testing.T) {
 	o.answered(o.now, o.now, o.beats["self"])
 	o.pass(7 * time.Second) // nothing can be stored; b dies
 	stored := o.beats["self"]
-	for i := range 4 { // and now something can, but the feed does not bring it
+	for i := range 4 { // the store is back, but the feed delivers nothing yet
 		o.answered(o.now, o.now.Add(-10*time.Millisecond), stored+1+uint64(i))
 		if i < 3 {
 			o.pass(2 * time.Second)
@@ -214,7 +215,7 @@ func TestLateFeed(t *testing.T) {
 	if o.free(o.now, "c") {
 		t.Error("c lives")
 	}
-	// The feed alone is late, while leases are stored: that makes nobody gone.
+	// If the feed alone is late, while leases are stored, no node is considered dead.
 	last := o.beats["self"]
 	for i := range 3 {
 		o.answered(o.now, o.now, last+1+uint64(i))
@@ -228,11 +229,11 @@ func TestLateFeed(t *testing.T) {
 	}
 }
 
-// leasesFrom cannot be stored before a moment.
+// leasesFrom fails all renewals before the time from.
 type leasesFrom struct {
 	noLeases
 	from   time.Time
-	stored []time.Duration // after it
+	stored []time.Duration // times of renewals, relative to from
 }
 
 func (l *leasesFrom) Renew(_ context.Context, _ string, _ uint64, leaving bool) error {
@@ -249,7 +250,8 @@ func (l *leasesFrom) Follow(ctx context.Context, _ func(string, uint64, bool)) e
 	return nil
 }
 
-// As soon as leases can be stored again, ours is, and the log was not filled.
+// As soon as leases can be stored again, ours is renewed. The log has few lines about the
+// outage.
 func TestRenewedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &leasesFrom{from: time.Now().Add(10*time.Minute - time.Millisecond)}
@@ -268,14 +270,14 @@ func TestRenewedSoon(t *testing.T) {
 	})
 }
 
-// A holder of whom nothing was heard may just have come.
+// An owner without a known lease may have just joined.
 func TestUnknownHolder(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")
 	if o.free(o.now, "new") {
 		t.Error("its lease may be on its way")
 	}
-	o.wants(16, 16) // it gets nothing before its lease was seen
+	o.wants(16, 16) // it is assigned nothing before its lease is delivered
 	o.pass(4*time.Second, "self")
 	o.renewed("new")
 	o.wants(1, 15)
@@ -288,7 +290,7 @@ func TestUnknownHolder(t *testing.T) {
 	}
 }
 
-// Leases of nodes that are long gone are removed, ours never.
+// Leases of nodes that have long been dead are deleted, but never our own.
 func TestOldLeases(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
@@ -298,8 +300,8 @@ func TestOldLeases(t *testing.T) {
 	}
 }
 
-// Who waits for a partition is woken when it becomes theirs, and told when it
-// ceases to be.
+// await returns when the partition is assigned to this node. The context that it returns ends
+// when the partition is assigned to another.
 func TestAwait(t *testing.T) {
 	o := observe(t)
 	got := make(chan context.Context)

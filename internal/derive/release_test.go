@@ -17,8 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A partition that is another's is released until that succeeds, and again when it
-// turns out to be owned all the same: nobody takes it from a node that lives.
+// A partition that is assigned to another node is released until that succeeds, and again if
+// this node turns out to own it, because no other node takes it from a live owner.
 func TestReleasedUntilItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
@@ -60,7 +60,7 @@ func TestReleasedUntilItIs(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { d.Run(ctx) })
 		is(true, 0)
-		// It goes to another, and the engine does not answer at first.
+		// The partition is assigned to another node, and the engine does not respond at first.
 		mu.Lock()
 		failures = 3
 		mu.Unlock()
@@ -68,9 +68,9 @@ func TestReleasedUntilItIs(t *testing.T) {
 			o.renewed("member" + string(rune('a'+i)))
 		}
 		is(true, 1)
-		time.Sleep(10 * heldAgain) // of the bubble's clock
+		time.Sleep(10 * heldAgain) // on the fake clock
 		is(false, 4)
-		// An earlier take whose answer was lost comes into effect.
+		// The response to an earlier take was lost, but the take was stored.
 		mu.Lock()
 		owned = true
 		mu.Unlock()
@@ -81,8 +81,8 @@ func TestReleasedUntilItIs(t *testing.T) {
 	})
 }
 
-// A partition that another node is about to release, or whose states were changed, is
-// taken again sooner than one that fails.
+// A partition that another node is about to release, or whose states were changed, is taken
+// again sooner than one that fails.
 func TestTakenAgain(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -109,12 +109,12 @@ func TestTakenAgain(t *testing.T) {
 	}
 }
 
-// While the engine does not answer, a node with many partitions says so now and then,
-// and not for each of them at each try.
+// While the engine does not respond, a node with many partitions logs that at intervals, not
+// for each partition and each attempt.
 func TestOutageFillsNoLog(t *testing.T) {
 	for what, failing := range map[string]func(*Config, *observer){
 		"a partition is not released yet": func(c *Config, o *observer) {
-			for i := range 20 { // others have all but a few
+			for i := range 20 { // most partitions are assigned to others
 				o.renewed("member" + string(rune('a'+i)))
 			}
 			c.Members = o.Members
@@ -134,7 +134,7 @@ func TestOutageFillsNoLog(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { New(c).Run(ctx) })
-			time.Sleep(10*time.Minute + time.Second) // of the bubble's clock
+			time.Sleep(10*time.Minute + time.Second) // on the fake clock
 			stop()
 			running.Wait()
 			if n := log.Count(what); n < 10 || n > 11 {
@@ -147,8 +147,8 @@ func TestOutageFillsNoLog(t *testing.T) {
 	}
 }
 
-// A partition in which a newer version stored something is given back and rests, for as long as no
-// node of that version shares the folding. Then this node gives all its partitions up.
+// A partition with a record of a newer version is released and tried again later, as long as no
+// node of that version has joined. Once one has, this node gives up all its partitions.
 func TestNewerPartitionGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
@@ -166,7 +166,7 @@ func TestNewerPartitionGivenUp(t *testing.T) {
 			},
 			Release: func(context.Context, int) error { released++; return nil },
 			GiveUp: func() {
-				if asked++; asked == 2 { // a newer node has come
+				if asked++; asked == 2 { // a newer node has joined
 					giveUp()
 				}
 			},
@@ -177,7 +177,7 @@ func TestNewerPartitionGivenUp(t *testing.T) {
 	})
 }
 
-// A node that has left has no partitions.
+// No partition is assigned to a node that has left.
 func TestLeft(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")

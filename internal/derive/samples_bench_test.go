@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkSamples stores samples in requests of 1,000 and folds them, as a node does, on the
-// disk of the tests. An operation is a sample that is stored, synced and folded; cpu-ns is
-// the time of all processors for it.
+// disk that holds the temporary directory. An operation is one sample that is stored, synced
+// and folded. cpu-ns is the processor time for it, on all processors.
 func BenchmarkSamples(b *testing.B) {
 	for _, each := range []int{10, 1} {
 		b.Run(fmt.Sprintf("%d a car", each), func(b *testing.B) {
@@ -53,7 +53,7 @@ func BenchmarkSamples(b *testing.B) {
 							_ = x.Set(vehicle.ThrottlePosition, float64(i%100))
 							batch = append(batch, x)
 						}
-						for e.Append(ctx, batch) != nil { // it is overloaded
+						for e.Append(ctx, batch) != nil { // the engine is overloaded
 							<-poll.C
 						}
 					}
@@ -74,7 +74,7 @@ func BenchmarkSamples(b *testing.B) {
 	}
 }
 
-// cpu is the time that this process has computed.
+// cpu returns the processor time that this process has used.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
