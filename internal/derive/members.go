@@ -68,7 +68,7 @@ type member struct {
 
 // hold is the assignment of one partition.
 type hold struct {
-	ours context.Context // ends when the partition is assigned to another node; nil if it is not assigned to this one
+	ours context.Context // ends when it is assigned to another node; nil: not assigned to this one
 	end  context.CancelFunc
 }
 

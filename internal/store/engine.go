@@ -187,7 +187,7 @@ type Partition interface {
 	// cursor to seq, so that the cursor never covers a sample whose state is not stored. Commit
 	// retries until it succeeds, the context ends, or the partition is lost ([ErrFenced],
 	// [ErrRecalled]). seq 0 leaves the cursor's position unchanged; with no states too, Commit
-	// only rewrites the cursor.
+	// only verifies the ownership, for which an engine may rewrite the cursor.
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
 	// Close stops reading. It does not release the partition.
 	Close()
