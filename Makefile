@@ -2,7 +2,7 @@
 
 export GOTOOLCHAIN := auto
 
-# A clone of another depth would abbreviate the commit to another length.
+# In a clone of another depth, git would abbreviate the commit to another length.
 VERSION   := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
 COMMIT    := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 BINARY    := bin/carstate
@@ -18,12 +18,12 @@ TESTFLAGS ?=
 TORTUREFLAGS ?=
 ARGS      ?=
 
-# Every module with packages of its own; those of tools have none.
+# All modules that have packages; those in tools have none.
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
 LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod
 GOTESTSUM := go tool -modfile=$(CURDIR)/tools/test/go.mod gotestsum
-# How gotestsum shows what runs; what failed it prints once more at the end.
+# The output format of gotestsum. It prints failures again at the end.
 export GOTESTSUM_FORMAT ?= standard-quiet
 
 .PHONY: help
@@ -36,7 +36,7 @@ build: ## build the static binary bin/carstate
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o $(BINARY) ./cmd/carstate
 
 .PHONY: sbom
-sbom: build ## build, then write which modules are in the binary, as CycloneDX JSON
+sbom: build ## build, then write the modules in the binary to a file, as CycloneDX JSON
 	go -C deploy/sbom run . $(abspath $(BINARY)) $(VERSION) $(COMMIT) > $(SBOM)
 
 .PHONY: man
@@ -44,11 +44,11 @@ man: build ## build, then write the manual page bin/carstate.1 from the help of 
 	$(BINARY) man > $(MANPAGE)
 
 .PHONY: reproduce
-reproduce: ## build the commit that the binary names once more elsewhere, and compare (BINARY=/usr/local/bin/carstate)
+reproduce: ## rebuild the commit of the binary in another folder, and compare (BINARY=/usr/local/bin/carstate)
 	@./scripts/reproduce.sh $(BINARY) $(CACHE)
 
 .PHONY: release
-release: ## make a release of the commit in dist/, for Linux on amd64 and arm64 (VERSION=v0.1.0 unless a tag says it)
+release: ## make a release of the commit in dist/, for Linux on amd64 and arm64 (VERSION=v0.1.0 if there is no tag)
 	@./scripts/release.sh '$(VERSION)' '$(COMMIT)' '$(DIST)' $(ARCHES)
 
 .PHONY: run
@@ -66,25 +66,25 @@ evaluate: build ## run the rules over the recorded drives and, without ARGS, the
 	$(BINARY) evaluate $(ARGS) "$$@"
 	@test -n "$(ARGS)" || ./scripts/evaluate-fleets.sh $(BINARY) "$${CARSTATE_DATA:-../shared/data}/road"
 
-# What make check runs: everything but what testkit.Slow leaves out.
+# The modules that make check tests. In these, testkit.Slow skips the slow tests.
 CHECKED := $(filter-out ./bench ./torture,$(MODULES))
 
 .PHONY: check
-check: ## run the tests that need nothing but Go and take no second each
+check: ## run the tests that need only Go and take less than a second each
 	@set -e; for m in $(CHECKED); do \
 		cd $(CURDIR)/$$m; \
 		go test -short -timeout 2m $(TESTFLAGS) ./...; \
 	done
 
-# Packages that start no goroutine and share nothing: their rules are tried on hundreds of
+# Packages that start no goroutine and share no data. Their tests run the rules on hundreds of
 # drives, which takes twenty times as long under the race detector and can find no race.
-# internal/archtest holds them to that.
+# internal/archtest checks that they stay so.
 UNRACED := internal/vehicle internal/lab/faults internal/lab/fcd internal/lab/score internal/lab/traffic
 
-# Tests mostly wait for the processes that they start, so more of them run at once than there
-# are processors.
+# Most tests wait for processes that they have started, so more tests run in parallel than there are
+# processors.
 .PHONY: test
-test: setup ## install what the tests need, then run all tests, with the race detector where anything runs at once
+test: setup ## install what the tests need, then run all tests; with the race detector where code is concurrent
 	@set -e; for m in $(MODULES); do \
 		cd $(CURDIR)/$$m; \
 		raced=./...; \
@@ -119,24 +119,24 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 	@./scripts/vuln.sh $(MODULES)
 
 .PHONY: vuln
-vuln: ## govulncheck: known vulnerabilities in what we call
+vuln: ## govulncheck: known vulnerabilities in the code that we call
 	@./scripts/vuln.sh $(MODULES)
 
 .PHONY: darwin
-darwin: ## go vet as macOS sees the code, tests included
+darwin: ## run go vet for macOS, tests included
 	GOOS=darwin CGO_ENABLED=0 go vet ./...
 
 .PHONY: screens
-screens: ## take the screenshots of docs/screens again, in Chromium; some minutes
+screens: ## take the screenshots in docs/screens again, in Chromium; takes some minutes
 	go test ./cmd/carstate -run '^TestConsole(Looks|ScreensOfTheDemo)$$' -count=1 -timeout 30m -screens
 	go test ./internal/query -run '^Test(PageInABrowser|ReferenceInABrowser)$$' -count=1 -screens
 
 .PHONY: bench
-bench: ## measure everything beside its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')
+bench: ## measure carstate and its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')
 	go -C bench run . $(BENCHFLAGS)
 
 .PHONY: torture
-torture: ## break it on purpose, write docs/reliability.md (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
+torture: ## inject faults, write docs/reliability.md (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
 	@./scripts/setup-tests.sh torture
 	go -C torture build -trimpath -buildvcs=false -o ../bin/torture .
 	cd torture && exec ../bin/torture $(TORTUREFLAGS)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the rules over every fleet on roads in a folder, as three fleets would send, and
-# prints the tables: all cars often, a fifth of them seldom, all of them without positions.
+# Runs the rules over every road fleet in a folder, three times each, and prints the tables: with
+# all cars reporting often, with a fifth of them reporting rarely, and with all of them without
+# positions.
 set -euo pipefail
 binary=$1 folder=$2
 

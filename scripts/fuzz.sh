@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the tree for FUZZTIME (default 30s) each. Go fuzzes
-# one target at a time. A finding is left in the package's testdata/fuzz: fix it
-# and commit that file, and it is a test case from then on.
+# Runs every fuzz target of the tree for FUZZTIME (default 30s) each, because Go fuzzes one target
+# at a time. A failing input is stored in the package's testdata/fuzz: fix the fault and commit that
+# file, which is then a test case.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes a release of a commit in a folder: for each architecture the program and the list of
-# its modules, and the manual page, the licence, the notices, what changed, and the checksums of all.
-# It builds what the commit holds, in a folder without git, so that files which no commit
-# has do not enter, and `make reproduce` gives the same bytes.
+# Makes a release of a commit in a folder: for each architecture the program and the list of its
+# modules; the manual page, the licence, the notices and the changes; and the checksums of all
+# files. The build uses an archive of the commit, without git. So it contains no file that is not
+# committed, and `make reproduce` gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$1 commit=$2 dist=$3

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the commit that a binary names, in another folder and without git, and compares
-# the two to the byte. Nothing that earlier builds left is used, unless a second argument
-# names a build cache: CI saves its minutes so.
+# Builds the commit that a binary names, in another folder and without git, and compares the two
+# byte by byte. It uses nothing of earlier builds, unless a second argument names a build cache,
+# which saves CI some minutes.
 set -euo pipefail
 binary=$(realpath "$1")
 cache=${2:-}

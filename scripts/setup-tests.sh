@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests run against, or with the word "torture" those
-# that the torture does, and only those that are missing. It never leaves a test
-# without its program: what it cannot install it names in one line, and fails.
+# Installs the missing programs that the tests run against, or with the word "torture" those that
+# the torture runs against. If it cannot install all of them, it names them in one line and fails, so
+# that no test runs without its program.
 set -euo pipefail
 
 missing=()
 
-# need COMMAND PACKAGE…: the packages that bring a command.
+# need COMMAND PACKAGE…: the packages that provide a command.
 need() {
 	command -v "$1" >/dev/null || missing+=("${@:2}")
 }
@@ -14,33 +14,33 @@ need() {
 if [ "${1:-}" = torture ]; then
 	what="the torture needs"
 	need slowhttptest slowhttptest # thousands of slow clients
-	need nginx nginx-light # proxies in front, which read requests their own ways
+	need nginx nginx-light # proxies in front of carstate, which parse requests differently
 	need haproxy haproxy
-	need ip iproute2 # a network of our own, to cut
-	need taskset util-linux # keeps attackers to a processor of their own
+	need ip iproute2 # a network of our own that can be cut
+	need taskset util-linux # confines attackers to one processor
 else
 	what="the tests need"
 	need mosquitto_pub mosquitto-clients # a real MQTT client
-	need curl curl # pastes what the demo prints
-	need chromium chromium # a real browser reads the documentation
-	need npm npm # brings axe-core, which judges the page
-	need zsh zsh # completes commands,
-	need fish fish # and so does this
-	need node nodejs # runs the page's JavaScript samples
-	need python3 python3 # and its Python samples
-	need promtool prometheus # judges metrics and alerts, and watches a service
-	need systemd-analyze systemd # judges the systemd unit
-	need ss iproute2 # who is connected, as docs/alerts.md asks
+	need curl curl # runs the commands that the demo prints
+	need chromium chromium # a real browser for the pages
+	need npm npm # fetches axe-core, which checks accessibility
+	need zsh zsh # tests completion of commands
+	need fish fish # tests completion of commands
+	need node nodejs # runs the JavaScript samples of the documentation
+	need python3 python3 # runs its Python samples
+	need promtool prometheus # checks metrics and alerts, and scrapes a node
+	need systemd-analyze systemd # checks the systemd unit
+	need ss iproute2 # lists connections, as docs/alerts.md describes
 
-	# The race detector is linked by a C compiler, against the C library's headers.
+	# The race detector needs a C compiler to link, and the headers of the C library.
 	if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |
 		$(go env CC) -x c -o /dev/null - 2>/dev/null; then
 		missing+=(gcc libc6-dev)
 	fi
 fi
 
-# programs installs what npm brings, in the versions of tools/npm: linters of OpenAPI
-# documents, and the compiler of TypeScript. It goes where neither git nor go looks.
+# programs installs the npm programs in the versions of tools/npm: linters of OpenAPI documents, and
+# the TypeScript compiler. The directory is ignored by git and by go.
 programs() {
 	local tools at
 	tools=$(dirname "$0")/../tools/npm
@@ -50,7 +50,7 @@ programs() {
 	fi
 	mkdir -p "$at"
 	cp "$tools"/*.json "$tools/.npmrc" "$at"
-	# A registry fails at times.
+	# A registry fails occasionally.
 	npm ci --prefix "$at" --no-audit --no-fund || { sleep 5 && npm ci --prefix "$at" --no-audit --no-fund; }
 	cp "$tools/package-lock.json" "$at/node_modules/installed"
 }
@@ -65,7 +65,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
 	exit 1
 fi
 
-# What is installed is for the tests: none of it may start as a service.
+# The packages are only for tests, so none of them may start a service.
 if [ ! -e /usr/sbin/policy-rc.d ]; then
 	trap 'rm -f /usr/sbin/policy-rc.d' EXIT
 	printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -76,8 +76,8 @@ install() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" </dev/null
 }
 
-# Package lists may be absent or out of date, and mirrors fail at times: refresh
-# the lists and try once more.
+# Package lists may be missing or out of date, and mirrors fail occasionally: refresh the lists and
+# try once more.
 echo "$what ${missing[*]}: installing"
 if [ -z "$(find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -print -quit 2>/dev/null)" ] || ! install; then
 	apt-get update || apt-get update

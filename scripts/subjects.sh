@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the subjects of the commits since the rule was made: `package: imperative verb
-# object`, at most 72 characters. Says which ones break it.
+# Checks the subjects of all commits since the rule was introduced: `package: imperative verb
+# object`, at most 72 characters. Prints the subjects that break the rule.
 set -euo pipefail
 since=49b54dc1dbc85b785cbcad94049eea70e3d1b612
 git cat-file -e "$since^{commit}" 2>/dev/null || exit 0 # a shallow clone

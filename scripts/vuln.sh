@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Looks for known vulnerabilities in what the modules in the directories given call.
+# Checks the code that the modules in the given directories call for known vulnerabilities.
 #
-#   VULNDB=URL     where the data is: https://vuln.go.dev if it is not set, or file:///DIR
-#                  with a copy (https://vuln.go.dev/vulndb.zip, unpacked, or OSV files)
-#   VULN=offline   looks for nothing, and says so
+#   VULNDB=URL     the database: https://vuln.go.dev by default, or file:///DIR with a copy
+#                  (https://vuln.go.dev/vulndb.zip, unpacked, or OSV files)
+#   VULN=offline   skips the check, and says so
 #
-# Data that cannot be read is a failure: a check that did not happen must not pass for one.
+# A database that cannot be read is a failure: a check that was skipped must not look like a pass.
 set -euo pipefail
 
 tools=$(cd "$(dirname "$0")/../tools/lint" && pwd)/go.mod
@@ -36,7 +36,7 @@ for dir in "$@"; do
 	said=$(cd "$dir" && timeout 300 go tool -modfile="$tools" govulncheck -db "$db" ./... 2>&1) && code=0 || code=$?
 	case $code in
 	0) ;;
-	3) # there are some
+	3) # vulnerabilities were found
 		echo "$said" >&2
 		exit 3
 		;;

@@ -21,7 +21,7 @@ const (
 	container = "../docker"
 )
 
-// dockerfile parses the file with BuildKit's parser and linter.
+// dockerfile parses a Dockerfile with BuildKit's parser and linter.
 func dockerfile(t *testing.T, text []byte) (stages []instructions.Stage, complaints []string) {
 	t.Helper()
 	r, err := parser.Parse(bytes.NewReader(text))
@@ -41,8 +41,8 @@ func dockerfile(t *testing.T, text []byte) (stages []instructions.Stage, complai
 	return stages, complaints
 }
 
-// TestDockerfile: the image holds the program and no system, and the program is
-// not root.
+// TestDockerfile checks that the image has only the program, without a system, and does not run it
+// as root.
 func TestDockerfile(t *testing.T) {
 	text, err := os.ReadFile(container + "/Dockerfile")
 	if err != nil {
@@ -84,7 +84,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestLinterSpeaks: without it, an empty list of complaints would mean nothing.
+// TestLinterSpeaks checks that the linter complains of a bad file. Otherwise, no complaints would
+// prove nothing.
 func TestLinterSpeaks(t *testing.T) {
 	_, complaints := dockerfile(t, []byte("from scratch AS Build\nENV A b\nMAINTAINER x\nENTRYPOINT /carstate\n"))
 	if len(complaints) < 3 {
@@ -92,7 +93,7 @@ func TestLinterSpeaks(t *testing.T) {
 	}
 }
 
-// TestIgnored: all that the build copies is let through, and nothing else.
+// TestIgnored checks that .dockerignore admits everything that the build copies, and nothing else.
 func TestIgnored(t *testing.T) {
 	text, err := os.ReadFile(container + "/Dockerfile.dockerignore")
 	if err != nil {
@@ -110,7 +111,7 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// compose loads the file as `docker compose` does.
+// compose loads the file like `docker compose`.
 func compose(t *testing.T, env ...string) (*types.Project, error) {
 	t.Helper()
 	o, err := cli.NewProjectOptions([]string{container + "/compose.yaml"},
@@ -121,8 +122,9 @@ func compose(t *testing.T, env ...string) (*types.Project, error) {
 	return o.LoadProject(t.Context())
 }
 
-// TestCompose: three servers of the configuration that we ship, none reachable
-// from outside; carstate on all three, its ports on loopback only.
+// TestCompose checks that there are three servers with the configuration in deploy/nats, none of
+// which is reachable from outside, and that carstate uses all three and publishes its ports on
+// loopback only.
 func TestCompose(t *testing.T) {
 	if _, err := compose(t); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
 		t.Errorf("without a password: %v", err)

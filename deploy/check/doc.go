@@ -1,5 +1,5 @@
-// Package check judges the container files beside it with the parsers of those
-// who read them: BuildKit and Docker Compose. It is a module of its own, so that
-// their dependencies do not weigh on carstate's. It runs no container: whether
-// the image is built and starts, only a machine with an engine can tell.
+// Package check checks the container files in deploy/ with the parsers of their users: BuildKit,
+// Docker Compose and Kubernetes. It is a separate module, so that these dependencies are not
+// dependencies of carstate. It does not start containers: only a machine with a container engine
+// can tell whether the image can be built and started.
 package check

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests reads a file of manifests into Kubernetes' own types, strictly: a field that the type
-// does not have, or has twice, is an error.
+// manifests decodes a file of manifests into the types of Kubernetes. A field that the type does
+// not have, or that appears twice, is an error.
 func manifests(t *testing.T, name string) (byKind map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../kubernetes", name))
@@ -43,7 +43,7 @@ func manifests(t *testing.T, name string) (byKind map[string]any) {
 	return byKind
 }
 
-// selects reports whether a selector finds the pods of a template.
+// selects reports whether a selector matches the labels of a pod template.
 func selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if labels[k] != v {
@@ -53,8 +53,8 @@ func selects(selector, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
-// checkPod: the pod may do no more than it needs, each probe and mount names what is there, and the
-// settings keep the listeners where the ports are.
+// checkPod checks that the pod has no more rights than it needs, that probes and mounts refer to
+// existing ports and volumes, and that the listeners use the ports of the container.
 func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
 	t.Helper()
 	c := p.Spec.Containers[0]
@@ -100,7 +100,7 @@ func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, 
 	}
 }
 
-// TestKubernetesOneNode: a StatefulSet of one pod with a volume of its own.
+// TestKubernetesOneNode checks a StatefulSet of one pod with its own volume.
 func TestKubernetesOneNode(t *testing.T) {
 	m := manifests(t, "one-node.yaml")
 	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds, []string{"Service", "StatefulSet"}) {
@@ -113,8 +113,8 @@ func TestKubernetesOneNode(t *testing.T) {
 	checkPod(t, &set.Spec.Template, service, []string{set.Spec.VolumeClaimTemplates[0].Name})
 }
 
-// TestKubernetesCluster: a Deployment whose pods do not go away together, and whose password is in
-// a Secret.
+// TestKubernetesCluster checks a Deployment whose pods are not evicted at the same time, and whose
+// password is in a Secret.
 func TestKubernetesCluster(t *testing.T) {
 	m := manifests(t, "cluster.yaml")
 	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds, []string{"Deployment", "PodDisruptionBudget", "Service"}) {
@@ -133,7 +133,8 @@ func TestKubernetesCluster(t *testing.T) {
 	}
 }
 
-// TestManifestsAreReadStrictly: without it, a manifest without an error would mean nothing.
+// TestManifestsAreReadStrictly checks that a misspelt field is an error. Otherwise, a manifest
+// without an error would prove nothing.
 func TestManifestsAreReadStrictly(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte("spec: {replica: 1}"), new(appsv1.Deployment)); err == nil {
 		t.Error("a misspelt field passes")

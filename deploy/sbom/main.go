@@ -1,7 +1,7 @@
-// Command sbom writes to standard output which Go modules are in a binary: a
-// software bill of materials in the format CycloneDX 1.6, as JSON. The Go linker
-// stamps the modules into the binary, so nothing is guessed from a source tree. The
-// document has no time and no random number: the same binary gives the same document.
+// Command sbom prints which Go modules are in a binary: a software bill of materials in the format
+// CycloneDX 1.6, as JSON. It reads the modules from the binary, where the Go linker recorded them,
+// and does not guess from a source tree. The document contains no time and no random number, so the
+// same binary always gives the same document.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// write describes the binary in a file.
+// write writes the document of the binary in a file.
 func write(w io.Writer, file, version, commit string) error {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func write(w io.Writer, file, version, commit string) error {
 		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
 		Properties: properties(info, commit),
 	}}
-	// Lists of known vulnerabilities call the standard library so.
+	// Databases of vulnerabilities use this name for the standard library.
 	components := []cdx.Component{module("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "")}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
@@ -60,8 +60,8 @@ func write(w io.Writer, file, version, commit string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
-// module is a Go module. Its checksum is that of go.sum, which no algorithm of
-// CycloneDX gives, and so a property.
+// module is a Go module. Its checksum is that of go.sum. CycloneDX has no name for the algorithm,
+// so the checksum is a property.
 func module(path, version, sum string) cdx.Component {
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
 	c := cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
@@ -71,7 +71,7 @@ func module(path, version, sum string) cdx.Component {
 	return c
 }
 
-// properties are the commit, and the settings that decide which bytes the linker writes.
+// properties are the commit, and the settings that determine the bytes that the linker writes.
 func properties(info *debug.BuildInfo, commit string) *[]cdx.Property {
 	all := []cdx.Property{{Name: "go:commit", Value: commit}, {Name: "go:version", Value: info.GoVersion}}
 	for _, s := range info.Settings {

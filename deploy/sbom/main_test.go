@@ -18,7 +18,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// command runs a program and returns what it prints.
+// command runs a program and returns its output.
 func command(t *testing.T, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -31,7 +31,7 @@ func command(t *testing.T, name string, args ...string) []byte {
 	return out
 }
 
-// schema is the format's own, which comes with its Go types.
+// schema is the JSON schema of the format, which comes with its Go types.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	dir := strings.TrimSpace(string(command(t, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go")))
@@ -39,7 +39,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 	for url, file := range map[string]string{"bom-1.6": "bom-1.6", "spdx": "spdx", "jsf-0.82": "jsf-0.82"} {
 		ext := ".schema.json"
 		if file == "jsf-0.82" {
-			ext = ".schemax.json" // so named in the module
+			ext = ".schemax.json" // the module has this name
 		}
 		f, err := os.Open(filepath.Join(dir, "schema", file+ext))
 		if err != nil {
@@ -61,13 +61,13 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// build is what a binary says of itself, as `carstate version --json` prints it.
+// build is what `carstate version --json` prints.
 type build struct {
 	Version, Commit, Go string
 	Modules             []struct{ Path, Version, Sum string }
 }
 
-// made is the binary of `make sbom`, its document and what it says of itself.
+// made returns the binary of `make sbom`, its document, and its `version --json`.
 func made(t *testing.T) (binary string, text []byte, is build) {
 	t.Helper()
 	binary, file := filepath.Join(t.TempDir(), "carstate"), filepath.Join(t.TempDir(), "sbom.json")
@@ -85,7 +85,7 @@ func made(t *testing.T) (binary string, text []byte, is build) {
 	return binary, text, is
 }
 
-// own is the same of this test's binary, which needs no build.
+// own returns the same for the binary of this test, which needs no build.
 func own(t *testing.T) (binary string, text []byte, is build) {
 	t.Helper()
 	binary, err := os.Executable()
@@ -107,8 +107,9 @@ func own(t *testing.T) (binary string, text []byte, is build) {
 	return binary, b.Bytes(), is
 }
 
-// TestSBOM holds the document of a binary against the format's schema, the binary, and what
-// the binary says of itself. `make check` has no time for a build: it takes the test's binary.
+// TestSBOM checks the document of a binary against the schema of the format, the binary, and the
+// output of `version --json`. In `make check`, which has no time for a build, the binary is that of
+// the test.
 func TestSBOM(t *testing.T) {
 	subject := made
 	if testing.Short() {
@@ -167,7 +168,7 @@ func TestPackageURL(t *testing.T) {
 	}
 }
 
-// A file that is no Go binary is refused.
+// A file that is not a Go binary is refused.
 func TestNoBinary(t *testing.T) {
 	if err := write(io.Discard, "main.go", "v1", "c0ffee"); err == nil {
 		t.Error("its own source was taken for a binary")
