@@ -29,5 +29,5 @@
 // each protocol separately. Above the limit, HTTP answers 503, and MQTT stops reading from
 // connections that need more memory until some is free. Each source has a share of the limit, so
 // that no source locks out others (see budget). In addition, an open MQTT connection uses about
-// 50 KiB, and up to 20 KiB more with topic aliases.
+// 26 KB (measured, see docs/performance.md), and up to 20 KiB more with topic aliases.
 package ingest
