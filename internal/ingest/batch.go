@@ -50,7 +50,6 @@ const (
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
 	// The buffers for reading a body that is compressed or longer than headBytes.
-	// The buffers that read a request which is long or compressed.
 	readerBytes = 128 << 10
 )
 

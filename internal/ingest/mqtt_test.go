@@ -105,7 +105,7 @@ func TestMQTTPipelining(t *testing.T) {
 	c := f.login(t, addr, 5)
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	<-arrived
-	c.publish(2, 2, topicV1, sampleLine("V1", 5, 2)) // later than the next
+	c.publish(2, 2, topicV1, sampleLine("V1", 5, 2)) // has a later time than the next
 	c.publish(2, 3, topicV1, "hello")
 	c.publish(2, 4, "vehicles/V9/telemetry", sampleLine("V9", 1, 9))
 	c.publish(2, 5, topicV1, sampleLine("V1", 4, 5))
