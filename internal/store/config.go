@@ -43,7 +43,7 @@ type Patience struct {
 	Roads time.Duration
 }
 
-// Limits of every engine. ARCHITECTURE.md says what happens at each.
+// Limits of every engine. DESIGN.md says what happens at each.
 const (
 	DefaultRetention      = time.Hour
 	DefaultTelemetryBytes = 4 << 30

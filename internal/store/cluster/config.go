@@ -54,7 +54,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	}
 }
 
-// Limits of the package. ARCHITECTURE.md says what happens at each.
+// Limits of the package. internal/store/DESIGN.md says what happens at each.
 const (
 	DefaultStatesBytes = 16 << 30
 	recordBytes        = 1 << 30 // TOKENS, SOURCES, AUDIT, ROADS
