@@ -27,7 +27,7 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 		return store.Record{}, nil
 	}
 	if err != nil {
-		return store.Record{}, fmt.Errorf("cannot read %s from NATS: %w", subject, err)
+		return store.Record{}, fmt.Errorf("cannot read a record of %s from NATS: %w", stream, err) // a subject may hold a vid
 	}
 	body, err := codec.Unseal(subject, m.Data)
 	return store.Record{Subject: subject, Body: body, Seq: m.Sequence, Sealed: m.Data}, err

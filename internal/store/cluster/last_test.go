@@ -1,0 +1,28 @@
+package cluster_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"carstate/internal/store/cluster"
+	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
+)
+
+// TestLast_ErrorNamesNoVehicle checks that the error of a read that fails does not contain the
+// vid, which is part of a state's subject.
+func TestLast_ErrorNamesNoVehicle(t *testing.T) {
+	t.Parallel()
+	e, err := cluster.Open(t.Context(), cluster.Config{Partitions: 1, URLs: clustertest.External(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = e.Last(ended, codec.States, codec.StateSubject(0, "SECRETVID"))
+	if err == nil || strings.Contains(err.Error(), "SECRETVID") || !strings.Contains(err.Error(), codec.States) {
+		t.Errorf("got the error %q, want one that names STATES and no vehicle", err)
+	}
+}
