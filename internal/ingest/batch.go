@@ -83,29 +83,29 @@ type origin struct {
 	forgotten func(vehicle.ID) bool // whether a vehicle's samples are refused; if nil, none are
 	admit     func(vehicle.ID) bool // whether a vehicle is known or may be added; if nil, all are
 	latest    vehicle.UnixMilli     // the latest time that a sample may have
-	room      *hold                 // grows with the batch; if nil, the memory is reserved already
-	base      int                   // bytes of room that are not for the batch
+	memory    *reservation          // grows with the batch; if nil, the memory is reserved already
+	base      int                   // bytes of memory that are not for the batch
 }
 
-// errNoRoom means that a batch needs more memory than its quota has free.
-var errNoRoom = errors.New("there is no memory left for this batch")
+// errNoMemory means that a batch needs more memory than its quota has free.
+var errNoMemory = errors.New("not enough memory for this batch")
 
 // begin prepares rd to read from r and returns a new, empty batch.
 func (rd *reader) begin(r io.Reader, o origin) *batch {
 	rd.lines.Reset(r)
-	rd.dec.ignored.begin()
+	rd.dec.ignored.resetNames()
 	return &batch{source: o.source}
 }
 
 // end moves the names of the unknown signals into the batch.
 func (rd *reader) end(b *batch) {
 	if len(rd.dec.ignored.names) > 0 {
-		b.ignored.take(&rd.dec.ignored)
+		b.ignored.setNames(&rd.dec.ignored)
 		b.bytes += len(b.ignored.names) * ignoredBytes
 	}
 }
 
-// lineBatch reads NDJSON. Its error is a *refusal if the whole batch is refused, errNoRoom if
+// lineBatch reads NDJSON. Its error is a *refusal if the whole batch is refused, errNoMemory if
 // there is not enough memory, and any other error if reading failed. With an error, the batch
 // holds the lines before it.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
@@ -128,8 +128,8 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 				return b, errTooManySamples
 			}
 			rd.add(b, n, line, o)
-			if o.room != nil && !o.room.cover(o.base+b.bytes) {
-				return b, errNoRoom
+			if o.memory != nil && !o.memory.reserve(o.base+b.bytes) {
+				return b, errNoMemory
 			}
 		}
 		if err == io.EOF {
@@ -174,7 +174,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 
 // add decodes line number n and adds its sample, or the reason for its refusal, to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
-	rd.dec.ignored.forget()
+	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
 	if err == nil && !o.vehicles.Include(x.Vehicle) {
 		err = errNotAllowed

@@ -176,7 +176,8 @@ func BenchmarkBatch(b *testing.B) {
 	var body []byte
 	for car := range 1000 {
 		for k := range 10 {
-			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", car)), Time: vehicle.At(testNow) - vehicle.UnixMilli(1000-100*k)}
+			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", car)),
+				Time: vehicle.At(testNow) - vehicle.UnixMilli(1000-100*k)}
 			if err := errors.Join(x.Set(vehicle.Speed, 12.4), x.Set(vehicle.ThrottlePosition, 17.6)); err != nil {
 				b.Fatal(err)
 			}

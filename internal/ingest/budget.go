@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// budget is a quota of memory, in bytes, or of connections, that all sources share. A source that
+// quota is an amount of memory, in bytes, or of connections, that all sources share. A source that
 // holds more than an eighth of it gets more only if, afterwards, at least as much is free as the
 // source holds. So a single source can hold half of it at most, and the rest stays free for
 // others.
-type budget struct {
+type quota struct {
 	size int
 
 	mu      sync.Mutex // guards the fields below
@@ -20,177 +20,177 @@ type budget struct {
 	short   bool                // a waiting claim is within its source's share but does not fit
 }
 
-// claim is a waiting request for a part of the budget.
+// claim is a waiting request for a part of the quota.
 type claim struct {
 	bytes   int
 	granted chan struct{} // closed when the bytes are taken
 }
 
-func newBudget(size int) *budget {
-	return &budget{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
+func newQuota(size int) *quota {
+	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// allows reports whether n more bytes are within a source's share. A source that holds nothing may
-// take any free amount, so that every single request and message can be served. The caller holds
-// mu.
-func (b *budget) allows(source string, n int) bool {
-	held := b.held[source]
-	return held == 0 || held+n <= max(b.size/8, b.size-b.used-n)
+// withinShare reports whether n more bytes are within a source's share. A source that holds nothing
+// may take any free amount, so that every single request and message can be served. The caller
+// holds mu.
+func (q *quota) withinShare(source string, n int) bool {
+	held := q.held[source]
+	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
 }
 
-// tryTake takes n bytes for a source and reports whether it did. It takes none if they exceed the
-// source's share, or if an earlier claim waits for free bytes.
-func (b *budget) tryTake(source string, n int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.tryLocked(source, n)
+// tryAcquire takes n bytes for a source and reports whether it did. It takes none if they exceed
+// the source's share, or if an earlier claim waits for free bytes.
+func (q *quota) tryAcquire(source string, n int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.tryAcquireLocked(source, n)
 }
 
-func (b *budget) tryLocked(source string, n int) bool {
-	if b.short || b.used+n > b.size || !b.allows(source, n) {
+func (q *quota) tryAcquireLocked(source string, n int) bool {
+	if q.short || q.used+n > q.size || !q.withinShare(source, n) {
 		return false
 	}
-	b.used += n
-	b.held[source] += n
+	q.used += n
+	q.held[source] += n
 	return true
 }
 
-// take waits until n bytes are free and takes them; if n exceeds the size of the budget, it takes
-// the whole budget. It returns how much it took. ok is false if stop was closed first. Waiting
+// acquire waits until n bytes are free and takes them; if n exceeds the size of the quota, it takes
+// the whole quota. It returns how much it took. ok is false if stop was closed first. Waiting
 // sources take turns: small claims cannot starve a large one, and the claims of one source cannot
 // starve those of another.
-func (b *budget) take(source string, n int, stop <-chan struct{}) (got int, ok bool) {
-	n = min(n, b.size)
-	b.mu.Lock()
-	if len(b.waiting[source]) == 0 && b.tryLocked(source, n) {
-		b.mu.Unlock()
+func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
+	n = min(n, q.size)
+	q.mu.Lock()
+	if len(q.waiting[source]) == 0 && q.tryAcquireLocked(source, n) {
+		q.mu.Unlock()
 		return n, true
 	}
 	c := &claim{n, make(chan struct{})}
-	if b.waiting[source] = append(b.waiting[source], c); len(b.waiting[source]) == 1 {
-		b.turn = append(b.turn, source)
+	if q.waiting[source] = append(q.waiting[source], c); len(q.waiting[source]) == 1 {
+		q.turn = append(q.turn, source)
 	}
-	b.grant()
-	b.mu.Unlock()
+	q.grantWaiting()
+	q.mu.Unlock()
 	select {
 	case <-c.granted:
 		return n, true
 	case <-stop:
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	select {
 	case <-c.granted: // between the two selects
-		b.release(source, n)
+		q.subtract(source, n)
 	default:
-		b.leave(source, slices.Index(b.waiting[source], c))
+		q.removeClaim(source, slices.Index(q.waiting[source], c))
 	}
-	b.grant() // this claim may have been the only obstacle for those behind it
+	q.grantWaiting() // this claim may have been the only obstacle for those behind it
 	return 0, false
 }
 
-// give returns n bytes of a source to the budget, and grants waiting claims.
-func (b *budget) give(source string, n int) {
+// release returns n bytes of a source to the quota, and grants waiting claims.
+func (q *quota) release(source string, n int) {
 	if n == 0 {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.release(source, n)
-	b.grant()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.subtract(source, n)
+	q.grantWaiting()
 }
 
-// release subtracts n bytes from what a source holds. The caller holds mu.
-func (b *budget) release(source string, n int) {
-	b.used -= n
-	if b.held[source] -= n; b.held[source] == 0 {
-		delete(b.held, source)
+// subtract reduces what a source holds by n bytes. The caller holds mu.
+func (q *quota) subtract(source string, n int) {
+	q.used -= n
+	if q.held[source] -= n; q.held[source] == 0 {
+		delete(q.held, source)
 	}
 }
 
-// leave removes claim i of a source from the queue. The caller holds mu.
-func (b *budget) leave(source string, i int) {
-	if b.waiting[source] = slices.Delete(b.waiting[source], i, i+1); len(b.waiting[source]) == 0 {
-		delete(b.waiting, source)
-		at := slices.Index(b.turn, source)
-		b.turn = slices.Delete(b.turn, at, at+1)
+// removeClaim removes claim i of a source from the queue. The caller holds mu.
+func (q *quota) removeClaim(source string, i int) {
+	if q.waiting[source] = slices.Delete(q.waiting[source], i, i+1); len(q.waiting[source]) == 0 {
+		delete(q.waiting, source)
+		at := slices.Index(q.turn, source)
+		q.turn = slices.Delete(q.turn, at, at+1)
 	}
 }
 
-// grant grants waiting claims, one source after the other. It skips sources whose share is used
-// up (there are few) and stops at the first claim for which not enough is free. The caller holds
-// mu.
-func (b *budget) grant() {
-	b.short = false
-	for i := 0; i < len(b.turn); {
-		source := b.turn[i]
-		c := b.waiting[source][0]
-		if !b.allows(source, c.bytes) {
+// grantWaiting grants waiting claims, one source after the other. It skips sources whose share is
+// used up (there are few) and stops at the first claim for which not enough is free. The caller
+// holds mu.
+func (q *quota) grantWaiting() {
+	q.short = false
+	for i := 0; i < len(q.turn); {
+		source := q.turn[i]
+		c := q.waiting[source][0]
+		if !q.withinShare(source, c.bytes) {
 			i++
 			continue
 		}
-		if b.used+c.bytes > b.size {
-			b.short = true
+		if q.used+c.bytes > q.size {
+			q.short = true
 			return
 		}
-		b.used += c.bytes
-		b.held[source] += c.bytes
+		q.used += c.bytes
+		q.held[source] += c.bytes
 		close(c.granted)
-		b.leave(source, 0)
-		if len(b.waiting[source]) > 0 { // the source's next claim waits behind the other sources
-			b.turn = append(slices.Delete(b.turn, i, i+1), source)
+		q.removeClaim(source, 0)
+		if len(q.waiting[source]) > 0 { // the source's next claim waits behind the other sources
+			q.turn = append(slices.Delete(q.turn, i, i+1), source)
 		}
 	}
 }
 
-// taken returns how much is in use.
-func (b *budget) taken() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.used
+// inUse returns how much is in use.
+func (q *quota) inUse() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.used
 }
 
-// hold is a reservation: what one request, packet or message has taken of a budget.
-type hold struct {
-	of     *budget
+// reservation is the part of a quota that one request, packet, message or connection holds.
+type reservation struct {
+	of     *quota
 	source string
 	bytes  int
 }
 
-// holdStep is the least number of bytes by which cover enlarges a hold.
-const holdStep = 16 << 10
+// reservationStep is the least number of bytes by which reserve enlarges a reservation.
+const reservationStep = 16 << 10
 
-// cover enlarges h to at least n bytes and reports whether it could. It never waits.
-func (h *hold) cover(n int) bool {
-	if n <= h.bytes {
+// reserve enlarges r to at least n bytes and reports whether it could. It never waits.
+func (r *reservation) reserve(n int) bool {
+	if n <= r.bytes {
 		return true
 	}
-	more := max(n-h.bytes, holdStep)
-	if !h.of.tryTake(h.source, more) {
+	more := max(n-r.bytes, reservationStep)
+	if !r.of.tryAcquire(r.source, more) {
 		return false
 	}
-	h.bytes += more
+	r.bytes += more
 	return true
 }
 
-// await waits until n more bytes are taken. It returns false if stop was closed first.
-func (h *hold) await(n int, stop <-chan struct{}) bool {
-	got, ok := h.of.take(h.source, n, stop)
-	h.bytes += got
+// reserveWait waits until n more bytes are taken. It returns false if stop was closed first.
+func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
+	got, ok := r.of.acquire(r.source, n, stop)
+	r.bytes += got
 	return ok
 }
 
-// part splits n bytes off h, or all of h if it has fewer, and returns them.
-func (h *hold) part(n int) hold {
-	n = min(n, h.bytes)
-	h.bytes -= n
-	return hold{h.of, h.source, n}
+// split splits n bytes off r, or all of r if it has fewer, and returns them.
+func (r *reservation) split(n int) reservation {
+	n = min(n, r.bytes)
+	r.bytes -= n
+	return reservation{r.of, r.source, n}
 }
 
-// end returns everything to the budget.
-func (h *hold) end() {
-	if h.of != nil {
-		h.of.give(h.source, h.bytes)
+// release returns everything to the quota.
+func (r *reservation) release() {
+	if r.of != nil {
+		r.of.release(r.source, r.bytes)
 	}
-	h.bytes = 0
+	r.bytes = 0
 }

@@ -10,64 +10,64 @@ import (
 )
 
 // queued returns the number of waiting claims.
-func (b *budget) queued() (n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, claims := range b.waiting {
+func (q *quota) queued() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, claims := range q.waiting {
 		n += len(claims)
 	}
 	return n
 }
 
-func TestBudgetServesInTurn(t *testing.T) {
-	b := newBudget(100)
-	if !b.tryTake("a", 60) || b.tryTake("b", 41) {
+func TestQuotaServesInTurn(t *testing.T) {
+	q := newQuota(100)
+	if !q.tryAcquire("a", 60) || q.tryAcquire("b", 41) {
 		t.Fatal("60 of 100 are not taken, or 101 are")
 	}
 	never := make(chan struct{})
 	large, small := make(chan int), make(chan int)
-	go func() { n, _ := b.take("b", 1000, never); large <- n }() // more than the budget has
-	testkit.Await(t, "the large claim waits", func() bool { return b.queued() == 1 })
-	go func() { n, _ := b.take("c", 1, never); small <- n }()
-	testkit.Await(t, "the small claim waits", func() bool { return b.queued() == 2 })
-	if b.tryTake("d", 1) {
+	go func() { n, _ := q.acquire("b", 1000, never); large <- n }() // more than the quota has
+	testkit.Await(t, "the large claim waits", func() bool { return q.queued() == 1 })
+	go func() { n, _ := q.acquire("c", 1, never); small <- n }()
+	testkit.Await(t, "the small claim waits", func() bool { return q.queued() == 2 })
+	if q.tryAcquire("d", 1) {
 		t.Error("a newer claim passed those that wait")
 	}
-	b.give("a", 60)
+	q.release("a", 60)
 	if n := <-large; n != 100 {
 		t.Errorf("the large claim got %d", n)
 	}
-	if b.queued() != 1 || b.taken() != 100 {
-		t.Errorf("%d wait, %d are taken", b.queued(), b.taken())
+	if q.queued() != 1 || q.inUse() != 100 {
+		t.Errorf("%d wait, %d are taken", q.queued(), q.inUse())
 	}
-	b.give("b", 100)
-	if n := <-small; n != 1 || b.taken() != 1 {
-		t.Errorf("the small claim got %d, and %d are taken", n, b.taken())
+	q.release("b", 100)
+	if n := <-small; n != 1 || q.inUse() != 1 {
+		t.Errorf("the small claim got %d, and %d are taken", n, q.inUse())
 	}
 }
 
-// TestBudgetStop checks that a claim that stops waiting does not hold up those behind it.
-func TestBudgetStop(t *testing.T) {
-	b := newBudget(100)
-	b.tryTake("a", 50)
+// TestQuotaStop checks that a claim that stops waiting does not hold up those behind it.
+func TestQuotaStop(t *testing.T) {
+	q := newQuota(100)
+	q.tryAcquire("a", 50)
 	stop, stopped, second := make(chan struct{}), make(chan bool), make(chan bool)
-	go func() { _, ok := b.take("b", 60, stop); stopped <- ok }()
-	testkit.Await(t, "the first waits", func() bool { return b.queued() == 1 })
-	go func() { _, ok := b.take("c", 50, nil); second <- ok }()
-	testkit.Await(t, "the second waits", func() bool { return b.queued() == 2 })
+	go func() { _, ok := q.acquire("b", 60, stop); stopped <- ok }()
+	testkit.Await(t, "the first waits", func() bool { return q.queued() == 1 })
+	go func() { _, ok := q.acquire("c", 50, nil); second <- ok }()
+	testkit.Await(t, "the second waits", func() bool { return q.queued() == 2 })
 	close(stop)
-	if <-stopped || !<-second || b.taken() != 100 {
-		t.Errorf("%d are taken", b.taken())
+	if <-stopped || !<-second || q.inUse() != 100 {
+		t.Errorf("%d are taken", q.inUse())
 	}
 }
 
-// TestBudgetShares checks that one source holds at most half, and only an eighth once others hold
+// TestQuotaShares checks that one source holds at most half, and only an eighth once others hold
 // the rest. It also checks that other sources' claims overtake those of a source that has used up
 // its share.
-func TestBudgetShares(t *testing.T) {
-	b := newBudget(1600)
+func TestQuotaShares(t *testing.T) {
+	q := newQuota(1600)
 	take := func(source string) (n int) {
-		for b.tryTake(source, 1) {
+		for q.tryAcquire(source, 1) {
 			n++
 		}
 		return n
@@ -77,25 +77,25 @@ func TestBudgetShares(t *testing.T) {
 			t.Errorf("source %d gets %d, want %d", i, n, want)
 		}
 	}
-	b.give("1", 400)
+	q.release("1", 400)
 	if n := take("0"); n != 0 {
 		t.Errorf("a source that holds half gets %d more", n)
 	}
 	greedy, modest := make(chan bool), make(chan bool)
-	go func() { _, ok := b.take("0", 1, nil); greedy <- ok }()
-	testkit.Await(t, "the claim beyond the share waits", func() bool { return b.queued() == 1 })
-	go func() { _, ok := b.take("5", 400, nil); modest <- ok }()
+	go func() { _, ok := q.acquire("0", 1, nil); greedy <- ok }()
+	testkit.Await(t, "the claim beyond the share waits", func() bool { return q.queued() == 1 })
+	go func() { _, ok := q.acquire("5", 400, nil); modest <- ok }()
 	if !<-modest {
 		t.Error("the claim of another source stopped")
 	}
-	b.give("0", 600)
-	if !<-greedy || b.queued() != 0 {
+	q.release("0", 600)
+	if !<-greedy || q.queued() != 0 {
 		t.Error("the share of a source is not given back")
 	}
 }
 
-func TestBudgetIsNeverExceeded(t *testing.T) {
-	b := newBudget(1000)
+func TestQuotaIsNeverExceeded(t *testing.T) {
+	q := newQuota(1000)
 	var running sync.WaitGroup
 	for w := range 8 {
 		source := fmt.Sprint(w / 2)
@@ -108,16 +108,16 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					stop = nil
 				}
-				n, ok := b.take(source, 1+rnd.IntN(500), stop)
-				if used := b.taken(); used > 1000 || ok && used < n {
+				n, ok := q.acquire(source, 1+rnd.IntN(500), stop)
+				if used := q.inUse(); used > 1000 || ok && used < n {
 					t.Errorf("%d of 1000 are taken", used)
 				}
-				b.give(source, n)
+				q.release(source, n)
 			}
 		})
 	}
 	running.Wait()
-	if b.taken() != 0 || b.queued() != 0 || len(b.held)+len(b.waiting)+len(b.turn) != 0 {
-		t.Errorf("%d are taken, %d wait, of sources %v, %v, %v", b.taken(), b.queued(), b.held, b.waiting, b.turn)
+	if q.inUse() != 0 || q.queued() != 0 || len(q.held)+len(q.waiting)+len(q.turn) != 0 {
+		t.Errorf("%d are taken, %d wait, of sources %v, %v, %v", q.inUse(), q.queued(), q.held, q.waiting, q.turn)
 	}
 }

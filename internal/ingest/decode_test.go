@@ -79,7 +79,7 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 func TestSamples(t *testing.T) {
 	d := NewDecoder() // one for all lines: no state of one line may affect another
 	for _, c := range sampleCases(t) {
-		d.ignored.forget()
+		d.ignored.resetCounts()
 		x, err := d.Sample([]byte(c.in), "", testLatest)
 		got := describe(x, d.ignored.count)
 		if r, ok := errors.AsType[*refusal](err); ok {
@@ -141,11 +141,13 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 // The codes of a sample must not change when the decoder decodes another line.
 func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
 	d := NewDecoder()
-	x, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "", testLatest)
+	x, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "",
+		testLatest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "", testLatest); err != nil {
+	if _, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "",
+		testLatest); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(x.Codes); got != "[P0120 P0121]" {
@@ -196,7 +198,8 @@ func FuzzQuick(f *testing.F) {
 		f.Add([]byte(c.in), "")
 		f.Add([]byte(c.in), "V1")
 	}
-	f.Add([]byte(`{"a":1,"signals":{"a":true,"b":-0.5,"Vehicle.OBD.DTCList":["P0120"]},"b":"c","vid":"V1","time":1795147200000.9}`), "")
+	f.Add([]byte(`{"a":1,"signals":{"a":true,"b":-0.5,"Vehicle.OBD.DTCList":["P0120"]},`+
+		`"b":"c","vid":"V1","time":1795147200000.9}`), "")
 	f.Add([]byte(` { "time" : "2026-11-20t04:00:00.25z" , "signals" : { } , "vid" : "V1" } `), "V1")
 	f.Fuzz(func(t *testing.T, line []byte, topic string) {
 		id, err := vehicle.ParseID(topic)
@@ -231,9 +234,13 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 	for _, line := range []string{
 		usualLine,
 		`{"time":1795147200250,"signals":{"Vehicle.Speed":0,"Vehicle.OBD.Status.IsMILOn":true},"vid":"V1"}`,
-		`{"vid":"V1","time":1795147200250,"seq":7,"signals":{"Vehicle.Cabin.DogMode":null,"Vehicle.TripMeterReading":12.5},"gateway":"north"}`,
-		`{"vid": "V1", "time": 1795147200250, "signals": {"Vehicle.OBD.DTCList": ["P0120", "U0100"], "Vehicle.LowVoltageSystemState": "ON"}}`,
-		`{"vid":"V1","time":1795147200250,"signals":{"Vehicle.Speed":50,"Vehicle.CurrentLocation.Latitude":44.4979671234567,"Vehicle.CurrentLocation.Longitude":-179.999999999999,"Vehicle.CurrentLocation.Heading":360,"Vehicle.CurrentLocation.HorizontalAccuracy":3.5}}`,
+		`{"vid":"V1","time":1795147200250,"seq":7,` +
+			`"signals":{"Vehicle.Cabin.DogMode":null,"Vehicle.TripMeterReading":12.5},"gateway":"north"}`,
+		`{"vid": "V1", "time": 1795147200250, ` +
+			`"signals": {"Vehicle.OBD.DTCList": ["P0120", "U0100"], "Vehicle.LowVoltageSystemState": "ON"}}`,
+		`{"vid":"V1","time":1795147200250,"signals":{"Vehicle.Speed":50,` +
+			`"Vehicle.CurrentLocation.Latitude":44.4979671234567,"Vehicle.CurrentLocation.Longitude":-179.999999999999,` +
+			`"Vehicle.CurrentLocation.Heading":360,"Vehicle.CurrentLocation.HorizontalAccuracy":3.5}}`,
 		`{"vid":"V1","time":1795147200250,"signals":{}}`,
 		"{\"vid\":\"V1\",\r\n\t\"time\":1795147200250,\"signals\":{}}",
 	} {
@@ -265,13 +272,15 @@ func TestUsualLineAllocatesNothing(t *testing.T) {
 	}
 }
 
-const usualLine = `{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4,"Vehicle.OBD.ThrottlePosition":17.6,"Vehicle.OBD.EngineSpeed":1820}}`
+const usualLine = `{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z",` +
+	`"signals":{"Vehicle.Speed":12.4,"Vehicle.OBD.ThrottlePosition":17.6,"Vehicle.OBD.EngineSpeed":1820}}`
 
 func BenchmarkDecode(b *testing.B) {
 	for name, line := range map[string]string{
 		"usual":   usualLine,
 		"careful": strings.Replace(usualLine, "vid", `v\u0069d`, 1),
-		"ignored": strings.Replace(usualLine, `"Vehicle.Speed"`, `"Vehicle.Chassis.Axle.Row1.Wheel.Left.Speed":12.5,"Vehicle.Speed"`, 1),
+		"ignored": strings.Replace(usualLine, `"Vehicle.Speed"`,
+			`"Vehicle.Chassis.Axle.Row1.Wheel.Left.Speed":12.5,"Vehicle.Speed"`, 1),
 	} {
 		b.Run(name, func(b *testing.B) {
 			line, d := []byte(line), NewDecoder()

@@ -28,6 +28,6 @@
 // The memory that unanswered telemetry uses is counted in bytes. [Config.MaxBytes] limits it for
 // each protocol separately. Above the limit, HTTP answers 503, and MQTT stops reading from
 // connections that need more memory until some is free. Each source has a share of the limit, so
-// that no source locks out others (see budget). In addition, an open MQTT connection uses about
+// that no source locks out others (see quota). In addition, an open MQTT connection uses about
 // 26 KB (measured, see docs/performance.md), and up to 20 KiB more with topic aliases.
 package ingest

@@ -13,11 +13,14 @@ func TestForgottenIsRefused(t *testing.T) {
 	gone := true
 	f.Forgotten = func(id vehicle.ID) bool { return gone && (id == "V2" || id == "V9") }
 	_, url := startHTTP(t, f)
-	const why = `the vehicle was forgotten: nothing is taken in of it until the operator allows it again`
+	const why = `the vehicle was forgotten: its samples are refused until the operator allows it again`
 	for _, r := range []request{
-		{body: sampleLine("V1", 1, 1) + "\n" + sampleLine("V2", 1, 2), status: 202, answer: `{"accepted":1,"rejected":[{"line":2,"reason":"` + why + `"}]}`},
-		{body: sampleLine("V2", 2, 2), status: 403, wants: "WWW-Authenticate:", answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + why + `"}]}`},
-		{body: sampleLine("V9", 2, 2), status: 403, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"not this source's vehicle"}]}`},
+		{body: sampleLine("V1", 1, 1) + "\n" + sampleLine("V2", 1, 2), status: 202,
+			answer: `{"accepted":1,"rejected":[{"line":2,"reason":"` + why + `"}]}`},
+		{body: sampleLine("V2", 2, 2), status: 403, wants: "WWW-Authenticate:",
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + why + `"}]}`},
+		{body: sampleLine("V9", 2, 2), status: 403,
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"the source may not send data of this vehicle"}]}`},
 	} {
 		r.send(t, url, f.key)
 	}

@@ -13,11 +13,13 @@ func TestNewVehiclesBeyondTheBoundAreRefused(t *testing.T) {
 	f := newFixture(t)
 	f.Admit = func(id vehicle.ID) bool { return id == "V1" }
 	_, url := startHTTP(t, f)
-	const why = `a new vehicle, and the service has as many as it may have: its operator can raise --max-vehicles`
+	const why = `a new vehicle beyond the limit of vehicles: the operator can raise --max-vehicles`
 	for _, r := range []request{
-		{body: sampleLine("V1", 1, 1) + "\n" + sampleLine("V2", 1, 2) + "\n" + sampleLine("V1", 2, 2), status: 202, answer: `{"accepted":2,"rejected":[{"line":2,"reason":"` + why + `"}]}`},
+		{body: sampleLine("V1", 1, 1) + "\n" + sampleLine("V2", 1, 2) + "\n" + sampleLine("V1", 2, 2), status: 202,
+			answer: `{"accepted":2,"rejected":[{"line":2,"reason":"` + why + `"}]}`},
 		{body: sampleLine("V2", 2, 2), status: 403, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + why + `"}]}`},
-		{body: `{"vid":"V2","time":1795147200250,"signals":{"Unknown.Signal":1}}`, status: 202, answer: `{"accepted":1,"rejected":[],"ignored":["Unknown.Signal"]}`},
+		{body: `{"vid":"V2","time":1795147200250,"signals":{"Unknown.Signal":1}}`, status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored":["Unknown.Signal"]}`},
 	} {
 		r.send(t, url, f.key)
 	}

@@ -163,7 +163,8 @@ func sampleLine(vid string, s int, speed float64) string {
 
 // positionLine returns a sample of V1 with a position, one second after 04:00.
 func positionLine(latitude, longitude float64) string {
-	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
+	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":`+
+		`{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
 }
 
 // codesLine returns a valid sample of V1 with n trouble codes, s seconds after 04:00.

@@ -44,16 +44,16 @@ const telemetryPath = "/v1/telemetry"
 type HTTP struct {
 	in     *intake
 	server *http.Server
-	room   *budget // memory of the requests in progress, in bytes
-	places *budget // connections with requests in progress, which are never evicted
+	memory *quota // memory of the requests in progress, in bytes
+	slots  *quota // connections with requests in progress, which are never evicted
 	guard  *netguard.Guard
 }
 
 // NewHTTP returns a server for the listener. It serves nothing until [HTTP.Serve] is called.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
-	h := &HTTP{in: in, room: newBudget(in.MaxBytes), places: newBudget(in.MaxHTTPConnections)}
-	in.gauge(h.room.taken)
+	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
+	in.gauge(h.memory.inUse)
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "carstate_ingest_connections_dropped_total",
 		Help: "HTTP connections that were closed because there were too many.",
@@ -70,7 +70,7 @@ func NewHTTP(c Config) *HTTP {
 		WriteTimeout:      90 * time.Second, // from the head on: reading, storing and responding
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       h.arrive,
+		ConnContext:       h.connContext,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
 	}
 	h.guard.Attach(h.server)
@@ -112,18 +112,18 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	defer func() { netguard.Release(r.Context(), o == stored) }()
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
-	o = h.answer(w, inSpan(ctx, r, span))
+	o = h.respond(w, inSpan(ctx, r, span))
 	h.in.observe(start, o)
 	endSpan(span, o)
 }
 
 // httpConn is what the handler knows of a connection.
 type httpConn struct {
-	late atomic.Bool // accepted during an overload; cleared when a request finds no overload
+	fromOverload atomic.Bool // accepted during an overload; cleared when a request finds no overload
 
-	mu     sync.Mutex // guards the fields below
-	inWork int        // requests in progress
-	place  hold       // taken while inWork > 0
+	mu       sync.Mutex  // guards the fields below
+	requests int         // requests in progress
+	slot     reservation // taken while requests > 0
 }
 
 // httpConnKey is the key of the connection in the context of a request.
@@ -131,67 +131,67 @@ type httpConnKey struct{}
 
 func connOf(request context.Context) *httpConn { return request.Value(httpConnKey{}).(*httpConn) }
 
-// arrive returns the context of a connection that was accepted.
-func (h *HTTP) arrive(ctx context.Context, _ net.Conn) context.Context {
+// connContext returns the context of a connection that was accepted.
+func (h *HTTP) connContext(ctx context.Context, _ net.Conn) context.Context {
 	c := new(httpConn)
-	c.late.Store(h.in.Overloaded())
+	c.fromOverload.Store(h.in.Overloaded())
 	return context.WithValue(ctx, httpConnKey{}, c)
 }
 
-// refuses reports whether to reject a request because its connection was accepted during an
+// isShed reports whether to reject a request because its connection was accepted during an
 // overload that still lasts. Once the overload has ended, the connection is like any other.
-func (h *HTTP) refuses(c *httpConn) bool {
-	if !c.late.Load() {
+func (h *HTTP) isShed(c *httpConn) bool {
+	if !c.fromOverload.Load() {
 		return false
 	}
 	if h.in.Overloaded() {
 		return true
 	}
-	c.late.Store(false)
+	c.fromOverload.Store(false)
 	return false
 }
 
-// begin notes that a request of source is in progress. It reports whether the source's share of
-// the connections allows that.
-func (c *httpConn) begin(places *budget, source string) bool {
+// beginRequest notes that a request of source is in progress. It reports whether the source's share
+// of the connections allows that.
+func (c *httpConn) beginRequest(slots *quota, source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inWork == 0 {
-		if !places.tryTake(source, 1) {
+	if c.requests == 0 {
+		if !slots.tryAcquire(source, 1) {
 			return false
 		}
-		c.place = hold{places, source, 1}
+		c.slot = reservation{slots, source, 1}
 	}
-	c.inWork++
+	c.requests++
 	return true
 }
 
-// end notes that a request for which begin returned true has ended.
-func (c *httpConn) end() {
+// endRequest notes that a request for which beginRequest returned true has ended.
+func (c *httpConn) endRequest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inWork--; c.inWork == 0 {
-		c.place.end()
+	if c.requests--; c.requests == 0 {
+		c.slot.release()
 	}
 }
 
-func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
+func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
 	// connections, memory. Only then is the body read.
 	c := connOf(r.Context())
-	if h.refuses(c) {
+	if h.isShed(c) {
 		w.Header().Set("Connection", "close")
-		return failLater(w, "the service is overloaded")
+		return failUnavailable(w, "the service is overloaded")
 	}
 	if h.in.Excess(netguard.ConnOf(r.Context())) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.URL.EscapedPath() != telemetryPath {
-		return fail(w, http.StatusNotFound, "there is nothing here: telemetry goes to POST "+telemetryPath)
+		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath)
 	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return fail(w, http.StatusMethodNotAllowed, "telemetry is sent by POST")
+		return fail(w, http.StatusMethodNotAllowed, "method not allowed: send telemetry by POST")
 	}
 	ready := h.in.Ready() // before the key is looked up: the tables may be loaded in between
 	source, err := h.authenticate(w, r)
@@ -199,7 +199,7 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		// The table of sources may not be loaded yet, or a newer version may have written the
 		// source. A sender that got 401 would give up.
 		w.Header().Del("WWW-Authenticate")
-		return failLater(w, notYet)
+		return failUnavailable(w, notYet)
 	}
 	if err != nil {
 		return fail(w, http.StatusUnauthorized, err.Error())
@@ -211,10 +211,10 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		return fail(w, http.StatusUnsupportedMediaType, err.Error())
 	}
 	if h.in.ReadOnly() {
-		return failLater(w, readOnly)
+		return failUnavailable(w, readOnly)
 	}
 	if ready != nil {
-		return failLater(w, notYet)
+		return failUnavailable(w, notYet)
 	}
 	if r.ContentLength > MaxBody {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
@@ -223,16 +223,16 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		h.in.refuse(source, access.OverRate, 1)
 		return failRate(w, source.Rate)
 	}
-	if !c.begin(h.places, source.Name) {
+	if !c.beginRequest(h.slots, source.Name) {
 		h.in.refuse(source, access.NoRoom, 1)
-		return failLater(w, noRoom)
+		return failUnavailable(w, overQuota)
 	}
-	defer c.end()
+	defer c.endRequest()
 	o := h.in.origin(source, "")
-	o.room = &hold{of: h.room, source: source.Name}
-	defer o.room.end()
+	o.memory = &reservation{of: h.memory, source: source.Name}
+	defer o.memory.release()
 	var b *batch
-	if err = errNoRoom; o.room.cover(requestBytes) {
+	if err = errNoMemory; o.memory.reserve(requestBytes) {
 		b, err = h.read(w, r, f, o)
 	}
 	samples := 1
@@ -243,24 +243,25 @@ func (h *HTTP) answer(w http.ResponseWriter, r *http.Request) outcome {
 		h.in.refuse(source, access.OverRate, samples)
 		return failRate(w, source.Rate)
 	}
-	if errors.Is(err, errNoRoom) {
+	if errors.Is(err, errNoMemory) {
 		h.in.refuse(source, access.NoRoom, 1)
-		return failLater(w, noRoom)
+		return failUnavailable(w, overQuota)
 	}
 	if err != nil {
-		return h.unreadable(w, source, err)
+		return h.failUnreadable(w, source, err)
 	}
-	return h.keep(w, r, b)
+	return h.storeAndRespond(w, r, b)
 }
 
 // notYet is the error for a node that is starting or cannot store at present.
-const notYet = "telemetry cannot be taken yet"
+const notYet = "the service is not ready for telemetry: send the same again later"
 
 // readOnly is the error after an operator has switched telemetry off.
 const readOnly = "this node is read-only for maintenance: send the same again later"
 
-// noRoom is the error if the memory or the connections are used up, or the source's share of them.
-const noRoom = "too much telemetry is in work, of all or of this source; nothing of this request counts as accepted"
+// overQuota is the error if the memory or the connections are used up, or the source's share of
+// them.
+const overQuota = "too much telemetry is in progress, in total or of this source; nothing of this request was accepted"
 
 // challenge is the WWW-Authenticate of a response to a missing or invalid key, without its error
 // parameter.
@@ -272,31 +273,31 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
 		w.Header().Set("WWW-Authenticate", challenge)
-		return nil, errors.New("a source's key is needed: Authorization: Bearer KEY")
+		return nil, errors.New("missing source key: send it as Authorization: Bearer KEY")
 	}
 	scheme, key, _ := strings.Cut(values[0], " ")
 	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(key) == "" {
 		w.Header().Set("WWW-Authenticate", challenge) // RFC 6750 has no error code for this
-		return nil, errors.New("the Authorization header must be Bearer and a source's key")
+		return nil, errors.New("invalid Authorization header: it must be Bearer KEY")
 	}
 	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	s, err := h.in.Sources.Verify([]byte(strings.TrimSpace(key)), h.in.Now())
 	if err != nil {
-		return nil, fmt.Errorf("the source's key is refused: %w", err)
+		return nil, fmt.Errorf("the source key is refused: %w", err)
 	}
 	w.Header().Del("WWW-Authenticate")
 	return s, nil
 }
 
-// keep stores the batch and responds. The status is 202 only when all accepted samples are on
-// disk.
-func (h *HTTP) keep(w http.ResponseWriter, r *http.Request, b *batch) outcome {
+// storeAndRespond stores the batch and responds. The status is 202 only when all accepted samples
+// are on disk.
+func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	if err := h.in.store(r.Context(), b); err != nil {
-		return failLater(w, "telemetry cannot be stored now; nothing of this request counts as accepted")
+		return failUnavailable(w, "telemetry cannot be stored now; nothing of this request was accepted")
 	}
 	total := b.rejectedTotal()
 	if b.accepted == 0 && total == 0 {
-		return fail(w, http.StatusBadRequest, "the body holds no sample")
+		return fail(w, http.StatusBadRequest, "the body has no sample")
 	}
 	answer := struct {
 		Accepted int         `json:"accepted"`

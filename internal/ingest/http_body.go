@@ -73,8 +73,8 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	}
 	o.base = requestBytes / 2
 	if f.gzip || !whole {
-		if o.base = readerBytes; !o.room.cover(o.base) {
-			return nil, errNoRoom
+		if o.base = readerBytes; !o.memory.reserve(o.base) {
+			return nil, errNoMemory
 		}
 	}
 	a.first.Reset(a.head[:n])
@@ -162,8 +162,8 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unreadable responds to a request whose body was refused as a whole or could not be read.
-func (h *HTTP) unreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
+// failUnreadable responds to a request whose body was refused as a whole or could not be read.
+func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
 	if whole, ok := errors.AsType[*refusal](err); ok {
 		h.in.refuse(source, whole.kind, 1)
 		return fail(w, http.StatusRequestEntityTooLarge, whole.text)
@@ -172,10 +172,12 @@ func (h *HTTP) unreadable(w http.ResponseWriter, source *access.Grant, err error
 	w.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		h.in.refuse(source, access.TooSlow, 1)
-		return fail(w, http.StatusRequestTimeout, "the body came too slowly: 1 KB/s is the least, and 60 s the longest")
+		return fail(w, http.StatusRequestTimeout,
+			"the body arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total")
 	}
 	h.in.refuse(source, access.Malformed, 1)
-	return fail(w, http.StatusBadRequest, "the body cannot be read: it breaks off, or is not what its Content-Encoding says")
+	return fail(w, http.StatusBadRequest,
+		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
 }
 
 // withinRate reports whether the source's rate allows a number of samples, and subtracts them from
@@ -203,7 +205,7 @@ func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples i
 // failRate responds to a request of a source that is over its rate.
 func failRate(w http.ResponseWriter, r access.Rate) outcome {
 	return fail(w, http.StatusTooManyRequests,
-		rateText(r)+": wait as many seconds as Retry-After says; nothing of this request counts as accepted")
+		rateText(r)+": wait for the seconds in Retry-After; nothing of this request was accepted")
 }
 
 // rateText returns the error for a source that is over its rate.
@@ -220,7 +222,7 @@ func seconds(d time.Duration) int64 {
 // leader within a few seconds.
 const retryAfter = 1
 
-func failLater(w http.ResponseWriter, text string) outcome {
+func failUnavailable(w http.ResponseWriter, text string) outcome {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	fail(w, http.StatusServiceUnavailable, text)
 	return unavailable

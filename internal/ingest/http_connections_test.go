@@ -36,7 +36,8 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	_, url := startHTTP(t, f)
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
 	dial := func(text string) net.Conn { return dialHTTP(t, address, text) }
-	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key + "\r\nContent-Type: application/json\r\nContent-Length: "
+	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key +
+		"\r\nContent-Type: application/json\r\nContent-Length: "
 	line := sampleLine("V1", 1, 50)
 	busy := dial(head + "99\r\n\r\n" + line + strings.Repeat(" ", 99-len(line)))
 	<-entered
@@ -151,7 +152,8 @@ func wantStatus(t *testing.T, c net.Conn, status int) {
 
 // posting returns a request as sent over the connection.
 func posting(key, line string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
 }
 
 // TestHTTPOverloadKeepsWhoIsThere checks that during an overload a connection too many evicts no
@@ -211,7 +213,8 @@ func TestHTTP2KeepsAConnectionAtWork(t *testing.T) {
 	f.store.append = until(proceed, entered)
 	_, url := startHTTP(t, f)
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+	client := &http.Client{Timeout: 20 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
 	send := func(method string) (int, error) {
 		req, err := http.NewRequest(method, "https://"+address+telemetryPath, strings.NewReader(sampleLine("V1", 1, 1)))

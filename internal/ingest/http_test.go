@@ -81,7 +81,8 @@ func (r request) send(t *testing.T, url, key string) {
 	}
 	isDocumented(t, req, resp, string(body))
 	if got := strings.TrimSuffix(string(body), "\n"); resp.StatusCode != r.status || r.answer != "" && got != r.answer {
-		t.Errorf("%s %s %.200q:\n got   %d %s\n wants %d %s", r.method, r.header, r.body, resp.StatusCode, got, r.status, r.answer)
+		t.Errorf("%s %s %.200q:\n got   %d %s\n wants %d %s", r.method, r.header, r.body, resp.StatusCode, got, r.status,
+			r.answer)
 	}
 	for name, value := range headerLines("Cache-Control: no-store\nContent-Type: application/json\n" + r.wants) {
 		if got := resp.Header.Get(name); got != value {
@@ -114,7 +115,8 @@ func TestHTTPAccepts(t *testing.T) {
 	for _, r := range []request{
 		{body: sampleLine("V1", 1, 1), status: 202, answer: `{"accepted":1,"rejected":[]}`},
 		{body: sampleLine("V2", 1, 2) + "\n\nx\n" + sampleLine("V9", 1, 9) + "\n" + sampleLine("V1", 2, 3), status: 202,
-			answer: `{"accepted":2,"rejected":[{"line":3,"reason":"the line is not valid JSON from byte 1 on"},{"line":4,"reason":"not this source's vehicle"}]}`},
+			answer: `{"accepted":2,"rejected":[{"line":3,"reason":"the line is not valid JSON from byte 1 on"},` +
+				`{"line":4,"reason":"the source may not send data of this vehicle"}]}`},
 		{header: "Content-Type: application/json", body: strings.ReplaceAll(sampleLine("V1", 3, 4), ":", ":\n"), status: 202},
 		{header: "Content-Type: Application/JSON; Charset=\"UTF-8\"", body: sampleLine("V1", 4, 5), status: 202},
 		{header: "Content-Encoding: gzip", body: zip(sampleLine("V1", 5, 6)), status: 202},
@@ -169,22 +171,28 @@ func TestHTTPRefuses(t *testing.T) {
 		{header: "Content-Encoding: br", body: good, status: 415, wants: formats},
 		{header: "Content-Encoding: gzip, gzip", body: zip(zip(good)), status: 415},
 
-		{body: "", status: 400, answer: `{"error":"the body holds no sample"}`},
+		{body: "", status: 400, answer: `{"error":"the body has no sample"}`},
 		{body: "\n \n", status: 400},
-		{body: "x", status: 400, answer: `{"accepted":0,"rejected":[{"line":1,"reason":"the line is not valid JSON from byte 1 on"}]}`},
+		{body: "x", status: 400,
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"the line is not valid JSON from byte 1 on"}]}`},
 		{body: positionLine(44.5, 180.25), status: 400,
-			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"impossible value: Vehicle.CurrentLocation.Longitude must be between -180 and 180 degrees"}]}`},
-		{body: sampleLine("V9", 1, 1) + "\n" + sampleLine("V8", 1, 1), status: 403, wants: challenge + `, error="insufficient_scope"`},
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"impossible value: ` +
+				`Vehicle.CurrentLocation.Longitude must be between -180 and 180 degrees"}]}`},
+		{body: sampleLine("V9", 1, 1) + "\n" + sampleLine("V8", 1, 1), status: 403,
+			wants: challenge + `, error="insufficient_scope"`},
 		{body: sampleLine("V9", 1, 1) + "\nx", status: 400},
 		{header: "Content-Type: application/json", body: good + "\n" + good, status: 400},
 		{header: "Content-Encoding: gzip", body: good, status: 400},
 		{header: "Content-Encoding: gzip", body: zip(good)[:40], status: 400},
 
-		{body: strings.Repeat(" \n", MaxBody/2) + good, status: 413, answer: `{"error":"the body is larger than 8 MiB after decompression"}`},
+		{body: strings.Repeat(" \n", MaxBody/2) + good, status: 413,
+			answer: `{"error":"the body is larger than 8 MiB after decompression"}`},
 		{header: "Content-Encoding: gzip", body: zip(strings.Repeat(" \n", MaxBody)), status: 413},
-		{header: "Content-Encoding: gzip\nContent-Type: application/json", body: zip(strings.Repeat(" ", MaxBody)), status: 413},
+		{header: "Content-Encoding: gzip\nContent-Type: application/json", body: zip(strings.Repeat(" ", MaxBody)),
+			status: 413},
 		{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413},
-		{body: good + "\n" + strings.Repeat("x", MaxSample+1), status: 413, answer: `{"error":"a sample is larger than 64 KiB"}`},
+		{body: good + "\n" + strings.Repeat("x", MaxSample+1), status: 413,
+			answer: `{"error":"a sample is larger than 64 KiB"}`},
 	} {
 		r.send(t, url, f.key)
 	}
@@ -201,8 +209,10 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 		lines = append(lines, strings.Replace(one, "1", strconv.Itoa(n+1), 1))
 	}
 	list := `"rejected":[` + strings.Join(lines, ",") + `]`
-	request{body: strings.Repeat("{}\n", maxRejections), status: 400, answer: `{"accepted":0,` + list + `}`}.send(t, url, f.key)
-	request{body: strings.Repeat("{}\n", maxRejections+1), status: 400, answer: `{"accepted":0,` + list + `,"rejected_total":1001}`}.send(t, url, f.key)
+	request{body: strings.Repeat("{}\n", maxRejections), status: 400,
+		answer: `{"accepted":0,` + list + `}`}.send(t, url, f.key)
+	request{body: strings.Repeat("{}\n", maxRejections+1), status: 400,
+		answer: `{"accepted":0,` + list + `,"rejected_total":1001}`}.send(t, url, f.key)
 }
 
 func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {
@@ -351,7 +361,8 @@ func TestHTTPOverload(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	over.Store(true)
-	if status, later, body := send(newer); status != http.StatusServiceUnavailable || later != "1" || !strings.Contains(body, "overloaded") {
+	if status, later, body := send(newer); status != http.StatusServiceUnavailable || later != "1" ||
+		!strings.Contains(body, "overloaded") {
 		t.Errorf("the newer got %d %q %s", status, later, body)
 	}
 	if status, _, body := send(older); status != http.StatusAccepted {

@@ -20,7 +20,7 @@ const (
 type ignored struct {
 	count   int      // signals
 	unnamed int      // signals whose names are not in names
-	names   []string // distinct, at most maxIgnored; sorted after take
+	names   []string // distinct, at most maxIgnored; sorted after setNames
 	first   []byte   // the name of the first signal counted; empty if it may not be repeated
 
 	times [maxIgnored]int // for each of names, how often the batch has it
@@ -60,8 +60,9 @@ func isShown(name []byte) bool {
 	return true
 }
 
-// forget resets the counts before the next sample. The names stay, since they belong to the batch.
-func (g *ignored) forget() { g.count, g.unnamed = 0, 0 }
+// resetCounts resets the counts before the next sample. The names stay, since they belong to the
+// batch.
+func (g *ignored) resetCounts() { g.count, g.unnamed = 0, 0 }
 
 // add adds the counts of one sample, without names.
 func (g *ignored) add(sample *ignored) {
@@ -69,11 +70,11 @@ func (g *ignored) add(sample *ignored) {
 	g.unnamed += sample.unnamed
 }
 
-// begin resets the names for the next batch.
-func (g *ignored) begin() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
+// resetNames resets the names for the next batch.
+func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// take sets the names to those of read, a batch that was read to its end, and sorts them.
-func (g *ignored) take(read *ignored) {
+// setNames sets the names to those of read, a batch that was read to its end, and sorts them.
+func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
 		at, _ := slices.BinarySearch(g.names, name)
@@ -124,7 +125,7 @@ func isKept(name string) bool {
 	if strings.HasPrefix(name, "Vehicle.") {
 		return true
 	}
-	_, similar := resembling(name)
+	_, similar := similarSignal(name)
 	return similar
 }
 
@@ -138,7 +139,7 @@ type report struct {
 func (g *ignored) report() report {
 	r := report{Ignored: g.names, Unnamed: g.unnamed}
 	for _, name := range g.names {
-		s, ok := resembling(name)
+		s, ok := similarSignal(name)
 		if ok && r.DidYouMean == nil {
 			r.DidYouMean = make(map[string]string)
 		}
@@ -156,7 +157,7 @@ func (g *ignored) inWords() string {
 	}
 	var list []string
 	for _, name := range g.names {
-		list = append(list, question(name))
+		list = append(list, withSuggestion(name))
 	}
 	if g.unnamed > 0 && len(list) > 0 {
 		list = append(list, fmt.Sprintf("and %d more", g.unnamed))
@@ -166,9 +167,9 @@ func (g *ignored) inWords() string {
 	return "unknown signals: " + strings.Join(list, ", ")
 }
 
-// question returns the name, followed by the known name that it resembles, if there is one.
-func question(name string) string {
-	if s, ok := resembling(name); ok {
+// withSuggestion returns the name, followed by the known name that it resembles, if there is one.
+func withSuggestion(name string) string {
+	if s, ok := similarSignal(name); ok {
 		return name + " (did you mean " + s.String() + "?)"
 	}
 	return name
@@ -178,9 +179,9 @@ func question(name string) string {
 func (g *ignored) refusal() *refusal {
 	what := "a signal"
 	if len(g.first) > 0 {
-		what = question(string(g.first))
+		what = withSuggestion(string(g.first))
 	}
-	return refuse(access.UnknownSignal, what+" is not known, and this source is strict: it takes known signals only")
+	return refuse(access.UnknownSignal, what+" is unknown, and this source is strict: it may send only known signals")
 }
 
 // maxEdits is how many letters of a misspelt name may be wrong, missing or additional.
@@ -201,16 +202,16 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 	return names
 }()
 
-// resembling returns the known signal whose name is nearest to an unknown name, without regard to
-// case. ok is false if no known name is within maxEdits.
-func resembling(name string) (s vehicle.Signal, ok bool) {
+// similarSignal returns the known signal whose name is nearest to an unknown name, without regard
+// to case. ok is false if no known name is within maxEdits.
+func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {
 		return 0, false
 	}
 	for edits := range maxEdits + 1 {
 		for s, known := range lowerNames {
-			if within(name, known, edits) {
+			if withinEdits(name, known, edits) {
 				return vehicle.Signal(s), true
 			}
 		}
@@ -218,9 +219,9 @@ func resembling(name string) (s vehicle.Signal, ok bool) {
 	return 0, false
 }
 
-// within reports whether at most edits changes of one letter turn a into b. Most pairs differ in
-// their first letters or in length, so that the recursion is short.
-func within(a, b string, edits int) bool {
+// withinEdits reports whether at most edits changes of one letter turn a into b. Most pairs differ
+// in their first letters or in length, so that the recursion is short.
+func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false
 	}
@@ -233,5 +234,5 @@ func within(a, b string, edits int) bool {
 	case edits == 0:
 		return false
 	}
-	return within(a[1:], b[1:], edits-1) || within(a[1:], b, edits-1) || within(a, b[1:], edits-1)
+	return withinEdits(a[1:], b[1:], edits-1) || withinEdits(a[1:], b, edits-1) || withinEdits(a, b[1:], edits-1)
 }

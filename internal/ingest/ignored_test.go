@@ -38,24 +38,28 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 			answer: `{"accepted":1,"rejected":[],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
 		// The names of all samples, each once, sorted.
-		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"), status: 202,
+		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"),
+			status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},
 		// The general parser reads the second line.
 		{body: signalsLine("x") + "\n" + strings.Replace(signalsLine("z", "x"), "vid", `v\u0069d`, 1), status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["x","z"]}`},
 		// quick begins the line and the general parser ends it: each signal is counted once.
 		{body: strings.Replace(signalsLine(append(unknownNames(11), "y")...), "}}", `},"n":{}}`, 1), status: 202,
-			answer: `{"accepted":1,"rejected":[],"ignored":["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
+			answer: `{"accepted":1,"rejected":[],"ignored":` +
+				`["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
 		{body: signalsLine(unknownNames(13)...), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":` + quoted + `,"ignored_unnamed":3}`},
 		{body: signalsLine("<b>", "ä", "", "a b", strings.Repeat("x", 81)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored_unnamed":5}`},
 		{body: signalsLine(strings.Repeat("x", 80)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["` + strings.Repeat("x", 80) + `"]}`},
-		{header: "Content-Type: application/json", body: signalsLine("x"), status: 202, answer: `{"accepted":1,"rejected":[],"ignored":["x"]}`},
+		{header: "Content-Type: application/json", body: signalsLine("x"), status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored":["x"]}`},
 		// Other errors are reported as usual.
 		{body: `{"vid":"V1","signals":{"Vehicle.Sped":1}}`, status: 400,
-			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing"}],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing"}],` +
+				`"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 	} {
 		r.send(t, url, f.key)
 	}
@@ -97,7 +101,8 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 	rd := testReader()
 	var all batch
-	for _, lines := range []string{signalsLine("y", "x"), signalsLine("x") + "\n" + signalsLine("x"), signalsLine(unknownNames(10)...)} {
+	for _, lines := range []string{signalsLine("y", "x"), signalsLine("x") + "\n" + signalsLine("x"),
+		signalsLine(unknownNames(10)...)} {
 		b, err := rd.messageBatch([]byte(lines), origin{vehicles: access.AllVehicles(), latest: testLatest})
 		if err != nil {
 			t.Fatal(err)
@@ -105,23 +110,29 @@ func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 		all.join(b)
 	}
 	g := &all.ignored
-	if len(g.names) != maxIgnored || g.names[0] != "x" || g.times[0] != 3 || g.times[1] != 1 || g.times[2] != 1 || g.count != 14 {
+	if len(g.names) != maxIgnored || g.names[0] != "x" || g.times[0] != 3 || g.times[1] != 1 || g.times[2] != 1 ||
+		g.count != 14 {
 		t.Errorf("%q %v of %d", g.names, g.times, g.count)
 	}
 }
+
+// strictText ends the refusal of a sample with an unknown signal.
+const strictText = " is unknown, and this source is strict: it may send only known signals"
 
 func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
 	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
-	const reason = "Vehicle.Sped (did you mean Vehicle.Speed?) is not known, and this source is strict: it takes known signals only"
+	const reason = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
 	for _, r := range []request{
 		{body: signalsLine("Vehicle.Speed", "Vehicle.Sped", "x"), status: 400,
-			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + reason + `"}],"ignored":["Vehicle.Sped","x"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + reason +
+				`"}],"ignored":["Vehicle.Sped","x"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 		{body: signalsLine("Vehicle.Speed") + "\n" + signalsLine("<b>"), status: 202,
-			answer: `{"accepted":1,"rejected":[{"line":2,"reason":"a signal is not known, and this source is strict: it takes known signals only"}],"ignored_unnamed":1}`},
+			answer: `{"accepted":1,"rejected":[{"line":2,"reason":"a signal` + strictText + `"}],"ignored_unnamed":1}`},
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
-		{body: `{"vid":"V1","time":1795147200000,"seq":7,"signals":{"Vehicle.Speed":12},"x":1}`, status: 202, answer: `{"accepted":1,"rejected":[]}`},
+		{body: `{"vid":"V1","time":1795147200000,"seq":7,"signals":{"Vehicle.Speed":12},"x":1}`, status: 202,
+			answer: `{"accepted":1,"rejected":[]}`},
 	} {
 		r.send(t, url, key)
 	}
@@ -182,7 +193,8 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 		}
 	}
 	// QoS 0 has no PUBACK to carry a reason. The connection goes on.
-	if _, err := client.Publish(shutdownContext(t), &paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
+	if _, err := client.Publish(shutdownContext(t),
+		&paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
 		t.Error(err)
 	}
 	if code, reason := published(t, client, signalsLine("y")); code != 0 || reason != "unknown signals: y" {
@@ -207,7 +219,8 @@ func TestMQTTReasonNeverCostsThePuback(t *testing.T) {
 	_, addr := startMQTT(t, f.Config)
 	payload, reasons := signalsLine(unknownNames(3)...), 0
 	for size := uint32(24); size < 64; size++ {
-		client := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{MaximumPacketSize: &size, RequestProblemInfo: true})
+		client := f.connectPaho(t, addr, "car", f.key,
+			&paho.ConnectProperties{MaximumPacketSize: &size, RequestProblemInfo: true})
 		code, reason := published(t, client, payload)
 		if reason != "" {
 			reasons++
@@ -226,8 +239,9 @@ func TestMQTTStrictSourceRefusesUnknownSignals(t *testing.T) {
 	_, addr := startMQTT(t, f.Config)
 	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	client := f.connectPaho(t, addr, "slow", key, nil)
-	const wants = "Vehicle.Sped (did you mean Vehicle.Speed?) is not known, and this source is strict: it takes known signals only"
-	if code, reason := published(t, client, signalsLine("Vehicle.Speed", "Vehicle.Sped")); code != 0x99 || reason != wants {
+	const wants = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
+	if code, reason := published(t, client, signalsLine("Vehicle.Speed", "Vehicle.Sped")); code != 0x99 ||
+		reason != wants {
 		t.Errorf("%#x %q, want 0x99 %q", code, reason, wants)
 	}
 	if code, reason := published(t, client, signalsLine("Vehicle.Speed")); code != 0 || reason != "" {
@@ -256,13 +270,13 @@ func TestResemblingNames(t *testing.T) {
 		"Vehicle":                            "",
 		"x":                                  "",
 	} {
-		s, ok := resembling(name)
+		s, ok := similarSignal(name)
 		if got := s.String(); ok != (wants != "") || ok && got != wants {
 			t.Errorf("%s resembles %s (%t), want %q", name, got, ok, wants)
 		}
 	}
 	for s := range vehicle.Signal(vehicle.NumSignals) {
-		if got, ok := resembling(s.String() + "s"); !ok || got != s {
+		if got, ok := similarSignal(s.String() + "s"); !ok || got != s {
 			t.Errorf("%ss resembles %s, %t", s, got, ok)
 		}
 	}
@@ -272,7 +286,7 @@ func TestResemblingNames(t *testing.T) {
 func TestIgnoredNameAllocatesOnce(t *testing.T) {
 	d, line := NewDecoder(), []byte(signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>"))
 	if n := testing.AllocsPerRun(100, func() {
-		d.ignored.forget()
+		d.ignored.resetCounts()
 		if _, err := d.Sample(line, "", testLatest); err != nil || d.ignored.count != 2 || d.ignored.unnamed != 1 {
 			t.Fatalf("%+v, %v", d.ignored, err)
 		}

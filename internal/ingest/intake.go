@@ -77,12 +77,12 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// gauge registers a metric of how many bytes of MaxBytes are in use, as taken returns them.
-func (in *intake) gauge(taken func() int) {
+// gauge registers a metric of how many bytes of MaxBytes are in use, as inUse returns them.
+func (in *intake) gauge(inUse func() int) {
 	in.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
-		Help: "Memory set aside for what senders have sent and are not answered for.",
-	}, func() float64 { return float64(taken()) }))
+		Help: "Memory that is reserved for telemetry which is not answered yet.",
+	}, func() float64 { return float64(inUse()) }))
 }
 
 // origin returns what is known of a batch of source s that arrives now. topic is the vehicle that
@@ -143,13 +143,13 @@ func (in *intake) append(ctx context.Context, samples []vehicle.Sample) error {
 	switch {
 	case err == nil:
 		if in.failing.CompareAndSwap(true, false) {
-			in.Log.Info("telemetry is being stored again")
+			in.Log.Info("storing telemetry again")
 		}
 		return nil
 	case errors.Is(err, context.Canceled):
 		// The sender disconnected, or the node is shutting down.
 	case in.failing.CompareAndSwap(false, true):
-		in.Log.Error("telemetry is not being stored; senders are told to come back", "error", err)
+		in.Log.Error("cannot store telemetry; senders will send it again", "error", err)
 	}
 	return fmt.Errorf("storing %d samples: %w", len(samples), err)
 }

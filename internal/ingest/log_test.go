@@ -47,12 +47,12 @@ func TestLog(t *testing.T) {
 
 	text := log.String()
 	for what, n := range map[string]int{
-		"telemetry is not being stored":   1,
-		"telemetry is being stored again": 1,
-		"something about":                 1,
-		f.key[4:]:                         0,
-		"hello":                           0,
-		"98.73":                           0,
+		"cannot store telemetry":  1,
+		"storing telemetry again": 1,
+		"something about":         1,
+		f.key[4:]:                 0,
+		"hello":                   0,
+		"98.73":                   0,
 	} {
 		if got := strings.Count(text, what); got != n {
 			t.Errorf("%q is in the log %d times, want %d:\n%s", what, got, n, text)
@@ -78,10 +78,11 @@ func TestHTTPStalledBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := sampleLine("V1", 1, 1) + "\n"
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s",
-		telemetryPath, f.key, 2*len(line), line)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, f.key, 2*len(line), line)
 	answer, err := io.ReadAll(conn)
-	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), "Connection: close") {
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") ||
+		!strings.Contains(string(answer), "Connection: close") {
 		t.Errorf("answer %q, %v", answer, err)
 	}
 	f.store.wants(t)

@@ -106,7 +106,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 		if held := f.metric(t, "carstate_ingest_held_bytes"); held > float64(f.MaxBytes) {
 			t.Errorf("%g bytes are held, of %d", held, f.MaxBytes)
 		}
-		return m.rooms.processing.queued() == connections
+		return m.quotas.processing.queued() == connections
 	})
 	f.wantMetric(t, 0, "carstate_samples_accepted_total")
 	close(release)
@@ -201,15 +201,15 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 		return len(m.conns) == len(clients)+1
 	})
 	served()
-	testkit.Await(t, "nothing is taken for what headers announce", func() bool { return m.rooms.taken() == 0 })
+	testkit.Await(t, "nothing is taken for what headers announce", func() bool { return m.quotas.inUse() == 0 })
 	for _, c := range clients {
 		go func() { _, _ = c.conn.Write(stalled[30 : len(stalled)-1]) }()
 	}
 	testkit.Await(t, "the source's share is used up", func() bool {
-		return m.rooms.finishing.queued() > 0
+		return m.quotas.finishing.queued() > 0
 	})
-	if n := m.rooms.receiving.taken(); n > m.rooms.receiving.size/2 {
-		t.Errorf("one source has %d bytes of %d", n, m.rooms.receiving.size)
+	if n := m.quotas.receiving.inUse(); n > m.quotas.receiving.size/2 {
+		t.Errorf("one source has %d bytes of %d", n, m.quotas.receiving.size)
 	}
 	served()
 }
@@ -234,7 +234,7 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 		clients = append(clients, c)
 	}
 	testkit.Await(t, "the packets have their parts", func() bool {
-		return m.rooms.receiving.taken() > m.rooms.receiving.size-maxPacket
+		return m.quotas.receiving.inUse() > m.quotas.receiving.size-maxPacket
 	})
 	for _, c := range clients {
 		go func() { _, _ = c.conn.Write(p[maxPacket/2:]) }()
@@ -242,7 +242,7 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	for _, c := range clients {
 		c.wantPuback(1, 0)
 	}
-	testkit.Await(t, "all room is given back", func() bool { return m.rooms.taken() == 0 })
+	testkit.Await(t, "all room is given back", func() bool { return m.quotas.inUse() == 0 })
 }
 
 // TestMQTTSlowPacket checks that a packet that arrives too slowly ends its connection and returns
@@ -264,7 +264,7 @@ func TestMQTTSlowPacket(t *testing.T) {
 				c.write(p)
 				c.wantClosed(0x83)
 				f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "too_slow")
-				testkit.Await(t, "all room is given back", func() bool { return m.rooms.taken() == 0 })
+				testkit.Await(t, "all room is given back", func() bool { return m.quotas.inUse() == 0 })
 			})
 		}
 	})
@@ -326,11 +326,12 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	}()
 	<-arrived
 	held := f.metric(t, "carstate_ingest_held_bytes", "protocol", "http")
-	if held < readerBytes+92_000 || held > readerBytes+92_000+2*holdStep {
+	if held < readerBytes+92_000 || held > readerBytes+92_000+2*reservationStep {
 		t.Errorf("%g bytes are held", held)
 	}
-	const full = `{"error":"` + noRoom + `"}`
-	request{header: "Content-Encoding: gzip", body: zip(tooLarge), status: 503, answer: full, wants: "Retry-After: 1"}.send(t, url, f.key)
+	const full = `{"error":"` + overQuota + `"}`
+	request{header: "Content-Encoding: gzip", body: zip(tooLarge), status: 503, answer: full,
+		wants: "Retry-After: 1"}.send(t, url, f.key)
 	second := make(chan struct{})
 	go func() {
 		defer close(second)
@@ -358,7 +359,7 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 		testkit.Await(t, "the source's share is used up", func() bool {
 			return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "unavailable") == requests/2+2
 		})
-		if n := h.room.taken(); n != requests/2*requestBytes {
+		if n := h.memory.inUse(); n != requests/2*requestBytes {
 			t.Errorf("%d bytes are taken", n)
 		}
 		for range 10 {
@@ -448,7 +449,7 @@ func TestHTTPConnectionsOfOneSource(t *testing.T) {
 		dialHTTP(t, address, stalled)
 	}
 	testkit.Await(t, "the source's share is used up", func() bool {
-		return h.places.taken() == 4 && f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
+		return h.slots.inUse() == 4 && f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
 	})
 	for range 20 {
 		c := dialHTTP(t, address, posting(key, sampleLine("V1", 2, 1)))
@@ -480,7 +481,8 @@ func TestPace(t *testing.T) {
 		{10_500, 16500 * time.Millisecond}, {1 << 20, time.Minute},
 	} {
 		if err := p.add(tt.bytes); err != nil || deadline.at.Sub(testNow) != tt.want {
-			t.Errorf("after %d bytes more the deadline is after %v (%v), want %v", tt.bytes, deadline.at.Sub(testNow), err, tt.want)
+			t.Errorf("after %d bytes more the deadline is after %v (%v), want %v", tt.bytes, deadline.at.Sub(testNow), err,
+				tt.want)
 		}
 	}
 }

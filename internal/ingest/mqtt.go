@@ -51,8 +51,8 @@ const (
 // read until the rate allows it. A packet that arrives too slowly ends its connection.
 type MQTT struct {
 	in      *intake
-	rooms   *rooms
-	places  *budget // connections that have logged in
+	quotas  *packetQuotas
+	slots   *quota // connections that have logged in
 	guard   *netguard.Guard
 	server  *mqtt.Server
 	start   sync.Once
@@ -81,9 +81,9 @@ func NewMQTT(c Config) *MQTT {
 		conns:     make(map[*conn]struct{}),
 		ended:     make(chan struct{}),
 	}
-	m.rooms = newRooms(m.in.MaxBytes, m.in.grace)
-	m.places = newBudget(m.in.MaxConnections)
-	m.in.gauge(m.rooms.taken)
+	m.quotas = newPacketQuotas(m.in.MaxBytes, m.in.grace)
+	m.slots = newQuota(m.in.MaxConnections)
+	m.in.gauge(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_mqtt_connections_refused_total",
@@ -166,7 +166,7 @@ func (m *MQTT) serveGuarded(l net.Listener) error {
 
 // accept starts serving nc, unless the server is shutting down or has too many connections.
 func (m *MQTT) accept(nc net.Conn) {
-	c := newConn(nc, m.rooms)
+	c := newConn(nc, m.quotas)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// A connection that has ended is counted here until its messages are stored.
@@ -192,13 +192,13 @@ func (m *MQTT) serve(c *conn) {
 			if e, ok := p.(runtime.Error); ok {
 				what = e.Error()
 			}
-			m.unhandled.Log(m.in.Log, "an MQTT connection was dropped: its packet cannot be handled", "panic", what)
+			m.unhandled.Log(m.in.Log, "closed an MQTT connection: its packet cannot be handled", "panic", what)
 		}
 		_ = c.Close()
 		// A client may disconnect without waiting; its messages are still stored.
 		c.queue.wait()
-		c.letGo()
-		c.place.end()
+		c.releaseMemory()
+		c.slot.release()
 		m.mu.Lock()
 		delete(m.conns, c)
 		m.mu.Unlock()

@@ -70,7 +70,8 @@ func TestMosquitto(t *testing.T) {
 		t.Run(version+" wrong key", func(t *testing.T) {
 			f := newFixture(t)
 			_, addr := startMQTT(t, f.Config)
-			out, ok := mosquitto(t, "mosquitto_pub", addr, "-V", version, "-u", "car", "-P", "wrong", "-t", topicV1, "-q", "1", "-m", sampleLine("V1", 1, 1))
+			out, ok := mosquitto(t, "mosquitto_pub", addr, "-V", version, "-u", "car", "-P", "wrong", "-t", topicV1, "-q", "1",
+				"-m", sampleLine("V1", 1, 1))
 			said := strings.ToLower(out)
 			if ok || !strings.Contains(said, "not authori") && !strings.Contains(said, "password") {
 				t.Errorf("ended well: %t, and said %q", ok, out)
@@ -108,7 +109,8 @@ func TestPaho(t *testing.T) {
 	}
 	p := ack.Properties
 	if p.TopicAliasMaximum == nil || *p.TopicAliasMaximum != maxAliases || p.MaximumQoS == nil || *p.MaximumQoS != 1 ||
-		p.MaximumPacketSize == nil || *p.MaximumPacketSize != maxPacket || p.ServerKeepAlive == nil || *p.ServerKeepAlive != maxKeepAlive {
+		p.MaximumPacketSize == nil || *p.MaximumPacketSize != maxPacket || p.ServerKeepAlive == nil ||
+		*p.ServerKeepAlive != maxKeepAlive {
 		t.Errorf("CONNACK properties %+v", p)
 	}
 	alias := uint16(5)

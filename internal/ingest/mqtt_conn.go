@@ -17,10 +17,10 @@ import (
 // conn is the connection of a client. It tracks where packets begin and end, to limit memory where
 // the MQTT library does not: the library allocates the length that a packet announces, at once, and
 // several times that while it reads the packet. So conn hands a large packet to the library only
-// when all of it has arrived and there is memory for it (see [rooms]).
+// when all of it has arrived and there is memory for it (see [packetQuotas]).
 type conn struct {
 	net.Conn
-	rooms *rooms
+	quotas *packetQuotas
 
 	// The fields up to processing are used only by the goroutine that reads.
 	in     *bufio.Reader // of Conn
@@ -29,12 +29,12 @@ type conn struct {
 	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
 	pace   pace          // the minimum rate of the packet
 	// The memory that the present packet holds, by quota.
-	receiving, finishing, processing hold
+	receiving, finishing, processing reservation
 
 	source string        // the name of the source; set by logIn
 	key    []byte        // the source's key, checked again at each message
 	grant  *access.Grant // the source as of the last message
-	place  hold          // of the quota of connections that have logged in
+	slot   reservation   // of the quota of connections that have logged in
 	slow   func()        // ends the connection because a packet arrives too slowly; nil before logIn
 	queue  queue         // messages that are not acknowledged yet
 
@@ -44,8 +44,8 @@ type conn struct {
 	ended   chan struct{} // closed when ending is set, to wake goroutines that wait for memory
 }
 
-func newConn(nc net.Conn, r *rooms) *conn {
-	c := &conn{Conn: nc, rooms: r, in: bufio.NewReaderSize(nc, readBuffer), ended: make(chan struct{})}
+func newConn(nc net.Conn, r *packetQuotas) *conn {
+	c := &conn{Conn: nc, quotas: r, in: bufio.NewReaderSize(nc, readBuffer), ended: make(chan struct{})}
 	c.queue.changed = sync.NewCond(&c.queue.mu)
 	c.pace.of = nc
 	c.receiving.of, c.finishing.of, c.processing.of = r.receiving, r.finishing, r.processing
@@ -53,10 +53,10 @@ func newConn(nc net.Conn, r *rooms) *conn {
 }
 
 var (
-	errNoConnect = errors.New("the first packet is no MQTT CONNECT of reasonable size")
-	errTooLarge  = errors.New("the packet is larger than its type may be")
+	errNoConnect = errors.New("the first packet is not an MQTT CONNECT, or is too large")
+	errTooLarge  = errors.New("the packet is too large for its type")
 	errEnding    = errors.New("the service is shutting down")
-	errSlow      = errors.New("the packet came too slowly")
+	errSlow      = errors.New("the packet arrived too slowly")
 )
 
 // First byte of a packet, without the flags in its low half.
@@ -133,16 +133,16 @@ func (c *conn) read(p []byte) (n int, err error) {
 	if c.head.Len() > 0 {
 		return c.head.Read(p)
 	}
-	n, err = c.more(p[:min(len(p), c.left)])
+	n, err = c.readMore(p[:min(len(p), c.left)])
 	if err == nil && c.left == 0 && c.packet > 0 {
 		// After the last byte the library begins to process the packet.
-		err = c.arrived()
+		err = c.reserveProcessing()
 	}
 	return n, err
 }
 
-// more reads more bytes of the packet into p.
-func (c *conn) more(p []byte) (int, error) {
+// readMore reads more bytes of the packet into p.
+func (c *conn) readMore(p []byte) (int, error) {
 	if c.ending.Load() {
 		return 0, errEnding
 	}
@@ -152,11 +152,11 @@ func (c *conn) more(p []byte) (int, error) {
 	if err == nil && c.left > 0 && c.source != "" {
 		err = c.pace.add(n)
 	}
-	return n, c.paced(err)
+	return n, c.asSlow(err)
 }
 
-// paced returns errSlow if err is a deadline that passed within a packet, and otherwise err.
-func (c *conn) paced(err error) error {
+// asSlow returns errSlow if err is a deadline that passed within a packet, and otherwise err.
+func (c *conn) asSlow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.ending.Load() {
 		return errSlow
 	}
@@ -165,7 +165,7 @@ func (c *conn) paced(err error) error {
 
 // nextPacket reads a fixed header. If the packet is a large PUBLISH, it reads all of it.
 func (c *conn) nextPacket() error {
-	c.letGo() // the library has finished the previous packet
+	c.releaseMemory() // the library has finished the previous packet
 	if c.ending.Load() {
 		return errEnding
 	}
@@ -188,16 +188,16 @@ func (c *conn) nextPacket() error {
 	if err == nil && !late && c.in.Buffered() < c.left {
 		err = c.beginPace()
 	}
-	if err != nil || c.packet <= unaccounted {
-		return c.paced(err)
+	if err != nil || c.packet <= smallPublish {
+		return c.asSlow(err)
 	}
-	return c.gather()
+	return c.readLarge()
 }
 
 // beginPace sets the first deadline of a packet that has not arrived completely. It replaces the
 // deadline that the library has set for the time between packets.
 func (c *conn) beginPace() error {
-	if err := c.pace.begin(time.Now(), c.rooms.grace); err != nil {
+	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
 		return err
 	}
 	if c.ending.Load() { // the new deadline may have replaced that of stopReading
@@ -206,11 +206,11 @@ func (c *conn) beginPace() error {
 	return nil
 }
 
-// gather reads a large packet into a buffer of its own, which Read returns afterwards. The memory
-// is taken from the quotas as the bytes arrive.
-func (c *conn) gather() error {
+// readLarge reads a large packet into a buffer of its own, which Read returns afterwards. The
+// memory is taken from the quotas as the bytes arrive.
+func (c *conn) readLarge() error {
 	header := int(c.head.Size())
-	p := make([]byte, unaccounted)
+	p := make([]byte, smallPublish)
 	_, _ = c.head.Read(p)
 	c.head.Reset(nil)
 	for n := header; c.left > 0; {
@@ -228,13 +228,13 @@ func (c *conn) gather() error {
 				return err
 			}
 		}
-		more, err := c.more(p[n:min(len(p), n+c.left)])
+		more, err := c.readMore(p[n:min(len(p), n+c.left)])
 		if n += more; err != nil {
 			return err
 		}
 	}
 	c.head.Reset(p[:header+c.packet])
-	return c.arrived()
+	return c.reserveProcessing()
 }
 
 // grow takes memory for a packet that has filled its buffer of size bytes, and returns the new size
@@ -243,27 +243,27 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
 	case c.receiving.bytes == 0: // it may wait, since it holds no memory
-		return larger, c.receiving.await(larger, c.ended)
-	case c.receiving.cover(larger):
+		return larger, c.receiving.reserveWait(larger, c.ended)
+	case c.receiving.reserve(larger):
 		return larger, true
 	}
-	return whole, c.finishing.await(whole-c.receiving.bytes, c.ended)
+	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.ended)
 }
 
-// arrived waits for the memory that processing a complete packet needs.
-func (c *conn) arrived() error {
-	if !c.processing.await(processingBytes(c.packet), c.ended) {
+// reserveProcessing waits for the memory that processing a complete packet needs.
+func (c *conn) reserveProcessing() error {
+	if !c.processing.reserveWait(processingBytes(c.packet), c.ended) {
 		return errEnding
 	}
 	return nil
 }
 
-// letGo returns the memory of the packet that was read to the quotas.
-func (c *conn) letGo() {
-	c.receiving.end()
-	c.finishing.end()
-	c.processing.end()
-	if c.head.Size() > unaccounted {
+// releaseMemory returns the memory of the packet that was read to the quotas.
+func (c *conn) releaseMemory() {
+	c.receiving.release()
+	c.finishing.release()
+	c.processing.release()
+	if c.head.Size() > smallPublish {
 		c.head.Reset(nil)
 	}
 }

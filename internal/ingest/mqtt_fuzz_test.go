@@ -29,15 +29,18 @@ func FuzzMQTT(f *testing.F) {
 		alias := packet(0x32, field(topicV1), []byte{0, 1, 3, 0x23, 0, 1}, []byte(sample))
 		for _, sent := range [][]byte{
 			good, append(good, good...), append(alias, packet(0x32, field(""), []byte{0, 2, 3, 0x23, 0, 1}, []byte(sample))...),
-			packet(0x30, field(topicV1), properties, []byte(sample)), packet(0x34, field(topicV1), []byte{0, 1}, properties, []byte(sample)),
+			packet(0x30, field(topicV1), properties, []byte(sample)),
+			packet(0x34, field(topicV1), []byte{0, 1}, properties, []byte(sample)),
 			packet(0x32, field("vehicles/V9/telemetry"), []byte{0, 1}, properties, []byte(sampleLine("V9", 1, 1))),
 			packet(0x82, []byte{0, 1}, properties, field("#"), []byte{1}), packet(0xa2, []byte{0, 1}, properties, field("#")),
 			packet(0x82, []byte{0, 1}, properties, field("#")), // without options
-			{0xc0, 0}, {0xe0, 0}, {0xf0, 0}, {0x62, 2, 0, 1}, {0x32, 0xff, 0xff, 0xff, 0x7f}, {0x32, 0xff, 0xff, 0xff, 0xff, 1}, nil,
+			{0xc0, 0}, {0xe0, 0}, {0xf0, 0}, {0x62, 2, 0, 1},
+			{0x32, 0xff, 0xff, 0xff, 0x7f}, {0x32, 0xff, 0xff, 0xff, 0xff, 1}, nil,
 		} {
 			f.Add(version, true, sent)
 		}
-		f.Add(version, false, packet(0x10, field("MQTT"), []byte{version, 0xc6, 0, 30}, properties, field("id"), properties, field(topicV1), field(sample), field("car"), field("x")))
+		f.Add(version, false, packet(0x10, field("MQTT"), []byte{version, 0xc6, 0, 30}, properties, field("id"), properties,
+			field(topicV1), field(sample), field("car"), field("x")))
 	}
 	f.Add(byte(4), false, packet(0x10, field("MQIsdp"), []byte{3, 2, 0, 30}, field("id")))
 
@@ -51,7 +54,8 @@ func FuzzMQTT(f *testing.F) {
 			if version == 5 {
 				properties = []byte{0}
 			}
-			sent = append(packet(0x10, field("MQTT"), []byte{version, 0xc2, 0, 30}, properties, field(strconv.Itoa(clients)), field("car"), field(key)), sent...)
+			sent = append(packet(0x10, field("MQTT"), []byte{version, 0xc2, 0, 30}, properties, field(strconv.Itoa(clients)),
+				field("car"), field(key)), sent...)
 		}
 		store.mu.Lock()
 		store.samples = store.samples[:0]

@@ -66,24 +66,24 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		}
 		return false
 	}
-	if !h.m.places.tryTake(name, 1) {
+	if !h.m.slots.tryAcquire(name, 1) {
 		h.m.refused.WithLabelValues("share").Inc()
 		code := packets.Err3ServerUnavailable
 		if cl.Properties.ProtocolVersion >= 5 {
-			code = because(packets.ErrQuotaExceeded, "the source has its share of the connections")
+			code = withReason(packets.ErrQuotaExceeded, "the source has used up its share of the connections")
 		}
 		h.m.refuseLogin(cl, code)
 		return false
 	}
-	c.place = hold{h.m.places, name, 1}
+	c.slot = reservation{h.m.slots, name, 1}
 	if !netguard.Under(c).Become(netguard.Held) {
 		return false // it was evicted: no response reaches the client
 	}
 	c.logIn(source, bytes.Clone(pk.Connect.Password))
 	c.slow = func() {
 		h.m.in.refuse(c.grant, access.TooSlow, 1)
-		why := errSlow.Error() + ": 1 KB/s is the least, and 60 s the longest"
-		h.m.hangUp(cl, because(packets.ErrImplementationSpecificError, why))
+		why := errSlow.Error() + ": the minimum is 1 KB/s, and at most 60 s in total"
+		h.m.disconnect(cl, withReason(packets.ErrImplementationSpecificError, why))
 	}
 	// A client that connects with the client ID of another takes over its session. The prefix
 	// confines that to clients of the same source.
@@ -115,11 +115,11 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 	switch {
 	case pk.FixedHeader.Qos > 1:
 		h.m.in.refuse(c.grant, access.BadQoS, 1)
-		h.m.hangUp(cl, packets.ErrQosNotSupported)
+		h.m.disconnect(cl, packets.ErrQosNotSupported)
 		return pk, packets.ErrRejectPacket
 	case len(pk.TopicName) > maxTopic || strings.HasPrefix(pk.TopicName, "$"):
 		h.m.in.refuse(c.grant, access.BadTopic, 1)
-		h.m.hangUp(cl, packets.ErrTopicNameInvalid)
+		h.m.disconnect(cl, packets.ErrTopicNameInvalid)
 		return pk, packets.ErrRejectPacket
 	}
 	// The library's string shares memory with the whole packet. Without a copy, a sample or a
@@ -146,18 +146,18 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 // acknowledges the message nor forwards it; the queue acknowledges it after it is stored. (Under
 // MQTT 3.1.1 the library acknowledges a message despite most other errors.)
 func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
-	h.m.take(cl, pk)
+	h.m.receive(cl, pk)
 	return pk, packets.ErrRejectPacket
 }
 
-// take checks and decodes a message, and queues it to be stored and acknowledged, or ends the
+// receive checks and decodes a message, and queues it to be stored and acknowledged, or ends the
 // connection.
-func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
+func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	c := cl.Net.Conn.(*conn)
 	p := pending{qos: pk.FixedHeader.Qos, id: pk.PacketID, since: m.in.Now()}
 	if m.in.ReadOnly() {
 		m.in.observe(p.since, unavailable)
-		m.hangUp(cl, packets.ErrServerUnavailable)
+		m.disconnect(cl, packets.ErrServerUnavailable)
 		return
 	}
 	source, err := m.in.Sources.VerifyNamed(c.source, c.key, p.since)
@@ -168,7 +168,7 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 		if errors.Is(err, access.ErrUnread) {
 			code = packets.ErrServerUnavailable
 		}
-		m.hangUp(cl, code)
+		m.disconnect(cl, code)
 		return
 	}
 	c.grant = source
@@ -180,10 +180,11 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	switch {
 	case !ok:
 		m.in.refuse(source, access.BadTopic, 1)
-		p.outcome, p.refusal = rejected, because(packets.ErrTopicNameInvalid, "telemetry goes to vehicles/VID/telemetry")
+		p.outcome, p.refusal = rejected, withReason(packets.ErrTopicNameInvalid,
+			"wrong topic: send telemetry to vehicles/VID/telemetry")
 	case !source.Vehicles.Include(id):
 		m.in.refuse(source, access.NotAllowed, 1)
-		p.outcome, p.refusal = unauthorised, because(packets.ErrNotAuthorized, errNotAllowed.text)
+		p.outcome, p.refusal = unauthorised, withReason(packets.ErrNotAuthorized, errNotAllowed.text)
 	default:
 		b, err := m.read(source, id, pk.Payload)
 		if err == nil && b.accepted > 0 {
@@ -199,7 +200,7 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 			break
 		}
 		samples = max(b.size(), 1)
-		p.outcome, p.refusal = rejected, because(packets.ErrPayloadFormatInvalid, m.whyNothing(source, b, err))
+		p.outcome, p.refusal = rejected, withReason(packets.ErrPayloadFormatInvalid, m.refusalText(source, b, err))
 		if err == nil && b.refused[access.WasForgotten] > 0 && b.refused[access.WasForgotten] == b.rejectedTotal() {
 			p.outcome, p.refusal.Code = unauthorised, packets.ErrNotAuthorized.Code
 		}
@@ -218,7 +219,7 @@ func (m *MQTT) take(cl *mqtt.Client, pk packets.Packet) {
 	if p.batch == nil && (p.qos == 0 || cl.Properties.ProtocolVersion < 5) {
 		// Neither QoS 0 nor MQTT 3.1.1 can refuse a single message.
 		m.in.observe(p.since, p.outcome)
-		m.hangUp(cl, p.refusal)
+		m.disconnect(cl, p.refusal)
 		return
 	}
 	m.enqueue(cl, c, p)
@@ -238,25 +239,25 @@ func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool
 		if ok {
 			break
 		}
-		told := p.qos > 0 && cl.Properties.ProtocolVersion >= 5
-		if !told && m.in.Now().Add(next).Sub(p.since) <= maxPause && c.pause(next) {
+		canRefuse := p.qos > 0 && cl.Properties.ProtocolVersion >= 5
+		if !canRefuse && m.in.Now().Add(next).Sub(p.since) <= maxPause && c.pause(next) {
 			continue
 		}
-		p.batch, p.outcome, p.refusal = nil, rejected, because(packets.ErrQuotaExceeded, rateText(rate))
+		p.batch, p.outcome, p.refusal = nil, rejected, withReason(packets.ErrQuotaExceeded, rateText(rate))
 		m.in.refuse(c.grant, access.OverRate, max(samples, 1))
-		if told {
+		if canRefuse {
 			m.enqueue(cl, c, p)
 		} else {
 			m.in.observe(p.since, p.outcome)
-			m.hangUp(cl, p.refusal)
+			m.disconnect(cl, p.refusal)
 		}
 		return false
 	}
 	return true
 }
 
-// because returns the reason code with a text of our own.
-func because(code packets.Code, text string) packets.Code {
+// withReason returns the reason code with a text of our own.
+func withReason(code packets.Code, text string) packets.Code {
 	return packets.Code{Code: code.Code, Reason: text}
 }
 
@@ -267,8 +268,8 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, err
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 
-// whyNothing counts a message without an accepted sample and returns the reason.
-func (m *MQTT) whyNothing(source *access.Grant, b *batch, err error) string {
+// refusalText counts a message without an accepted sample and returns the reason.
+func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {
 	case errors.As(err, &whole):
@@ -276,15 +277,15 @@ func (m *MQTT) whyNothing(source *access.Grant, b *batch, err error) string {
 		return whole.text
 	case len(b.rejected) == 0:
 		m.in.refuse(source, access.Malformed, 1)
-		return "the message holds no sample"
+		return "the message has no sample"
 	}
 	// There are no samples to store, so this only counts.
 	_ = m.in.store(m.ctx, b)
 	return b.rejected[0].Reason
 }
 
-// hangUp closes the connection. An MQTT 5 client gets a DISCONNECT with code first.
-func (m *MQTT) hangUp(cl *mqtt.Client, code packets.Code) {
+// disconnect closes the connection. An MQTT 5 client gets a DISCONNECT with code first.
+func (m *MQTT) disconnect(cl *mqtt.Client, code packets.Code) {
 	if cl.Properties.ProtocolVersion >= 5 {
 		_ = m.server.DisconnectClient(cl, code)
 	}

@@ -15,8 +15,8 @@ type pending struct {
 	outcome outcome
 	qos     byte
 	id      uint16
-	since   time.Time // when the message arrived
-	room    hold      // of the quota processing
+	since   time.Time   // when the message arrived
+	memory  reservation // of the quota processing
 }
 
 // pubackBytes is the maximum size of a PUBACK without the text of its reason: two lengths of up to
@@ -33,7 +33,7 @@ type queue struct {
 	changed *sync.Cond // uses mu; signaled when waiting, bytes or working change
 	waiting []pending
 	bytes   int  // memory of the messages that wait or are being stored
-	working bool // a goroutine is running answerAll
+	working bool // a goroutine is running drainQueue
 	broken  bool // a message was not stored; no later one may be
 }
 
@@ -59,17 +59,17 @@ func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	for len(q.waiting) >= receiveMaximum || q.bytes > 0 && q.bytes+bytes > maxQueued {
 		q.changed.Wait()
 	}
-	p.room = c.processing.part(bytes)
+	p.memory = c.processing.split(bytes)
 	q.waiting = append(q.waiting, p)
-	q.bytes += p.room.bytes
+	q.bytes += p.memory.bytes
 	if !q.working {
 		q.working = true
-		go m.answerAll(cl, q)
+		go m.drainQueue(cl, q)
 	}
 }
 
-// answerAll stores and acknowledges messages until none waits.
-func (m *MQTT) answerAll(cl *mqtt.Client, q *queue) {
+// drainQueue stores and acknowledges messages until none waits.
+func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.waiting) > 0 {
@@ -79,25 +79,25 @@ func (m *MQTT) answerAll(cl *mqtt.Client, q *queue) {
 		q.mu.Unlock()
 
 		if !broken {
-			broken = !m.answer(cl, messages)
+			broken = !m.storeAndAcknowledge(cl, messages)
 		}
 
 		q.mu.Lock()
 		q.broken = broken
 		for _, p := range messages {
-			q.bytes -= p.room.bytes
-			p.room.end()
+			q.bytes -= p.memory.bytes
+			p.memory.release()
 		}
 	}
 	q.working = false
 	q.changed.Broadcast()
 }
 
-// answer stores the messages together and acknowledges each. If the store fails, it acknowledges
-// none, closes the connection and returns false. A later message of the connection must not be
-// stored before the client has sent these again, because the fold ignores samples that are older
-// than the state.
-func (m *MQTT) answer(cl *mqtt.Client, messages []pending) bool {
+// storeAndAcknowledge stores the messages together and acknowledges each. If the store fails, it
+// acknowledges none, closes the connection and returns false. A later message of the connection
+// must not be stored before the client has sent these again, because the fold ignores samples that
+// are older than the state.
+func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 	all := new(batch)
 	for _, p := range messages {
 		if p.batch != nil {
@@ -111,7 +111,7 @@ func (m *MQTT) answer(cl *mqtt.Client, messages []pending) bool {
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
-		m.hangUp(cl, packets.ErrServerBusy)
+		m.disconnect(cl, packets.ErrServerBusy)
 		return false
 	}
 	endSpan(span, stored)

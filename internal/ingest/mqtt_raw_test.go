@@ -173,7 +173,7 @@ func (c *rawClient) wantPong() {
 func TestNoFarewellBeforeTheGreeting(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := newConn(ours, newRooms(1<<20, grace))
+	c := newConn(ours, newPacketQuotas(1<<20, grace))
 	if n, err := c.Write([]byte{disconnectType, 2, 0x8e, 0}); err == nil || n != 0 {
 		t.Errorf("%d bytes were sent, %v", n, err)
 	}
@@ -182,7 +182,7 @@ func TestNoFarewellBeforeTheGreeting(t *testing.T) {
 	}
 	ours, theirs = net.Pipe()
 	defer theirs.Close()
-	c = newConn(ours, newRooms(1<<20, grace))
+	c = newConn(ours, newPacketQuotas(1<<20, grace))
 	defer c.Close()
 	go func() {
 		_, _ = c.Write([]byte{connackType, 2, 0, 0})

@@ -495,7 +495,7 @@ func TestMQTTConnectionsOfOneSource(t *testing.T) {
 			c.write([]byte{disconnectPacket, 0})
 			c.wantClosed(0)
 		}
-		testkit.Await(t, "the places are given back", func() bool { return m.places.taken() == 3 })
+		testkit.Await(t, "the slots are given back", func() bool { return m.slots.inUse() == 3 })
 		if _, code := logIn("id9", "car", f.key); code != 0 {
 			t.Errorf("in its place: CONNACK code %#x", code)
 		}

@@ -27,7 +27,9 @@ type quick struct {
 }
 
 // sample decodes line; see [Decoder.Sample]. ok is false if it gave up.
-func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, ok bool) {
+func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (
+	x vehicle.Sample, ok bool,
+) {
 	q.rest, q.from, q.n = line, 0, 0
 	q.counted, q.unnamed, q.times = d.ignored.count, d.ignored.unnamed, d.ignored.times
 	var hasVID, hasTime, hasSignals bool

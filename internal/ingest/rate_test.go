@@ -39,7 +39,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	_, url := startHTTP(t, f)
 	const policy = "RateLimit-Policy: \"source\";q=4;w=60\n"
 	const over = `{"error":"the policy of this source allows 4 samples in 60 s: ` +
-		`wait as many seconds as Retry-After says; nothing of this request counts as accepted"}`
+		`wait for the seconds in Retry-After; nothing of this request was accepted"}`
 	two := sampleLine("V1", 1, 1) + "\nno sample"
 	five := strings.Repeat(sampleLine("V1", 2, 1)+"\n", 5)
 	for _, r := range []struct {

@@ -18,17 +18,20 @@ func refuse(k access.Refusal, text string) *refusal { return &refusal{k, text} }
 
 // Refusals of a sample whose text is constant.
 var (
-	errNotUTF8     = refuse(access.Malformed, "the line is not valid UTF-8")
-	errNotObject   = refuse(access.Malformed, `a sample is one JSON object, such as {"vid":"V","time":1795147200250,"signals":{"Vehicle.Speed":12.4}}`)
-	errTrailing    = refuse(access.Malformed, "there is more after the JSON object: send one object a line")
-	errTruncated   = refuse(access.Truncated, "the JSON ends early")
-	errDeep        = refuse(access.OverLimit, "the JSON is nested too deep")
-	errNoVID       = refuse(access.BadVID, "vid is missing")
-	errLongVID     = refuse(access.BadVID, "vid is longer than 256 characters")
-	errOtherVID    = refuse(access.OtherVID, "vid differs from the vehicle that the topic names")
-	errNoTime      = refuse(access.BadTime, "time is missing")
-	errTime        = refuse(access.BadTime, "time must be RFC 3339, such as 2026-11-20T04:00:00.250Z, or Unix milliseconds")
-	errAncient     = refuse(access.BadTime, "time is before the year 2000: as a number it counts milliseconds, not seconds")
+	errNotUTF8   = refuse(access.Malformed, "the line is not valid UTF-8")
+	errNotObject = refuse(access.Malformed, "a sample is one JSON object, such as "+
+		`{"vid":"V","time":1795147200250,"signals":{"Vehicle.Speed":12.4}}`)
+	errTrailing  = refuse(access.Malformed, "unexpected data after the JSON object: send one object a line")
+	errTruncated = refuse(access.Truncated, "the JSON ends early")
+	errDeep      = refuse(access.OverLimit, "the JSON is nested too deep")
+	errNoVID     = refuse(access.BadVID, "vid is missing")
+	errLongVID   = refuse(access.BadVID, "vid is longer than 256 characters")
+	errOtherVID  = refuse(access.OtherVID, "vid differs from the vehicle that the topic names")
+	errNoTime    = refuse(access.BadTime, "time is missing")
+	errTime      = refuse(access.BadTime, "time must be RFC 3339, such as 2026-11-20T04:00:00.250Z, "+
+		"or Unix milliseconds")
+	errAncient = refuse(access.BadTime, "time is before the year 2000: "+
+		"as a number it must be in milliseconds, not seconds")
 	errAhead       = refuse(access.FutureTime, "time is more than 30 s ahead of this service's clock")
 	errNoSignals   = refuse(access.NoSignals, "signals is missing")
 	errVIDType     = refuse(access.WrongType, "vid must be a string")
@@ -38,10 +41,11 @@ var (
 	errManyCodes   = refuse(access.OverLimit, vehicle.DTCList.String()+" has more than 255 trouble codes")
 	errMILType     = refuse(access.WrongType, vehicle.MILOn.String()+" must be true or false")
 	errPowerType   = refuse(access.WrongType, vehicle.LowVoltageSystemState.String()+" must be a string")
-	errForgotten   = refuse(access.WasForgotten, "the vehicle was forgotten: nothing is taken in of it until the operator allows it again")
-	errFull        = refuse(access.VehicleLimit, "a new vehicle, and the service has as many as it may have: "+
-		"its operator can raise --max-vehicles")
-	errNotAllowed = refuse(access.NotAllowed, "not this source's vehicle")
+	errForgotten   = refuse(access.WasForgotten, "the vehicle was forgotten: "+
+		"its samples are refused until the operator allows it again")
+	errFull = refuse(access.VehicleLimit, "a new vehicle beyond the limit of vehicles: "+
+		"the operator can raise --max-vehicles")
+	errNotAllowed = refuse(access.NotAllowed, "the source may not send data of this vehicle")
 )
 
 // Refusals of a whole request or message.

@@ -73,7 +73,8 @@ func FuzzRFC3339(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	grammar := regexp.MustCompile(`^\d{4}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+	grammar := regexp.MustCompile(
+		`^\d{4}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		at, ok := parseRFC3339(b)
 		want, err := time.Parse(time.RFC3339, string(b))

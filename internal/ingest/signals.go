@@ -42,7 +42,7 @@ func (d *Decoder) number(s vehicle.Signal, r *vehicle.Readings) error {
 	}
 	// A number beyond float64 becomes an infinity, which Set refuses.
 	v, _ := strconv.ParseFloat(string(raw), 64)
-	return possible(r.Set(s, v))
+	return asRefusal(r.Set(s, v))
 }
 
 func (d *Decoder) milOn(r *vehicle.Readings) error {
@@ -63,7 +63,7 @@ func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
 	}
-	return possible(r.Set(s, v))
+	return asRefusal(r.Set(s, v))
 }
 
 func (d *Decoder) ignition(r *vehicle.Readings) error {
@@ -76,9 +76,9 @@ func (d *Decoder) ignition(r *vehicle.Readings) error {
 	}
 	i, err := vehicle.ParseIgnition(string(b))
 	if err != nil {
-		return possible(err)
+		return asRefusal(err)
 	}
-	return possible(r.SetIgnition(i))
+	return asRefusal(r.SetIgnition(i))
 }
 
 func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
@@ -99,7 +99,7 @@ func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
 		}
 		c, err := vehicle.ParseTroubleCode(string(b))
 		if err != nil {
-			return possible(err)
+			return asRefusal(err)
 		}
 		if n == maxCodes {
 			return errManyCodes
@@ -111,12 +111,12 @@ func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
 		return syntax(err)
 	}
 	// The clone has no spare capacity, because the sample may wait long to be stored.
-	return possible(r.SetCodes(slices.Clone(d.codes[:n])))
+	return asRefusal(r.SetCodes(slices.Clone(d.codes[:n])))
 }
 
-// possible converts an error of package vehicle, which says that a value is impossible, into a
+// asRefusal converts an error of package vehicle, which says that a value is impossible, into a
 // refusal. Such an error names the signal and its range and repeats no input.
-func possible(err error) error {
+func asRefusal(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -30,7 +30,8 @@ func TestHTTPOverTLS(t *testing.T) {
 	_, url := startHTTP(t, f)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequest(http.MethodPost, "https"+strings.TrimPrefix(url, "http"), strings.NewReader(sampleLine("V1", 1, 1)))
+	req, err := http.NewRequest(http.MethodPost, "https"+strings.TrimPrefix(url, "http"),
+		strings.NewReader(sampleLine("V1", 1, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,8 @@ func TestMQTTStrangerThatStalls(t *testing.T) {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
 		var timeout net.Error
-		if err := newConn(here, newRooms(0, grace)).begin(20 * time.Millisecond); !errors.As(err, &timeout) || !timeout.Timeout() {
+		if err := newConn(here, newPacketQuotas(0, grace)).begin(20 * time.Millisecond); !errors.As(err, &timeout) ||
+			!timeout.Timeout() {
 			t.Errorf("after %q: %v", said, err)
 		}
 		_ = here.Close()

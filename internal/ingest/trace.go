@@ -41,7 +41,8 @@ func (in *intake) noteBatch(ctx context.Context, b *batch) {
 		return
 	}
 	if s := trace.SpanFromContext(ctx); s.IsRecording() {
-		s.SetAttributes(attribute.Int("carstate.samples.accepted", b.accepted), attribute.Int("carstate.samples.refused", b.rejectedTotal()))
+		s.SetAttributes(attribute.Int("carstate.samples.accepted", b.accepted),
+			attribute.Int("carstate.samples.refused", b.rejectedTotal()))
 	}
 }
 

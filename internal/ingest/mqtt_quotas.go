@@ -6,13 +6,13 @@ import "time"
 const (
 	readBuffer     = 2 << 10  // bytes of each connection's read buffer
 	maxSmallPacket = 16 << 10 // bytes of a packet that is not a PUBLISH
-	unaccounted    = 4 << 10  // bytes; a PUBLISH up to this size uses no quota before it has arrived
+	smallPublish   = 4 << 10  // bytes; a PUBLISH up to this size uses no quota before it has arrived
 	maxQueued      = 4 << 20  // bytes of memory of a connection's unacknowledged messages, unless there is only one
 )
 
-// rooms are the memory quotas that all connections share. When a quota, or a source's share of it,
-// is used up, connections that need more of it are not read from. They get memory in turn once some
-// is free.
+// packetQuotas are the memory quotas that all connections share. When a quota, or a source's share
+// of it, is used up, connections that need more of it are not read from. They get memory in turn
+// once some is free.
 //
 // There are three quotas, so that slow senders do not keep out messages that have arrived
 // completely. A packet takes from them in this order:
@@ -24,20 +24,20 @@ const (
 // There is no deadlock. A connection that holds some of processing waits only for the store, which
 // has a time limit. A packet that holds some of receiving never waits for receiving. So every
 // quota becomes free again.
-type rooms struct {
-	receiving  *budget // packets that are arriving
-	finishing  *budget // the rest of packets for which receiving had too little
-	processing *budget // packets that have arrived, and the samples of unacknowledged messages
+type packetQuotas struct {
+	receiving  *quota // packets that are arriving
+	finishing  *quota // the rest of packets for which receiving had too little
+	processing *quota // packets that have arrived, and the samples of unacknowledged messages
 	grace      time.Duration
 }
 
-func newRooms(maxBytes int, grace time.Duration) *rooms {
+func newPacketQuotas(maxBytes int, grace time.Duration) *packetQuotas {
 	half, eighth := maxBytes/2, maxBytes/16
-	return &rooms{newBudget(half - eighth), newBudget(eighth), newBudget(maxBytes - half), grace}
+	return &packetQuotas{newQuota(half - eighth), newQuota(eighth), newQuota(maxBytes - half), grace}
 }
 
-func (r *rooms) taken() int {
-	return r.receiving.taken() + r.finishing.taken() + r.processing.taken()
+func (r *packetQuotas) inUse() int {
+	return r.receiving.inUse() + r.finishing.inUse() + r.processing.inUse()
 }
 
 // processingBytes returns the memory that a PUBLISH of n bytes needs at most from its arrival to
