@@ -11,10 +11,10 @@ said=$("$binary" version --json)
 of() { sed -n "s/^  \"$1\": \"\(.*\)\",\$/\1/p" <<<"$said"; }
 version=$(of version) commit=$(of commit) go=$(of go)
 case $version in
-*-dirty) echo "$binary was built from files that no commit has: build it from a clean tree" >&2; exit 1 ;;
+*-dirty) echo "$binary was built from uncommitted files: build it from a clean tree" >&2; exit 1 ;;
 esac
 git cat-file -e "$commit^{commit}" 2>/dev/null ||
-	{ echo "$binary names the commit $commit, which is not here: run git fetch, or take the repository that it is from" >&2; exit 1; }
+	{ echo "$binary was built from commit $commit, which this repository does not have: run git fetch, or use its repository" >&2; exit 1; }
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -22,5 +22,5 @@ mkdir "$tmp/elsewhere"
 git archive "$commit" | tar -x -C "$tmp/elsewhere"
 GOCACHE=${cache:-$tmp/cache} make -C "$tmp/elsewhere" build \
 	GOTOOLCHAIN="$go" VERSION="$version" COMMIT="$commit" BINARY="$tmp/carstate"
-cmp "$binary" "$tmp/carstate" || { echo "$binary is not what the source of $commit gives" >&2; exit 1; }
+cmp "$binary" "$tmp/carstate" || { echo "$binary differs from a build of $commit" >&2; exit 1; }
 sha256sum "$binary"

@@ -79,7 +79,8 @@ func TestDockerfile(t *testing.T) {
 			t.Error("nothing can run in an image from scratch")
 		}
 	}
-	if !built || entrypoint != "/carstate" || user == "" || strings.HasPrefix(user, "0") || strings.HasPrefix(user, "root") {
+	if !built || entrypoint != "/carstate" || user == "" || strings.HasPrefix(user, "0") ||
+		strings.HasPrefix(user, "root") {
 		t.Errorf("static %v, entry point %q, user %q", built, entrypoint, user)
 	}
 }
@@ -133,11 +134,13 @@ func TestCompose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(names, []string{"carstate", "nats-1", "nats-2", "nats-3"}) {
+	if names := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(names,
+		[]string{"carstate", "nats-1", "nats-2", "nats-3"}) {
 		t.Fatalf("services %q", names)
 	}
 	for name, s := range p.Services {
-		if !s.ReadOnly || s.Privileged || !slices.Equal(s.CapDrop, []string{"ALL"}) || s.Restart != types.RestartPolicyUnlessStopped {
+		if !s.ReadOnly || s.Privileged || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
+			s.Restart != types.RestartPolicyUnlessStopped {
 			t.Errorf("%s may do more than it needs, or stays down", name)
 		}
 		for _, port := range s.Ports {
@@ -156,7 +159,8 @@ func TestCompose(t *testing.T) {
 			if len(s.Ports) > 0 || *s.Environment["NATS_ROUTE_3"] != "nats-route://route:inTheTestOnly@nats-3:6222" {
 				t.Errorf("%s: ports %v, routes %s", name, s.Ports, *s.Environment["NATS_ROUTE_3"])
 			}
-			if own := s.Environment["NATS_NAME"]; own == nil || *own != name || !slices.Equal(s.Command, []string{"--config", "/etc/nats/nats.conf"}) {
+			if own := s.Environment["NATS_NAME"]; own == nil || *own != name ||
+				!slices.Equal(s.Command, []string{"--config", "/etc/nats/nats.conf"}) {
 				t.Errorf("%s: NATS_NAME %v, command %q", name, own, s.Command)
 			}
 			if _, outside := s.Networks["outside"]; outside {
@@ -171,7 +175,8 @@ func TestCompose(t *testing.T) {
 			t.Errorf("carstate does not know %s", want)
 		}
 	}
-	if h := carstate.HealthCheck; h == nil || !slices.Equal(h.Test, []string{"CMD", "/carstate", "health"}) || carstate.MemLimit == 0 {
+	if h := carstate.HealthCheck; h == nil || !slices.Equal(h.Test, []string{"CMD", "/carstate", "health"}) ||
+		carstate.MemLimit == 0 {
 		t.Errorf("health check %+v, memory limit %d", h, carstate.MemLimit)
 	}
 	if _, err := os.Stat(filepath.Join(carstate.Build.Context, carstate.Build.Dockerfile)); err != nil {

@@ -58,10 +58,12 @@ func selects(selector, labels map[string]string) bool {
 func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
 	t.Helper()
 	c := p.Spec.Containers[0]
-	if s := c.SecurityContext; s == nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+	if s := c.SecurityContext; s == nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
+		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 		t.Errorf("the container may do more than it needs: %+v", s)
 	}
-	if s := p.Spec.SecurityContext; s == nil || !*s.RunAsNonRoot || *s.RunAsUser != 65532 || *p.Spec.EnableServiceLinks || *p.Spec.AutomountServiceAccountToken {
+	if s := p.Spec.SecurityContext; s == nil || !*s.RunAsNonRoot || *s.RunAsUser != 65532 || *p.Spec.EnableServiceLinks ||
+		*p.Spec.AutomountServiceAccountToken {
 		t.Errorf("the pod may do more than it needs: %+v", s)
 	}
 	ports := make(map[string]int32)
@@ -73,7 +75,8 @@ func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, 
 			t.Errorf("the service's port %s leads nowhere, or to the admin listener", port.Name)
 		}
 	}
-	for name, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe, "readiness": c.ReadinessProbe} {
+	for name, probe := range map[string]*corev1.Probe{"startup": c.StartupProbe, "liveness": c.LivenessProbe,
+		"readiness": c.ReadinessProbe} {
 		if probe == nil || probe.HTTPGet == nil || ports[probe.HTTPGet.Port.StrVal] != 8082 {
 			t.Errorf("the %s probe asks nothing: %+v", name, probe)
 		}
@@ -107,7 +110,8 @@ func TestKubernetesOneNode(t *testing.T) {
 		t.Fatalf("kinds %q", kinds)
 	}
 	set, service := m["StatefulSet"].(*appsv1.StatefulSet), m["Service"].(*corev1.Service)
-	if *set.Spec.Replicas != 1 || set.Spec.ServiceName != service.Name || !selects(set.Spec.Selector.MatchLabels, set.Spec.Template.Labels) {
+	if *set.Spec.Replicas != 1 || set.Spec.ServiceName != service.Name ||
+		!selects(set.Spec.Selector.MatchLabels, set.Spec.Template.Labels) {
 		t.Errorf("the set: %+v", set.Spec)
 	}
 	checkPod(t, &set.Spec.Template, service, []string{set.Spec.VolumeClaimTemplates[0].Name})
@@ -117,17 +121,20 @@ func TestKubernetesOneNode(t *testing.T) {
 // password is in a Secret.
 func TestKubernetesCluster(t *testing.T) {
 	m := manifests(t, "cluster.yaml")
-	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds, []string{"Deployment", "PodDisruptionBudget", "Service"}) {
+	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds,
+		[]string{"Deployment", "PodDisruptionBudget", "Service"}) {
 		t.Fatalf("kinds %q", kinds)
 	}
 	d, budget := m["Deployment"].(*appsv1.Deployment), m["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget)
 	labels := d.Spec.Template.Labels
-	if *d.Spec.Replicas < 2 || !selects(d.Spec.Selector.MatchLabels, labels) || !selects(budget.Spec.Selector.MatchLabels, labels) ||
+	if *d.Spec.Replicas < 2 || !selects(d.Spec.Selector.MatchLabels, labels) ||
+		!selects(budget.Spec.Selector.MatchLabels, labels) ||
 		budget.Spec.MaxUnavailable.IntValue() >= int(*d.Spec.Replicas) {
 		t.Errorf("the deployment: %+v, the budget %+v", d.Spec, budget.Spec)
 	}
 	checkPod(t, &d.Spec.Template, m["Service"].(*corev1.Service), nil)
-	i := slices.IndexFunc(d.Spec.Template.Spec.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "CARSTATE_NATS" })
+	i := slices.IndexFunc(d.Spec.Template.Spec.Containers[0].Env,
+		func(e corev1.EnvVar) bool { return e.Name == "CARSTATE_NATS" })
 	if from := d.Spec.Template.Spec.Containers[0].Env[i].ValueFrom; from == nil || from.SecretKeyRef == nil {
 		t.Error("the password of NATS is in no Secret")
 	}

@@ -133,7 +133,8 @@ func TestSBOM(t *testing.T) {
 		t.Fatal(err)
 	}
 	about := bom.Metadata.Component
-	if sum := fmt.Sprintf("%x", sha256.Sum256(content)); about.Version != "v1.2.3" || is.Version != "v1.2.3" || (*about.Hashes)[0].Value != sum {
+	if sum := fmt.Sprintf("%x", sha256.Sum256(content)); about.Version != "v1.2.3" || is.Version != "v1.2.3" ||
+		(*about.Hashes)[0].Value != sum {
 		t.Errorf("of %s, %s: %+v", is.Version, sum, about)
 	}
 	for _, want := range []cdx.Property{{Name: "go:commit", Value: is.Commit}, {Name: "go:version", Value: is.Go}} {
@@ -163,7 +164,8 @@ func TestSBOM(t *testing.T) {
 }
 
 func TestPackageURL(t *testing.T) {
-	if got := module("github.com/Some/Module", "v2.0.0+incompatible", "").PackageURL; got != "pkg:golang/github.com/some/module@v2.0.0%2Bincompatible" {
+	const want = "pkg:golang/github.com/some/module@v2.0.0%2Bincompatible"
+	if got := module("github.com/Some/Module", "v2.0.0+incompatible", "").PackageURL; got != want {
 		t.Error(got)
 	}
 }
