@@ -34,7 +34,7 @@ func Axe(t *testing.T) string {
 		packed = fetchAxe(t, file)
 	}
 	if sum := sha256.Sum256(packed); hex.EncodeToString(sum[:]) != axeSum {
-		t.Fatalf("%s is not what it should be: delete it, then try again", file)
+		t.Fatalf("%s does not match its checksum: delete it, then try again", file)
 	}
 	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

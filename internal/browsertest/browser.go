@@ -103,7 +103,7 @@ func (b *Browser) hear(event any) {
 func (b *Browser) Run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.t.Fatalf("%v; the browser says %q", err, b.said())
+		b.t.Fatalf("%v; the browser logged %q", err, b.said())
 	}
 }
 
@@ -146,7 +146,7 @@ func (b *Browser) Complains(text string) {
 		}
 		b.Eval(`""`) // lets the browser process events
 	}
-	b.t.Fatalf("the browser does not complain of %s, but says %q", text, b.said())
+	b.t.Fatalf("the browser did not log %q, but %q", text, b.said())
 }
 
 func (b *Browser) Press(keys string) {
@@ -163,7 +163,7 @@ func (b *Browser) TabTo(where string) {
 			return
 		}
 	}
-	b.t.Fatalf("the Tab key does not lead to where %s", where)
+	b.t.Fatalf("the Tab key does not reach an element with %s", where)
 }
 
 // Eval returns the value of a JavaScript expression that is a string or a promise of one.
@@ -171,7 +171,7 @@ func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
 	if err != nil {
-		b.t.Fatalf("%.200s: %v; the browser says %q", expression, err, b.said())
+		b.t.Fatalf("%.200s: %v; the browser logged %q", expression, err, b.said())
 	}
 	return value
 }
@@ -190,14 +190,15 @@ func (b *Browser) Expect(expression, want string) {
 		}
 		got = value
 	}
-	b.t.Fatalf("%s is\n%q, not\n%q; the browser says %q", expression, got, want, b.said())
+	b.t.Fatalf("%s: got\n%q, want\n%q; the browser logged %q", expression, got, want, b.said())
 }
 
 // IsClean checks the page in its present state with axe-core.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	b.Run(chromedp.Evaluate[chromedp.Void](axe))
-	if v := b.Eval(`axe.run().then(r => r.violations.map(v => v.id + ": " + v.help + "\n" + v.nodes.map(n => "  " + n.target + " " + n.failureSummary).join("\n")).join("\n"))`); v != "" {
+	if v := b.Eval(`axe.run().then(r => r.violations.map(v => v.id + ": " + v.help + "\n" +
+		v.nodes.map(n => "  " + n.target + " " + n.failureSummary).join("\n")).join("\n"))`); v != "" {
 		b.t.Errorf("axe finds\n%s", v)
 	}
 }
@@ -208,11 +209,11 @@ func (b *Browser) StayedHere() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.complaints {
-		b.t.Errorf("the browser says: %s", c)
+		b.t.Errorf("the browser logged: %s", c)
 	}
 	for _, url := range b.asked {
 		if !strings.HasPrefix(url, b.Base+"/") && !strings.HasPrefix(url, "data:image/") {
-			b.t.Errorf("the page asks %.80s", url)
+			b.t.Errorf("the page requested %.80s", url)
 		}
 	}
 }

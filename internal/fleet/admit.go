@@ -17,7 +17,7 @@ type newcomers struct {
 
 	mu         sync.Mutex // guards the fields below
 	young, old map[key]struct{}
-	turned     time.Time // when young last became old
+	rotated    time.Time // when young last became old
 }
 
 // newcomerLife is how long a newcomer counts at least. Its samples may not have been stored.
@@ -45,7 +45,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	if c.has(k) {
 		return true
 	}
-	// From here on, a Put of the vehicle finds n > 0 and calls arrived. A Put may also have
+	// From here on, a Put of the vehicle finds n > 0 and calls remove. A Put may also have
 	// happened just before, so the table is checked again.
 	n := c.n.Add(1)
 	if _, known := s.find(k); known {
@@ -54,10 +54,10 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	}
 	if t.vehicles.Load()+n > most {
 		c.n.Add(-1)
-		c.turn() // may drop newcomers whose states never arrived
+		c.rotate() // may drop newcomers whose states never arrived
 		return false
 	}
-	c.turn()
+	c.rotate()
 	c.young[k] = struct{}{}
 	return true
 }
@@ -68,16 +68,16 @@ func (c *newcomers) has(k key) bool {
 	return young || old
 }
 
-// turn drops newcomers older than newcomerLife. The caller holds mu.
-func (c *newcomers) turn() {
-	if now := time.Now(); c.young == nil || now.Sub(c.turned) > newcomerLife {
+// rotate drops newcomers older than newcomerLife. The caller holds mu.
+func (c *newcomers) rotate() {
+	if now := time.Now(); c.young == nil || now.Sub(c.rotated) > newcomerLife {
 		c.n.Add(-int64(len(c.old)))
-		c.old, c.young, c.turned = c.young, make(map[key]struct{}), now
+		c.old, c.young, c.rotated = c.young, make(map[key]struct{}), now
 	}
 }
 
-// arrived removes a vehicle from the newcomers, because it is in the table or was deleted.
-func (c *newcomers) arrived(k key) {
+// remove removes a vehicle from the newcomers, because it is in the table or was deleted.
+func (c *newcomers) remove(k key) {
 	if c.n.Load() == 0 {
 		return
 	}

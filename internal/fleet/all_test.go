@@ -20,7 +20,8 @@ func TestAll(t *testing.T) {
 	}
 	seen := make(map[vehicle.UnixMilli]bool)
 	for a := range table.All() {
-		if a.Driving.State != vehicle.TrafficJam || a.Throttle.System != vehicle.ThrottleNormal || a.Throttle.Time != 7 || seen[a.Driving.Time] {
+		if a.Driving.State != vehicle.TrafficJam || a.Throttle.System != vehicle.ThrottleNormal || a.Throttle.Time != 7 ||
+			seen[a.Driving.Time] {
 			t.Fatalf("%+v", a)
 		}
 		seen[a.Driving.Time] = true

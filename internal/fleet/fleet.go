@@ -48,14 +48,14 @@ func New() *Table {
 }
 
 func (t *Table) find(vid []byte) (*shard, key) {
-	return t.of(key{maphash.Bytes(t.seedHi, vid), maphash.Bytes(t.seedLo, vid)})
+	return t.shardOf(key{maphash.Bytes(t.seedHi, vid), maphash.Bytes(t.seedLo, vid)})
 }
 
 func (t *Table) findID(id vehicle.ID) (*shard, key) {
-	return t.of(key{maphash.String(t.seedHi, string(id)), maphash.String(t.seedLo, string(id))})
+	return t.shardOf(key{maphash.String(t.seedHi, string(id)), maphash.String(t.seedLo, string(id))})
 }
 
-func (t *Table) of(k key) (*shard, key) {
+func (t *Table) shardOf(k key) (*shard, key) {
 	if k == (key{}) {
 		k.lo = 1 // a key of zeros marks a free slot
 	}
@@ -67,7 +67,7 @@ func (t *Table) Put(id vehicle.ID, a Answer) {
 	s, k := t.findID(id)
 	if s.put(k, pack(a)) {
 		t.vehicles.Add(1)
-		t.newcomers.arrived(k)
+		t.newcomers.remove(k)
 		t.addName(s, k, id)
 	}
 }
@@ -79,7 +79,7 @@ func (t *Table) Delete(id vehicle.ID) {
 		t.vehicles.Add(-1)
 	}
 	t.removeName(k, id)
-	t.newcomers.arrived(k)
+	t.newcomers.remove(k)
 }
 
 // Get returns the answer of a vehicle. If the vehicle is not in the table, it returns the zero

@@ -86,8 +86,8 @@ func (r *order) outcome(at int64) uint64 {
 	return uint64(vehicle.Answered)
 }
 
-// of returns the Order of the vehicle with value v0, v1. ok is false if it is not listed.
-func (r *order) of(v0, v1 uint64) (o Order, ok bool) {
+// orderOf returns the Order of the vehicle with value v0, v1. ok is false if it is not listed.
+func (r *order) orderOf(v0, v1 uint64) (o Order, ok bool) {
 	driving, throttle := int64(v0)>>stateBits, int64(v1)
 	rank := r.ranks[(r.outcome(driving)<<outcomeBits|r.outcome(throttle))<<stateBits|v0&(1<<stateBits-1)]
 	return Order{int64(rank), r.direction * max(driving, throttle)}, rank >= 0
@@ -115,7 +115,9 @@ type Listed struct {
 // nil. matched is how many vehicles the whole list has. next is the place after which the following
 // page begins; it is nil if there is none. Vehicles whose vids are not stored for lack of memory
 // are left out. First scans the table on all processors and remembers about 2n vehicles on each.
-func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (list []Listed, matched int, next *Place, err error) {
+func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
+	list []Listed, matched int, next *Place, err error,
+) {
 	var (
 		taken atomic.Int64
 		mu    sync.Mutex // guards list and matched
@@ -192,7 +194,7 @@ func (t *Table) walkShare(share int, by *order, into *leading) {
 		if e.free() {
 			continue
 		}
-		if o, ok := by.of(e[2], e[3]); ok && into.counts(o) {
+		if o, ok := by.orderOf(e[2], e[3]); ok && into.count(o) {
 			into.add(Listed{Answer: value{e[2], e[3]}.unpack(), Place: Place{o, [2]uint64{e[0], e[1]}}})
 		}
 	}
@@ -205,7 +207,7 @@ func (t *Table) walkNames(share int, by *order, into *leading) {
 		if !bytes.HasPrefix(vid, into.prefix) {
 			continue
 		}
-		if l, ok := t.listed(vid, by); ok && into.counts(l.Place.Order) {
+		if l, ok := t.listed(vid, by); ok && into.count(l.Place.Order) {
 			into.add(l)
 		}
 	}
@@ -218,7 +220,7 @@ func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 	if !known {
 		return l, false
 	}
-	if l.Place.Order, ok = by.of(v[0], v[1]); !ok {
+	if l.Place.Order, ok = by.orderOf(v[0], v[1]); !ok {
 		return l, false
 	}
 	l.Answer, l.Place.Hash = v.unpack(), [2]uint64{k.hi, k.lo}
@@ -238,8 +240,8 @@ type leading struct {
 	prefix []byte
 }
 
-// counts counts a vehicle and reports whether it may be among the first.
-func (b *leading) counts(o Order) bool {
+// count counts a vehicle and reports whether it may be among the first.
+func (b *leading) count(o Order) bool {
 	b.matched++
 	return !b.enough || o.Rank < b.last.Rank || o.Rank == b.last.Rank && o.Time <= b.last.Time
 }

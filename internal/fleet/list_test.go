@@ -48,7 +48,8 @@ func named(vehicles int) *fleet.Table {
 		if i%10 == 0 {
 			state = vehicle.TrafficJam
 		}
-		t.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)), fleet.Answer{Driving: vehicle.DrivingVerdict{State: state, Time: vehicle.UnixMilli(1 + i/4)}})
+		t.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)),
+			fleet.Answer{Driving: vehicle.DrivingVerdict{State: state, Time: vehicle.UnixMilli(1 + i/4)}})
 	}
 	return t
 }
@@ -228,7 +229,8 @@ func TestOrderIsThatOfTheVerdicts(t *testing.T) {
 					q := everyone
 					q.Now, q.MaxAge = func() vehicle.UnixMilli { return now }, maxAge
 					q.Rank = func(d, t vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8 {
-						if d != a.Driving.At(now, maxAge) || t != a.Throttle.At(now, maxAge) || state != a.Driving.State || system != a.Throttle.System {
+						if d != a.Driving.At(now, maxAge) || t != a.Throttle.At(now, maxAge) || state != a.Driving.State ||
+							system != a.Throttle.System {
 							return -1
 						}
 						return 7

@@ -75,17 +75,17 @@ func (s *shard) get(k key) value {
 func (s *shard) find(k key) (v value, found bool) {
 	for range readTries {
 		before := s.version.Load()
-		v, found = look(*s.slots.Load(), k)
+		v, found = lookup(*s.slots.Load(), k)
 		if before&1 == 0 && s.version.Load() == before {
 			return v, found
 		}
 	}
 	s.mu.Lock() // the writer has lost its processor
 	defer s.mu.Unlock()
-	return look(*s.slots.Load(), k)
+	return lookup(*s.slots.Load(), k)
 }
 
-func look(a []slot, k key) (v value, found bool) {
+func lookup(a []slot, k key) (v value, found bool) {
 	i, found := search(a, k)
 	if !found {
 		return v, false

@@ -15,9 +15,9 @@ const Every = time.Minute
 // Warning is one rate-limited warning. All callers that share a Warning share its limit. The zero
 // value is ready to use. It is safe for concurrent use.
 type Warning struct {
-	mu     sync.Mutex // guards the fields below
-	last   time.Time
-	silent int // lines left out since last
+	mu         sync.Mutex // guards the fields below
+	last       time.Time
+	suppressed int // lines left out since last
 }
 
 // Log logs the warning, unless it was logged less than [Every] ago; then it only counts. A line has
@@ -26,14 +26,14 @@ func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()
 	if !w.last.IsZero() && now.Sub(w.last) < Every {
-		w.silent++
+		w.suppressed++
 		w.mu.Unlock()
 		return
 	}
-	if w.silent > 0 {
-		args = append(args, "times_since_last_line", w.silent)
+	if w.suppressed > 0 {
+		args = append(args, "times_since_last_line", w.suppressed)
 	}
-	w.last, w.silent = now, 0
+	w.last, w.suppressed = now, 0
 	w.mu.Unlock()
 	log.Warn(text, args...)
 }

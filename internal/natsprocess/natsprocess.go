@@ -56,7 +56,7 @@ func New(s Setup) *Server { return &Server{setup: s} }
 // Start starts the process. It does not wait until the server is ready.
 func (s *Server) Start() error {
 	if s.cmd != nil {
-		return errors.New("the server runs")
+		return errors.New("the server is running already")
 	}
 	args := append(append([]string{}, s.setup.Wrap...), s.setup.Binary)
 	args = append(append(args, s.setup.Args...), "--name", s.setup.Name)
@@ -96,7 +96,7 @@ func (s *Server) Reload() error { return s.signal(syscall.SIGHUP) }
 
 func (s *Server) signal(g syscall.Signal) error {
 	if s.cmd == nil {
-		return errors.New("the server does not run")
+		return errors.New("the server is not running")
 	}
 	return s.cmd.Process.Signal(g)
 }

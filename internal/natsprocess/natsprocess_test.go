@@ -27,7 +27,8 @@ func TestServer(t *testing.T) {
 	addr := l.Addr().String()
 	l.Close()
 	host, port, _ := net.SplitHostPort(addr)
-	s := New(Setup{Binary: binary, Name: "one", Args: []string{"--addr", host, "--port", port}, Env: []string{"A=b"}, Wrap: []string{"env"}})
+	s := New(Setup{Binary: binary, Name: "one", Args: []string{"--addr", host, "--port", port}, Env: []string{"A=b"},
+		Wrap: []string{"env"}})
 	if s.Name() != "one" || s.Pause() == nil || s.Resume() == nil {
 		t.Error("a server that was not started can be paused")
 	}

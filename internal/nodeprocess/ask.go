@@ -123,7 +123,8 @@ func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedTok
 	if err != nil {
 		return wire.IssuedToken{}, err
 	}
-	return c.IssueToken(ctx, access.TokenRequest{Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	return c.IssueToken(ctx, access.TokenRequest{Developer: developer, Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()})
 }
 
 // Post sends NDJSON to the ingest listener and returns the response.
@@ -157,7 +158,8 @@ type Answer struct {
 // Ask sends a query to one of the two operations. It returns an error only if the exchange failed;
 // a refusal is an answer.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
 	if err != nil {
 		return a, err
 	}
@@ -178,10 +180,11 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(text, &envelope); err != nil {
-		return a, fmt.Errorf("the answer %d is no JSON: %w", resp.StatusCode, err)
+		return a, fmt.Errorf("the answer with status %d is not JSON: %w", resp.StatusCode, err)
 	}
 	a = Answer{
-		HTTP: resp.StatusCode, Body: string(text), Status: envelope.Data.Status, Driving: envelope.Data.Driving, Throttle: envelope.Data.Throttle,
+		HTTP: resp.StatusCode, Body: string(text),
+		Status: envelope.Data.Status, Driving: envelope.Data.Driving, Throttle: envelope.Data.Throttle,
 		Reason: resp.Header.Get("Carstate-Reason"),
 	}
 	a.Modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
@@ -193,7 +196,8 @@ func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid 
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)
 		if err == nil && (a.HTTP != http.StatusOK || a.Status != 1 || a.Modified.Before(since.Truncate(time.Second))) {
-			err = fmt.Errorf("%s is answered with %d %s (%s) of %s", vid, a.HTTP, a.Body, a.Reason, a.Modified.Format(time.TimeOnly))
+			err = fmt.Errorf("%s is answered with %d %s (%s) of %s", vid, a.HTTP, a.Body, a.Reason,
+				a.Modified.Format(time.TimeOnly))
 		}
 		return err
 	})

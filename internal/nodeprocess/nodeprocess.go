@@ -78,7 +78,8 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 		args = append(args, "--"+flag, address)
 	}
 	args = append(args, o.Flags...)
-	n := &Node{Dir: o.Dir, heard: o.Heard, address: make(map[string]string), ended: make(chan struct{}), cmd: exec.Command(args[0], args[1:]...)}
+	n := &Node{Dir: o.Dir, heard: o.Heard, address: make(map[string]string), ended: make(chan struct{}),
+		cmd: exec.Command(args[0], args[1:]...)}
 	n.cmd.Env = o.Env
 	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
@@ -101,12 +102,12 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	case <-n.ended:
 		return nil, &EndedError{Code: n.cmd.ProcessState.ExitCode(), Last: n.log.lastLine()}
 	case <-timeout.C:
-		err = errors.New("carstate does not listen")
+		err = errors.New("carstate is not listening")
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	n.Kill()
-	return nil, fmt.Errorf("%w; the last it said: %s", err, n.log.lastLine())
+	return nil, fmt.Errorf("%w; last log line: %s", err, n.log.lastLine())
 }
 
 // StartReady starts a node and waits until it is ready.
@@ -129,11 +130,12 @@ type EndedError struct {
 }
 
 func (e *EndedError) Error() string {
-	return fmt.Sprintf("carstate ended with %d; the last it said: %s", e.Code, e.Last)
+	return fmt.Sprintf("carstate ended with %d; last log line: %s", e.Code, e.Last)
 }
 
 // listeningLine matches the log line of a listener's address, in both formats of the log.
-var listeningLine = regexp.MustCompile(`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
+var listeningLine = regexp.MustCompile(
+	`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
 // follow reads the log until the process has ended. It closes listening once all listeners listen.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
@@ -218,7 +220,8 @@ func (n *Node) stop(limit time.Duration) error {
 	case <-n.ended:
 	case <-timeout.C:
 		n.Kill()
-		return fmt.Errorf("carstate did not end within %s after SIGTERM and was killed; the last it said: %s", limit, n.log.lastLine())
+		return fmt.Errorf("carstate did not end within %s after SIGTERM and was killed; last log line: %s",
+			limit, n.log.lastLine())
 	}
 	if code := n.cmd.ProcessState.ExitCode(); code != 0 {
 		return &EndedError{Code: code, Last: n.log.lastLine()}

@@ -36,7 +36,8 @@ func TestNode(t *testing.T) {
 		return n
 	}
 	heard := 0
-	n := start(Options{Binary: binary, Dir: dir, Addresses: map[string]string{Query: "127.0.0.1:0"}, Heard: func([]byte) { heard++ }})
+	n := start(Options{Binary: binary, Dir: dir, Addresses: map[string]string{Query: "127.0.0.1:0"},
+		Heard: func([]byte) { heard++ }})
 	key, err := n.AddSource(ctx, "gateway")
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,8 @@ func TestNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := fmt.Sprintf(`{"vid":"CAR1","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`, time.Now().UnixMilli())
+	line := fmt.Sprintf(`{"vid":"CAR1","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`,
+		time.Now().UnixMilli())
 	if status, text, err := n.Post(ctx, key, line); err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
@@ -53,7 +55,8 @@ func TestNode(t *testing.T) {
 		t.Helper()
 		if err := Until(ctx, time.Minute, func(ctx context.Context) error {
 			a, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1")
-			if err == nil && (a.HTTP != http.StatusOK || a.Status != 1 || a.Driving != "1" || time.Since(a.Modified) > time.Minute) {
+			if err == nil && (a.HTTP != http.StatusOK || a.Status != 1 || a.Driving != "1" ||
+				time.Since(a.Modified) > time.Minute) {
 				err = fmt.Errorf("%+v", a)
 			}
 			return err
@@ -85,7 +88,8 @@ func TestNode(t *testing.T) {
 	if !n.HasEnded() {
 		t.Error("it was killed, and is said to run")
 	}
-	if _, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1"); err == nil || strings.Contains(err.Error(), token.AccessToken) {
+	if _, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1"); err == nil ||
+		strings.Contains(err.Error(), token.AccessToken) {
 		t.Errorf("a dead node was asked: %v", err)
 	}
 	if heard < 4 {
@@ -113,7 +117,8 @@ func TestNode(t *testing.T) {
 		t.Errorf("it hung, and was stopped: %v", err)
 	}
 	var ended *EndedError
-	if _, err := Start(ctx, Options{Binary: binary, Dir: dir, Flags: []string{"--no-such-flag"}, Env: os.Environ()}); !errors.As(err, &ended) || ended.Code == 0 {
+	if _, err := Start(ctx, Options{Binary: binary, Dir: dir, Flags: []string{"--no-such-flag"},
+		Env: os.Environ()}); !errors.As(err, &ended) || ended.Code == 0 {
 		t.Errorf("%v", err)
 	}
 }

@@ -57,7 +57,7 @@ func TimesOf(pid int) (user, system time.Duration, err error) {
 	// The name of the process, in parentheses, may contain any characters.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
-		return 0, 0, errors.New("/proc/PID/stat is not what it should be")
+		return 0, 0, errors.New("/proc/PID/stat has too few fields")
 	}
 	u, err1 := strconv.ParseInt(fields[11], 10, 64)
 	s, err2 := strconv.ParseInt(fields[12], 10, 64)
@@ -87,10 +87,12 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 }
 
 // AwaitMetrics waits until wanted returns true for the node's metrics, and returns them.
-func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (m Metrics, err error) {
+func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (
+	m Metrics, err error,
+) {
 	err = Until(ctx, limit, func(ctx context.Context) (err error) {
 		if m, err = n.Metrics(ctx); err == nil && !wanted(m) {
-			err = errors.New("the node's metrics are not as awaited")
+			err = errors.New("the node's metrics are not as expected")
 		}
 		return err
 	})

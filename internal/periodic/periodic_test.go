@@ -15,7 +15,8 @@ func TestTicks(t *testing.T) {
 		most  int           // the loop is left after this many ticks
 		want  []time.Duration
 	}{
-		"the context ends":       {Every, 35 * time.Second, 100, []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}},
+		"the context ends": {Every, 35 * time.Second, 100,
+			[]time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}},
 		"the listener ends":      {Every, time.Hour, 2, []time.Duration{10 * time.Second, 20 * time.Second}},
 		"it ended before":        {Every, 0, 100, nil},
 		"at once":                {NowAndEvery, 15 * time.Second, 100, []time.Duration{0, 10 * time.Second}},

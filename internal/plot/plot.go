@@ -80,7 +80,8 @@ func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
 		first, low, high := i, i, i
-		for i++; column > 0 && i < len(points) && !points[i].Gap && math.Floor(points[i].X/column) == math.Floor(points[first].X/column); i++ {
+		for i++; column > 0 && i < len(points) && !points[i].Gap &&
+			math.Floor(points[i].X/column) == math.Floor(points[first].X/column); i++ {
 			if points[i].Y < points[low].Y {
 				low = i
 			}

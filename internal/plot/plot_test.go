@@ -51,7 +51,8 @@ func TestNewScale_Logarithmic(t *testing.T) {
 // TestCurve checks that a gap begins a new line, and that thinning keeps the extremes of each
 // column in their order.
 func TestCurve(t *testing.T) {
-	points := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 9}, {X: 0.4, Y: 1}, {X: 0.6, Y: 4}, {X: 1, Y: 2}, {X: 1.5, Y: 2, Gap: true}, {X: 2, Y: 7}}
+	points := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 9}, {X: 0.4, Y: 1}, {X: 0.6, Y: 4}, {X: 1, Y: 2},
+		{X: 1.5, Y: 2, Gap: true}, {X: 2, Y: 7}}
 	if got, want := Curve(points, 1), "M0.2 9.0L0.4 1.0L1.0 2.0M1.5 2.0L2.0 7.0"; got != want {
 		t.Errorf("in columns: got %s, want %s", got, want)
 	}

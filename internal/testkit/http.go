@@ -42,7 +42,8 @@ var ErrRefused = errors.New("refused")
 func Post(ingest, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {
-		fmt.Fprintf(&body, "{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":50,\"Vehicle.OBD.ThrottlePosition\":20}}\n", vid, time.Now().UnixMilli())
+		fmt.Fprintf(&body, `{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`+"\n",
+			vid, time.Now().UnixMilli())
 	}
 	return PostLines(ingest, key, body.String())
 }

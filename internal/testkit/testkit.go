@@ -24,7 +24,7 @@ import (
 func Slow(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("left out of make check: " + why)
+		t.Skip("skipped in make check: " + why)
 	}
 }
 
@@ -55,7 +55,7 @@ func Await(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("it did not happen within %s: %s", Patience, what)
+			t.Fatalf("did not happen within %s: %s", Patience, what)
 		case <-tick.C:
 		}
 	}
