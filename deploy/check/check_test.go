@@ -85,17 +85,18 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestLinterSpeaks checks that the linter complains of a bad file. Otherwise, no complaints would
-// prove nothing.
-func TestLinterSpeaks(t *testing.T) {
+// TestLinter_FindsFaults checks that the linter complains of a bad file. Otherwise, no complaints
+// would prove nothing.
+func TestLinter_FindsFaults(t *testing.T) {
 	_, complaints := dockerfile(t, []byte("from scratch AS Build\nENV A b\nMAINTAINER x\nENTRYPOINT /carstate\n"))
 	if len(complaints) < 3 {
 		t.Errorf("only %q", complaints)
 	}
 }
 
-// TestIgnored checks that .dockerignore admits everything that the build copies, and nothing else.
-func TestIgnored(t *testing.T) {
+// TestDockerignore_AdmitsOnlyTheBuild checks that .dockerignore admits everything that the build
+// copies, and nothing else.
+func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	text, err := os.ReadFile(container + "/Dockerfile.dockerignore")
 	if err != nil {
 		t.Fatal(err)
@@ -123,10 +124,10 @@ func compose(t *testing.T, env ...string) (*types.Project, error) {
 	return o.LoadProject(t.Context())
 }
 
-// TestCompose checks that there are three servers with the configuration in deploy/nats, none of
-// which is reachable from outside, and that carstate uses all three and publishes its ports on
-// loopback only.
-func TestCompose(t *testing.T) {
+// TestCompose_ThreeServers checks that there are three servers with the configuration in
+// deploy/nats, none of which is reachable from outside, and that carstate uses all three and
+// publishes its ports on loopback only.
+func TestCompose_ThreeServers(t *testing.T) {
 	if _, err := compose(t); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
 		t.Errorf("without a password: %v", err)
 	}

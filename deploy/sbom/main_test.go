@@ -171,7 +171,7 @@ func TestPackageURL(t *testing.T) {
 }
 
 // A file that is not a Go binary is refused.
-func TestNoBinary(t *testing.T) {
+func TestSBOM_RefusesOtherFiles(t *testing.T) {
 	if err := write(io.Discard, "main.go", "v1", "c0ffee"); err == nil {
 		t.Error("its own source was taken for a binary")
 	}

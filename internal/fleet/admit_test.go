@@ -24,7 +24,7 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 		want bool
 	}{{"Before", true}, {"A", true}, {"A", true}, {"B", true}, {"C", false}, {"C", false}, {"A", true}, {"Before", true}} {
 		if got := table.Admit(c.id); got != c.want {
-			t.Errorf("%s: %t", c.id, got)
+			t.Errorf("Admit(%s): got %t, want %t", c.id, got, c.want)
 		}
 	}
 	table.Put("A", answer(noon))
@@ -46,7 +46,7 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	}
 	table.Clear()
 	if table.Len() != 0 {
-		t.Errorf("%d vehicles are left", table.Len())
+		t.Errorf("after Clear: got %d vehicles, want 0", table.Len())
 	}
 }
 
@@ -71,12 +71,12 @@ func TestAdmitOfManyAtOnce(t *testing.T) {
 	}
 	working.Wait()
 	if table.Len() != most {
-		t.Errorf("%d vehicles are known, the bound is %d", table.Len(), most)
+		t.Errorf("got %d vehicles, want the limit of %d", table.Len(), most)
 	}
 	table.Clear()
 	for i := range tried {
 		if got := table.Admit(vehicle.ID(fmt.Sprintf("W%d", i))); got != (i < most) {
-			t.Fatalf("of %d new ones in an empty table: %t", i+1, got)
+			t.Fatalf("new vehicle number %d in an empty table: admitted %t, want %t", i+1, got, i < most)
 		}
 	}
 }

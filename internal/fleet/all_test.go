@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestAll checks that every vehicle is yielded once, with its verdicts.
-func TestAll(t *testing.T) {
+// TestAll_YieldsEachVehicleOnce checks that every vehicle is yielded once, with its verdicts.
+func TestAll_YieldsEachVehicleOnce(t *testing.T) {
 	table := fleet.New()
 	const vehicles = 5000
 	for i := range vehicles {
@@ -22,12 +22,12 @@ func TestAll(t *testing.T) {
 	for a := range table.All() {
 		if a.Driving.State != vehicle.TrafficJam || a.Throttle.System != vehicle.ThrottleNormal || a.Throttle.Time != 7 ||
 			seen[a.Driving.Time] {
-			t.Fatalf("%+v", a)
+			t.Fatalf("got %+v, want a jam, a normal throttle system of time 7, and each driving time once", a)
 		}
 		seen[a.Driving.Time] = true
 	}
 	if len(seen) != vehicles {
-		t.Errorf("%d of %d vehicles", len(seen), vehicles)
+		t.Errorf("got %d vehicles, want %d", len(seen), vehicles)
 	}
 	for range table.All() {
 		return // a loop that is left early must not leave a lock held

@@ -27,14 +27,14 @@ func TestUnknownVehicle(t *testing.T) {
 	table := fleet.New()
 	a := table.Get([]byte("A"))
 	if a != (fleet.Answer{}) {
-		t.Fatalf("an empty table answers %+v", a)
+		t.Fatalf("empty table: got %+v, want the zero answer", a)
 	}
 	now := vehicle.At(noon)
 	if a.Driving.At(now, time.Minute) != vehicle.Unknown || a.Throttle.At(now, 0) != vehicle.Unknown {
 		t.Error("the zero answer is not unknown")
 	}
 	if table.Len() != 0 {
-		t.Error("asking added a vehicle")
+		t.Error("Get added a vehicle")
 	}
 }
 
@@ -100,11 +100,11 @@ func TestExpireKeepsWhatIsHalfFresh(t *testing.T) {
 	table.Put("THROTTLE", fleet.Answer{Driving: old.Driving, Throttle: fresh.Throttle})
 	table.Put("NEVER", fleet.Answer{})
 	if n := table.Expire(noon); n != 2 || table.Len() != 3 {
-		t.Fatalf("expired %d, %d left", n, table.Len())
+		t.Fatalf("got %d expired and %d left, want 2 and 3", n, table.Len())
 	}
 	for _, vid := range []string{"FRESH", "DRIVES", "THROTTLE"} {
 		if table.Get([]byte(vid)) == (fleet.Answer{}) {
-			t.Errorf("%s is gone", vid)
+			t.Errorf("%s expired, although one of its verdicts is fresh", vid)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestConcurrent(t *testing.T) {
 		until(func() {
 			a := table.Get([]byte(steady))
 			if a.Driving.Time != a.Throttle.Time || a.Driving.Time < vehicle.At(noon) {
-				t.Errorf("half an answer, or none: %+v", a)
+				t.Errorf("got %+v, want one of the answers that were put", a)
 			}
 		})
 	}

@@ -80,7 +80,7 @@ func TestFirstPagesThroughAList(t *testing.T) {
 			}
 			for _, l := range list {
 				if seen[l.ID] || l.Driving.Time > last || !strings.HasPrefix(string(l.ID), c.q.Prefix) {
-					t.Fatalf("%s: %+v comes twice, or after %d", c.name, l, last)
+					t.Fatalf("%s: %+v is listed twice, or after time %d", c.name, l, last)
 				}
 				seen[l.ID], last = true, l.Driving.Time
 			}
@@ -89,7 +89,7 @@ func TestFirstPagesThroughAList(t *testing.T) {
 			}
 		}
 		if len(seen) != c.want {
-			t.Errorf("%s: %d of %d vehicles", c.name, len(seen), c.want)
+			t.Errorf("%s: got %d vehicles, want %d", c.name, len(seen), c.want)
 		}
 		each := 0
 		if err := table.Each(t.Context(), c.q, func(l fleet.Listed) error {
@@ -103,12 +103,12 @@ func TestFirstPagesThroughAList(t *testing.T) {
 	}
 	ended := errors.New("ended")
 	if err := table.Each(t.Context(), everyone, func(fleet.Listed) error { return ended }); !errors.Is(err, ended) {
-		t.Errorf("the error of an export is %v", err)
+		t.Errorf("error of Each: got %v, want %v", err, ended)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, _, err := table.First(ctx, everyone, nil, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("a list for somebody who has gone: %v", err)
+		t.Errorf("a list whose context has ended: got error %v, want it canceled", err)
 	}
 }
 
@@ -137,21 +137,21 @@ func TestListAfterVehiclesWent(t *testing.T) {
 	table.Delete("A")
 	table.Delete("Nobody")
 	if ids := all(t, table); len(ids) != 3 || ids[0] != "B" || ids[1] != "C" || len(ids[2]) != vehicle.MaxReportingID {
-		t.Errorf("after a delete: %q", ids)
+		t.Errorf("after a delete: got %q, want B, C and the long one", ids)
 	}
 	table.Expire(noon.Add(time.Minute))
 	if ids := all(t, table); !slices.Equal(ids, []vehicle.ID{"B"}) {
-		t.Errorf("after some expired: %q", ids)
+		t.Errorf("after an expiry: got %q, want B", ids)
 	}
 	table.Put("C", answer(noon))
 	table.Put("A", answer(noon))
 	if ids := all(t, table); !slices.Equal(ids, []vehicle.ID{"A", "B", "C"}) {
-		t.Errorf("after some came back: %q", ids)
+		t.Errorf("after some returned: got %q, want A, B and C", ids)
 	}
 	table.Clear()
 	table.Put("Z", answer(noon))
 	if ids := all(t, table); !slices.Equal(ids, []vehicle.ID{"Z"}) {
-		t.Errorf("after all was cleared: %q", ids)
+		t.Errorf("after Clear: got %q, want Z", ids)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestListOfVidsWithoutRoom(t *testing.T) {
 	for {
 		list, matched, next, err := table.First(t.Context(), everyone, place, 2)
 		if err != nil || matched != 10 || table.Named() != 3 || table.Len() != 10 {
-			t.Fatalf("%d matched, %d named, %v", matched, table.Named(), err)
+			t.Fatalf("got %d matched, %d named, %v; want 10 and 3", matched, table.Named(), err)
 		}
 		seen += len(list)
 		if place = next; place == nil {
@@ -175,12 +175,12 @@ func TestListOfVidsWithoutRoom(t *testing.T) {
 		}
 	}
 	if seen != 3 {
-		t.Errorf("%d vehicles are listed", seen)
+		t.Errorf("got %d listed vehicles, want 3", seen)
 	}
 	table.Clear()
 	table.Put("W", answer(noon))
 	if ids := all(t, table); !slices.Equal(ids, []vehicle.ID{"W"}) || table.Named() != 1 {
-		t.Errorf("%q", ids)
+		t.Errorf("after Clear: got %q and %d names, want W", ids, table.Named())
 	}
 }
 

@@ -38,7 +38,7 @@ func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]va
 	}
 	for k, v := range want {
 		if s.get(k) != v {
-			t.Fatalf("%v: %v, not %v", k, s.get(k), v)
+			t.Fatalf("key %v: got %v, want %v", k, s.get(k), v)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestShardIsAMap(t *testing.T) {
 			"": func(t *rapid.T) {
 				checkShard(t, &s, model)
 				if k := keys.Draw(t, "asked"); s.get(k) != model[k] {
-					t.Fatalf("%v: %v, not %v", k, s.get(k), model[k])
+					t.Fatalf("key %v: got %v, want %v", k, s.get(k), model[k])
 				}
 			},
 		})
@@ -101,7 +101,7 @@ func TestShardIsAMap(t *testing.T) {
 
 // Packing loses nothing of any time that a sample can have. A time far outside that range is
 // clamped, so that it stays long ago or far ahead.
-func TestPack(t *testing.T) {
+func TestPack_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.Int64Range(-lastTime, lastTime)
 		a := Answer{

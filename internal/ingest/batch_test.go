@@ -95,19 +95,20 @@ func TestBatchLimits(t *testing.T) {
 func TestListOfRejectionsEnds(t *testing.T) {
 	b, err := testReader().lineBatch(strings.NewReader(strings.Repeat("{}\n", maxRejections+7)), anyone)
 	if err != nil || len(b.rejected) != maxRejections || b.rejectedTotal() != maxRejections+7 {
-		t.Errorf("%d listed of %d, %v", len(b.rejected), b.rejectedTotal(), err)
+		t.Errorf("got %d listed of %d, %v; want %d of %d", len(b.rejected), b.rejectedTotal(), err,
+			maxRejections, maxRejections+7)
 	}
 }
 
-func TestBrokenOffBodyIsNoBatch(t *testing.T) {
+func TestLineBatch_IncompleteBody(t *testing.T) {
 	r := io.MultiReader(strings.NewReader(sampleLine("V1", 1, 1)+"\n"), &limited{strings.NewReader("more"), 0})
 	if b, err := testReader().lineBatch(r, anyone); !errors.Is(err, errBodyTooLarge) {
-		t.Errorf("%v, %v", b, err)
+		t.Errorf("got %v, error %v; want error %v", b, err, errBodyTooLarge)
 	}
 }
 
 // An MQTT message does not say whether it is NDJSON or one object that spans lines.
-func TestMessages(t *testing.T) {
+func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 	spread := func(s string) string { return strings.ReplaceAll(s, ",", ",\n") }
 	good := sampleLine("V1", 1, 1)
 	bad := `{"vid":"V1","time":1,"signals":{}}`

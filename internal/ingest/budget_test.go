@@ -22,7 +22,7 @@ func (q *quota) queued() (n int) {
 func TestQuotaServesInTurn(t *testing.T) {
 	q := newQuota(100)
 	if !q.tryAcquire("a", 60) || q.tryAcquire("b", 41) {
-		t.Fatal("60 of 100 are not taken, or 101 are")
+		t.Fatal("tryAcquire: want 60 of 100 acquired, and 41 more refused")
 	}
 	never := make(chan struct{})
 	large, small := make(chan int), make(chan int)
@@ -31,18 +31,18 @@ func TestQuotaServesInTurn(t *testing.T) {
 	go func() { n, _ := q.acquire("c", 1, never); small <- n }()
 	testkit.Await(t, "the small claim waits", func() bool { return q.queued() == 2 })
 	if q.tryAcquire("d", 1) {
-		t.Error("a newer claim passed those that wait")
+		t.Error("a new claim overtook waiting ones")
 	}
 	q.release("a", 60)
 	if n := <-large; n != 100 {
-		t.Errorf("the large claim got %d", n)
+		t.Errorf("the large claim: got %d, want 100", n)
 	}
 	if q.queued() != 1 || q.inUse() != 100 {
-		t.Errorf("%d wait, %d are taken", q.queued(), q.inUse())
+		t.Errorf("got %d waiting and %d in use, want 1 and 100", q.queued(), q.inUse())
 	}
 	q.release("b", 100)
 	if n := <-small; n != 1 || q.inUse() != 1 {
-		t.Errorf("the small claim got %d, and %d are taken", n, q.inUse())
+		t.Errorf("the small claim: got %d with %d in use, want 1 and 1", n, q.inUse())
 	}
 }
 
@@ -57,7 +57,7 @@ func TestQuotaStop(t *testing.T) {
 	testkit.Await(t, "the second waits", func() bool { return q.queued() == 2 })
 	close(stop)
 	if <-stopped || !<-second || q.inUse() != 100 {
-		t.Errorf("%d are taken", q.inUse())
+		t.Errorf("got %d in use, want 100: the first claim stopped, the second granted", q.inUse())
 	}
 }
 
@@ -79,18 +79,18 @@ func TestQuotaShares(t *testing.T) {
 	}
 	q.release("1", 400)
 	if n := take("0"); n != 0 {
-		t.Errorf("a source that holds half gets %d more", n)
+		t.Errorf("a source that holds half: got %d more, want 0", n)
 	}
 	greedy, modest := make(chan bool), make(chan bool)
 	go func() { _, ok := q.acquire("0", 1, nil); greedy <- ok }()
 	testkit.Await(t, "the claim beyond the share waits", func() bool { return q.queued() == 1 })
 	go func() { _, ok := q.acquire("5", 400, nil); modest <- ok }()
 	if !<-modest {
-		t.Error("the claim of another source stopped")
+		t.Error("the claim of another source was not granted")
 	}
 	q.release("0", 600)
 	if !<-greedy || q.queued() != 0 {
-		t.Error("the share of a source is not given back")
+		t.Error("the waiting claim was not granted after a release")
 	}
 }
 
@@ -110,7 +110,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 				}
 				n, ok := q.acquire(source, 1+rnd.IntN(500), stop)
 				if used := q.inUse(); used > 1000 || ok && used < n {
-					t.Errorf("%d of 1000 are taken", used)
+					t.Errorf("got %d in use, want %d to 1000", used, n)
 				}
 				q.release(source, n)
 			}
@@ -118,6 +118,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	}
 	running.Wait()
 	if q.inUse() != 0 || q.queued() != 0 || len(q.held)+len(q.waiting)+len(q.turn) != 0 {
-		t.Errorf("%d are taken, %d wait, of sources %v, %v, %v", q.inUse(), q.queued(), q.held, q.waiting, q.turn)
+		t.Errorf("in the end: got %d in use and %d waiting, want none; held %v, waiting %v, turn %v",
+			q.inUse(), q.queued(), q.held, q.waiting, q.turn)
 	}
 }

@@ -76,7 +76,7 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 	return cases
 }
 
-func TestSamples(t *testing.T) {
+func TestDecoder_SampleFile(t *testing.T) {
 	d := NewDecoder() // one for all lines: no state of one line may affect another
 	for _, c := range sampleCases(t) {
 		d.ignored.resetCounts()
@@ -85,7 +85,7 @@ func TestSamples(t *testing.T) {
 		if r, ok := errors.AsType[*refusal](err); ok {
 			got = fmt.Sprintf("refused %s: %s", r.kind, r.text)
 		} else if err != nil {
-			t.Errorf("samples.txt:%d: the error is no refusal: %v", c.line, err)
+			t.Errorf("samples.txt:%d: got error %v, want a *refusal", c.line, err)
 		}
 		if got != c.wants {
 			t.Errorf("samples.txt:%d:\n in    %s\n got   %s\n wants %s", c.line, c.in, got, c.wants)
@@ -106,18 +106,18 @@ func TestSampleOfATopic(t *testing.T) {
 		x, err := NewDecoder().Sample([]byte(in), "V1", testLatest)
 		switch {
 		case wants == "" && (err != nil || x.Vehicle != "V1"):
-			t.Errorf("%s: %q, %v", in, x.Vehicle, err)
+			t.Errorf("%s: got vid %q, %v; want V1", in, x.Vehicle, err)
 		case wants != "" && (err == nil || err.Error() != wants):
 			t.Errorf("%s: error %v, want %s", in, err, wants)
 		}
 	}
 }
 
-func TestLongVID(t *testing.T) {
+func TestDecoder_LongVID(t *testing.T) {
 	for n, ok := range map[int]bool{vehicle.MaxReportingID: true, vehicle.MaxReportingID + 1: false} {
 		in := fmt.Sprintf(`{"vid":"%s","time":1795147200000,"signals":{}}`, strings.Repeat("a", n))
 		if _, err := NewDecoder().Sample([]byte(in), "", testLatest); (err == nil) != ok {
-			t.Errorf("a vid of %d characters: %v", n, err)
+			t.Errorf("a vid of %d characters: got error %v, want accepted %t", n, err, ok)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 		x, err := NewDecoder().Sample([]byte(codesLine(1, n)), "", testLatest)
 		switch {
 		case wants == "" && (err != nil || len(x.Codes) != n):
-			t.Errorf("%d codes: %d, %v", n, len(x.Codes), err)
+			t.Errorf("%d codes: got %d, %v", n, len(x.Codes), err)
 		case wants != "" && (err == nil || err.Error() != wants):
 			t.Errorf("%d codes: error %v, want %s", n, err, wants)
 		}
@@ -171,15 +171,15 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			var r *refusal
 			if !errors.As(err, &r) || r.text == "" || r.kind >= access.SampleRefusals {
-				t.Fatalf("no proper refusal: %v", err)
+				t.Fatalf("got error %v, want a *refusal with a text and a kind", err)
 			}
 			return
 		}
 		if vehicle.CheckID(string(x.Vehicle)) != nil || len(x.Vehicle) > vehicle.MaxReportingID {
-			t.Fatalf("vid %q", x.Vehicle)
+			t.Fatalf("an invalid vid was accepted: %q", x.Vehicle)
 		}
 		if x.Time < earliest || x.Time > testLatest {
-			t.Fatalf("time %d", x.Time)
+			t.Fatalf("an impossible time was accepted: %d", x.Time)
 		}
 		sent := AppendJSON(nil, &x)
 		again, err := d.Sample(sent, "", testLatest)
@@ -187,7 +187,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%s, sent again as %s, is refused: %v", line, sent, err)
 		}
 		if describe(again, 0) != describe(x, 0) {
-			t.Fatalf("%s becomes %s, and sent again %s", line, describe(x, 0), describe(again, 0))
+			t.Fatalf("%s: got %s after a round trip, want %s", line, describe(again, 0), describe(x, 0))
 		}
 	})
 }
@@ -210,7 +210,7 @@ func FuzzQuick(f *testing.F) {
 		got, ok := d.quick.sample(d, line, id, testLatest)
 		if !ok {
 			if d.ignored.count != 0 {
-				t.Fatalf("%d signals are counted that will be counted again", d.ignored.count)
+				t.Fatalf("quick gave up and left %d ignored signals counted, want 0", d.ignored.count)
 			}
 			return
 		}
@@ -218,13 +218,13 @@ func FuzzQuick(f *testing.F) {
 		d = NewDecoder()
 		want, err := d.careful(line, id, testLatest)
 		if err != nil {
-			t.Fatalf("%s is accepted, and is refused: %v", line, err)
+			t.Fatalf("quick accepts %s, the general parser refuses it: %v", line, err)
 		}
 		if !slices.Equal(names, d.ignored.names) {
-			t.Fatalf("%s has the unknown names %q, not %q", line, names, d.ignored.names)
+			t.Fatalf("%s: got unknown names %q, want %q", line, names, d.ignored.names)
 		}
 		if describe(got, ignored) != describe(want, d.ignored.count) || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s becomes %s, not %s", line, describe(got, ignored), describe(want, d.ignored.count))
+			t.Fatalf("%s: got %s, want %s", line, describe(got, ignored), describe(want, d.ignored.count))
 		}
 	})
 }
@@ -256,7 +256,7 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 		t.Error("quick reads a number of 19 digits")
 	}
 	if x, err := d.Sample([]byte(long), "", testLatest); err != nil || !x.Has(vehicle.CurrentLatitude) {
-		t.Errorf("a number of 19 digits: %+v, %v", x, err)
+		t.Errorf("a number of 19 digits: got %+v, %v; want a latitude", x, err)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestUsualLineAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }
 

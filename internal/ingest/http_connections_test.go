@@ -52,16 +52,16 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	for range cap(ended) - 3 {
 		var timeout net.Error
 		if err := <-ended; errors.As(err, &timeout) && timeout.Timeout() {
-			t.Fatal("connections that wait stay, however many there are")
+			t.Fatal("waiting connections beyond the limit are not closed")
 		}
 	}
 	wrong := dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	if resp, err := http.ReadResponse(bufio.NewReader(wrong), nil); err != nil || resp.StatusCode != http.StatusNotFound {
-		t.Errorf("a newer one gets %v, %v", resp, err)
+		t.Errorf("a newer connection: got %v, %v; want 404", resp, err)
 	}
 	close(proceed)
 	if resp, err := http.ReadResponse(bufio.NewReader(busy), nil); err != nil || resp.StatusCode != http.StatusAccepted {
-		t.Errorf("one in work gets %v, %v", resp, err)
+		t.Errorf("the request in progress: got %v, %v; want 202", resp, err)
 	}
 	f.wantMetric(t, 98, "carstate_ingest_connections_dropped_total")
 }
@@ -116,7 +116,7 @@ func wantCut(t *testing.T, address string) {
 	c := dialHTTP(t, address, "")
 	var timeout net.Error
 	if _, err := io.Copy(io.Discard, c); errors.As(err, &timeout) && timeout.Timeout() {
-		t.Fatal("one too many stays")
+		t.Fatal("a connection beyond the limit is not closed")
 	}
 }
 
@@ -146,7 +146,7 @@ func wantStatus(t *testing.T, c net.Conn, status int) {
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != status {
-		t.Fatalf("got %d, %v", resp.StatusCode, err)
+		t.Fatalf("got status %d, %v; want %d", resp.StatusCode, err, status)
 	}
 }
 
@@ -156,9 +156,9 @@ func posting(key, line string) string {
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
 }
 
-// TestHTTPOverloadKeepsWhoIsThere checks that during an overload a connection too many evicts no
-// open one, since its requests would be rejected anyway.
-func TestHTTPOverloadKeepsWhoIsThere(t *testing.T) {
+// TestHTTPOverload_KeepsOpenConnections checks that during an overload a connection too many evicts
+// no open one, since its requests would be rejected anyway.
+func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
 	var over atomic.Bool
@@ -178,9 +178,9 @@ func TestHTTPOverloadKeepsWhoIsThere(t *testing.T) {
 	f.wantMetric(t, 20, "carstate_ingest_connections_dropped_total")
 }
 
-// TestHTTPOverloadEndsForWhoWaited checks that a connection which was accepted during an overload,
-// and whose first request arrives after it, is not rejected, then or in a later overload.
-func TestHTTPOverloadEndsForWhoWaited(t *testing.T) {
+// TestHTTPOverload_EndsForWaitingConnections checks that a connection which was accepted during an
+// overload, and whose first request arrives after it, is not rejected, then or in a later overload.
+func TestHTTPOverload_EndsForWaitingConnections(t *testing.T) {
 	f := newFixture(t)
 	var over atomic.Bool
 	over.Store(true)
@@ -202,9 +202,9 @@ func TestHTTPOverloadEndsForWhoWaited(t *testing.T) {
 	}
 }
 
-// TestHTTP2KeepsAConnectionAtWork checks that the response to one request of a connection does not
-// make the connection evictable while another of its requests is in progress.
-func TestHTTP2KeepsAConnectionAtWork(t *testing.T) {
+// TestHTTP2_KeepsConnectionWithRequests checks that the response to one request of a connection
+// does not make the connection evictable while another of its requests is in progress.
+func TestHTTP2_KeepsConnectionWithRequests(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
 	var config *tls.Config
@@ -244,7 +244,7 @@ func TestHTTP2KeepsAConnectionAtWork(t *testing.T) {
 	}()
 	<-entered
 	if status, err := send(http.MethodPut); err != nil || status != http.StatusMethodNotAllowed {
-		t.Fatalf("%d %v", status, err)
+		t.Fatalf("PUT: got status %d, %v; want 405", status, err)
 	}
 	wantCut(t, address)
 	close(proceed)
@@ -281,10 +281,10 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestHTTPWhoIsToldIsLeft checks that a connection is not evicted before the sender has received
-// the acknowledgement of stored samples. A connection whose request was refused may be, since its
-// client need not have a key.
-func TestHTTPWhoIsToldIsLeft(t *testing.T) {
+// TestHTTPEviction_AfterAcknowledgement checks that a connection is not evicted before the sender
+// has received the acknowledgement of stored samples. A connection whose request was refused may
+// be, since its client need not have a key.
+func TestHTTPEviction_AfterAcknowledgement(t *testing.T) {
 	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			f := newFixture(t)

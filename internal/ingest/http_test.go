@@ -358,20 +358,20 @@ func TestHTTPOverload(t *testing.T) {
 	}
 	older, newer := client(), client()
 	if status, _, body := send(older); status != http.StatusAccepted {
-		t.Fatalf("%d %s", status, body)
+		t.Fatalf("before the overload: got %d %s, want 202", status, body)
 	}
 	over.Store(true)
 	if status, later, body := send(newer); status != http.StatusServiceUnavailable || later != "1" ||
 		!strings.Contains(body, "overloaded") {
-		t.Errorf("the newer got %d %q %s", status, later, body)
+		t.Errorf("the newer connection: got %d, Retry-After %q, %s; want 503, 1, overloaded", status, later, body)
 	}
 	if status, _, body := send(older); status != http.StatusAccepted {
-		t.Errorf("the older got %d %s", status, body)
+		t.Errorf("the older connection: got %d %s, want 202", status, body)
 	}
 	over.Store(false)
 	// The rejection closed the connection of newer, so this is another one.
 	if status, _, body := send(newer); status != http.StatusAccepted {
-		t.Errorf("afterwards: %d %s", status, body)
+		t.Errorf("after the overload: got %d %s, want 202", status, body)
 	}
 }
 
@@ -420,9 +420,9 @@ func TestHTTPExcess(t *testing.T) {
 		t.Error("a connection ends where another is one too many")
 	}
 	if !send(http.DefaultClient).Close {
-		t.Error("it does not end")
+		t.Error("the connection in excess does not end")
 	}
 	if send(http.DefaultClient).Close {
-		t.Error("the next one ends too")
+		t.Error("the next connection ends, too")
 	}
 }

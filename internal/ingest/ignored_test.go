@@ -70,7 +70,7 @@ func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 	for _, line := range []string{signalsLine("x"), signalsLine("y")} {
 		b, err := rd.messageBatch([]byte(line+"\n"+line), origin{vehicles: access.AllVehicles(), latest: testLatest})
 		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0]) {
-			t.Errorf("%s: %+v, %v", line, b.ignored, err)
+			t.Errorf("%s: got %+v, %v; want two signals of one name", line, b.ignored, err)
 		}
 	}
 }
@@ -88,11 +88,11 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	send(signalsLine("Vehicle.52.5200.13.4050", "NHeN4UqVsohGS55I7LBdh", "u33dc0cppjs7", "ä", "17", key))
 	want := map[string]int64{"Vehicle.Sped": 3, "Vehicle.Horn": 1}
 	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 10 {
-		t.Errorf("%v of %d; want %v of 10", s.IgnoredByName, s.Ignored, want)
+		t.Errorf("got %v of %d, want %v of 10", s.IgnoredByName, s.Ignored, want)
 	}
 	send(strings.ReplaceAll(signalsLine(unknownNames(9)...), "x.", "Vehicle.X"))
 	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 19 {
-		t.Errorf("%v of %d", s.IgnoredByName, s.Ignored)
+		t.Errorf("got %v of %d, want %d names of 19", s.IgnoredByName, s.Ignored, access.MaxIgnoredNames)
 	}
 }
 
@@ -112,7 +112,8 @@ func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 	g := &all.ignored
 	if len(g.names) != maxIgnored || g.names[0] != "x" || g.times[0] != 3 || g.times[1] != 1 || g.times[2] != 1 ||
 		g.count != 14 {
-		t.Errorf("%q %v of %d", g.names, g.times, g.count)
+		t.Errorf("got names %q, times %v of %d; want %d names, x first and 3 times, of 14",
+			g.names, g.times, g.count, maxIgnored)
 	}
 }
 
@@ -139,7 +140,7 @@ func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	f.store.wants(t, "V1 12", "V1 12", "V1 12")
 	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "unknown_signal")
 	if s := f.seen(t); s.Refused[access.UnknownSignal] != 2 || s.Reason != access.UnknownSignal {
-		t.Errorf("seen %+v", s)
+		t.Errorf("got activity %+v, want 2 refusals of unknown signals", s)
 	}
 }
 
@@ -189,7 +190,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 		signalsLine("<b>", "b"):                    "unknown signals: b, and 1 more",
 	} {
 		if code, reason := published(t, client, payload); code != 0 || reason != wants {
-			t.Errorf("%s: %#x %q, want %q", payload, code, reason, wants)
+			t.Errorf("%s: got code %#x, reason %q; want 0, %q", payload, code, reason, wants)
 		}
 	}
 	// QoS 0 has no PUBACK to carry a reason. The connection goes on.
@@ -198,7 +199,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 		t.Error(err)
 	}
 	if code, reason := published(t, client, signalsLine("y")); code != 0 || reason != "unknown signals: y" {
-		t.Errorf("after QoS 0: %#x %q", code, reason)
+		t.Errorf("after QoS 0: got code %#x, reason %q; want 0, unknown signals: y", code, reason)
 	}
 	f.wantMetric(t, 10, "carstate_signals_ignored_total", "protocol", "mqtt")
 }
@@ -208,13 +209,13 @@ func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
 	_, addr := startMQTT(t, f.Config)
 	client := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
 	if code, reason := published(t, client, signalsLine("Vehicle.Sped")); code != 0 || reason != "" {
-		t.Errorf("%#x %q", code, reason)
+		t.Errorf("got code %#x, reason %q; want 0 and none", code, reason)
 	}
 }
 
 // The library does not send a PUBACK that is larger than the client accepts, so the reason must be
 // left out of it.
-func TestMQTTReasonNeverCostsThePuback(t *testing.T) {
+func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	payload, reasons := signalsLine(unknownNames(3)...), 0
@@ -226,11 +227,11 @@ func TestMQTTReasonNeverCostsThePuback(t *testing.T) {
 			reasons++
 		}
 		if code != 0 {
-			t.Errorf("at most %d bytes: %#x", size, code)
+			t.Errorf("maximum packet size %d: got code %#x, want 0", size, code)
 		}
 	}
 	if reasons == 0 || reasons == 40 {
-		t.Errorf("%d reasons of 40", reasons)
+		t.Errorf("got reasons in %d of 40 PUBACKs, want some but not all", reasons)
 	}
 }
 
@@ -242,10 +243,10 @@ func TestMQTTStrictSourceRefusesUnknownSignals(t *testing.T) {
 	const wants = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
 	if code, reason := published(t, client, signalsLine("Vehicle.Speed", "Vehicle.Sped")); code != 0x99 ||
 		reason != wants {
-		t.Errorf("%#x %q, want 0x99 %q", code, reason, wants)
+		t.Errorf("got code %#x, reason %q; want 0x99, %q", code, reason, wants)
 	}
 	if code, reason := published(t, client, signalsLine("Vehicle.Speed")); code != 0 || reason != "" {
-		t.Errorf("%#x %q", code, reason)
+		t.Errorf("known signal: got code %#x, reason %q; want 0 and none", code, reason)
 	}
 	f.store.wants(t, "V1 12")
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "unknown_signal")
@@ -288,10 +289,10 @@ func TestIgnoredNameAllocatesOnce(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		d.ignored.resetCounts()
 		if _, err := d.Sample(line, "", testLatest); err != nil || d.ignored.count != 2 || d.ignored.unnamed != 1 {
-			t.Fatalf("%+v, %v", d.ignored, err)
+			t.Fatalf("got %+v, %v; want 2 signals, 1 of them unnamed", d.ignored, err)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }
 

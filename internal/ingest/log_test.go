@@ -17,7 +17,7 @@ import (
 
 // The log has one line when the store begins to fail and one when it recovers. It has no key and no
 // input.
-func TestLog(t *testing.T) {
+func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	f := newFixture(t)
 	var log testkit.Buffer
 	f.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -61,13 +61,15 @@ func TestProcessingBytes(t *testing.T) {
 				costs += cap(b.samples[i].Codes) * int(unsafe.Sizeof(vehicle.TroubleCode{}))
 			}
 			if costs > b.bytes {
-				t.Errorf("%s in %d bytes: a cost of %d is said to be %d", name, len(message), costs, b.bytes)
+				t.Errorf("%s in %d bytes: got an estimate of %d, want the true cost of %d or more",
+					name, len(message), b.bytes, costs)
 			}
 			if b.accepted == 0 {
 				continue // the batch is not kept
 			}
-			if room := processingBytes(len(message)); len(message)+messageBytes+b.bytes > room {
-				t.Errorf("%s in %d bytes: costs %d, more than the room of %d", name, len(message), b.bytes, room)
+			if reserved := processingBytes(len(message)); len(message)+messageBytes+b.bytes > reserved {
+				t.Errorf("%s in %d bytes: the cost of %d exceeds the reservation of %d",
+					name, len(message), b.bytes, reserved)
 			}
 		}
 	}
@@ -102,7 +104,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 			}
 		})
 	}
-	testkit.Await(t, "every connection waits for room", func() bool {
+	testkit.Await(t, "every connection waits for memory", func() bool {
 		if held := f.metric(t, "carstate_ingest_held_bytes"); held > float64(f.MaxBytes) {
 			t.Errorf("%g bytes are held, of %d", held, f.MaxBytes)
 		}
@@ -117,7 +119,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	}
 	sending.Wait()
 	f.wantMetric(t, connections*messages*lines, "carstate_samples_accepted_total")
-	testkit.Await(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
+	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
 // The queue of one connection is bounded, however much of the quota is free.
@@ -201,7 +203,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 		return len(m.conns) == len(clients)+1
 	})
 	served()
-	testkit.Await(t, "nothing is taken for what headers announce", func() bool { return m.quotas.inUse() == 0 })
+	testkit.Await(t, "no memory is in use for headers alone", func() bool { return m.quotas.inUse() == 0 })
 	for _, c := range clients {
 		go func() { _, _ = c.conn.Write(stalled[30 : len(stalled)-1]) }()
 	}
@@ -242,7 +244,7 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	for _, c := range clients {
 		c.wantPuback(1, 0)
 	}
-	testkit.Await(t, "all room is given back", func() bool { return m.quotas.inUse() == 0 })
+	testkit.Await(t, "all memory is released", func() bool { return m.quotas.inUse() == 0 })
 }
 
 // TestMQTTSlowPacket checks that a packet that arrives too slowly ends its connection and returns
@@ -264,7 +266,7 @@ func TestMQTTSlowPacket(t *testing.T) {
 				c.write(p)
 				c.wantClosed(0x83)
 				f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "too_slow")
-				testkit.Await(t, "all room is given back", func() bool { return m.quotas.inUse() == 0 })
+				testkit.Await(t, "all memory is released", func() bool { return m.quotas.inUse() == 0 })
 			})
 		}
 	})
@@ -327,7 +329,7 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	<-arrived
 	held := f.metric(t, "carstate_ingest_held_bytes", "protocol", "http")
 	if held < readerBytes+92_000 || held > readerBytes+92_000+2*reservationStep {
-		t.Errorf("%g bytes are held", held)
+		t.Errorf("got %g bytes in use, want %d and at most 2 steps more", held, readerBytes+92_000)
 	}
 	const full = `{"error":"` + overQuota + `"}`
 	request{header: "Content-Encoding: gzip", body: zip(tooLarge), status: 503, answer: full,
@@ -343,7 +345,7 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	<-second
 	f.wantMetric(t, 51, "carstate_samples_accepted_total")
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "no_room")
-	testkit.Await(t, "all room is given back", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
+	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
 // TestHTTPStalledBodiesOfOneSource checks that another source is served while many requests of one
@@ -360,15 +362,15 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 			return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "unavailable") == requests/2+2
 		})
 		if n := h.memory.inUse(); n != requests/2*requestBytes {
-			t.Errorf("%d bytes are taken", n)
+			t.Errorf("got %d bytes in use, want %d", n, requests/2*requestBytes)
 		}
 		for range 10 {
 			if status := send(key); status != http.StatusAccepted {
-				t.Errorf("another source gets %d", status)
+				t.Errorf("another source: got status %d, want 202", status)
 			}
 		}
 		if status := send(f.key); status != http.StatusServiceUnavailable {
-			t.Errorf("the source itself gets %d", status)
+			t.Errorf("the source itself: got status %d, want 503", status)
 		}
 	}
 	post := func(t *testing.T, c *http.Client, url, key string, body io.Reader) (int, error) {
@@ -466,8 +468,8 @@ func (d *lastDeadline) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestPace checks that the deadline moves as bytes arrive, up to a limit.
-func TestPace(t *testing.T) {
+// TestPace_DeadlineMovesWithBytes checks that the deadline moves as bytes arrive, up to a limit.
+func TestPace_DeadlineMovesWithBytes(t *testing.T) {
 	var deadline lastDeadline
 	p := pace{of: &deadline}
 	if err := p.begin(testNow, grace); err != nil {

@@ -36,7 +36,7 @@ func mosquitto(t *testing.T, name, addr string, args ...string) (output string, 
 	return string(out), err == nil
 }
 
-func TestMosquitto(t *testing.T) {
+func TestMQTT_MosquittoClients(t *testing.T) {
 	for _, version := range []string{"mqttv311", "mqttv5"} {
 		t.Run(version, func(t *testing.T) {
 			f := newFixture(t)
@@ -89,9 +89,9 @@ func TestMosquitto(t *testing.T) {
 	}
 }
 
-// TestPaho tests with a client library that implements MQTT 5: limits from the CONNACK, topic
-// aliases, reason codes.
-func TestPaho(t *testing.T) {
+// TestMQTT_PahoClient tests with a client library that implements MQTT 5: limits from the CONNACK,
+// topic aliases, reason codes.
+func TestMQTT_PahoClient(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	ctx := shutdownContext(t)

@@ -168,14 +168,14 @@ func (c *rawClient) wantPong() {
 	}
 }
 
-// TestNoFarewellBeforeTheGreeting checks that a client whose session is taken over before its
+// TestMQTT_NoDisconnectBeforeConnack checks that a client whose session is taken over before its
 // CONNACK gets no DISCONNECT in place of the CONNACK.
-func TestNoFarewellBeforeTheGreeting(t *testing.T) {
+func TestMQTT_NoDisconnectBeforeConnack(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	c := newConn(ours, newPacketQuotas(1<<20, grace))
 	if n, err := c.Write([]byte{disconnectType, 2, 0x8e, 0}); err == nil || n != 0 {
-		t.Errorf("%d bytes were sent, %v", n, err)
+		t.Errorf("DISCONNECT first: got %d bytes sent, error %v; want 0 and an error", n, err)
 	}
 	if b, err := io.ReadAll(theirs); err != nil || len(b) > 0 {
 		t.Errorf("got % x, %v", b, err)

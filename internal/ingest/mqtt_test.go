@@ -639,7 +639,7 @@ func TestMQTTUnreadablePacket(t *testing.T) {
 	other := dialRaw(t, addr, 5)
 	other.write(packet(0x10, field("MQTT"), []byte{5, 0xc2, 0, 30, 0}, field("other"), field("car"), field(f.key)))
 	if first, body := other.read(); first != connackType || body[1] != 0 {
-		t.Fatalf("%#x % x", first, body)
+		t.Fatalf("got packet %#x % x, want a CONNACK of success", first, body)
 	}
 	for range 20 {
 		c := f.login(t, addr, 5)
@@ -655,6 +655,6 @@ func TestMQTTUnreadablePacket(t *testing.T) {
 	other.wantPong()
 	testkit.Await(t, "the log says so", func() bool { return log.Count("cannot be handled") > 0 })
 	if n := log.Count("cannot be handled"); n != 1 || strings.Contains(log.String(), "ERROR") {
-		t.Errorf("%d lines:\n%s", n, log)
+		t.Errorf("got %d lines, want 1 warning and no error:\n%s", n, log)
 	}
 }

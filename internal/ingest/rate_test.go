@@ -60,7 +60,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	s := f.seen(t)
 	if s.Accepted != 7 || s.Refused[access.Malformed] != 1 || s.Refused[access.OverRate] != 2 ||
 		s.Reason != access.OverRate || !s.LastRefused.Equal(testNow.Add(59*time.Second)) {
-		t.Errorf("seen %+v", s)
+		t.Errorf("unexpected activity: got %+v", s)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 	c.wantPuback(4, 0)
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "rate")
 	if s := f.seen(t); s.Accepted != 9 || s.Refused[access.OverRate] != 1 || s.Reason != access.OverRate {
-		t.Errorf("seen %+v", s)
+		t.Errorf("unexpected activity: got %+v", s)
 	}
 }
 
@@ -163,6 +163,6 @@ func TestSourceCounters(t *testing.T) {
 	s := f.seen(t)
 	if s.Accepted != 1 || s.Ignored != 2 || s.Refused[access.NotAllowed] != 1 || s.Refused[access.NotStored] != 1 ||
 		s.Reason != access.NotStored || !s.LastRefused.Equal(testNow.Truncate(time.Second)) {
-		t.Errorf("seen %+v", s)
+		t.Errorf("unexpected activity: got %+v", s)
 	}
 }

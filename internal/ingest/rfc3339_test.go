@@ -8,7 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-func TestRFC3339(t *testing.T) {
+func TestParseRFC3339_Cases(t *testing.T) {
 	for in, wants := range map[string]string{ // "" means refused
 		"2026-11-20T04:00:00Z":            "2026-11-20T04:00:00.000Z",
 		"2026-11-20T04:00:00.5Z":          "2026-11-20T04:00:00.500Z",

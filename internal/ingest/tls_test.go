@@ -95,7 +95,7 @@ func TestMQTTStrangerThatStalls(t *testing.T) {
 		var timeout net.Error
 		if err := newConn(here, newPacketQuotas(0, grace)).begin(20 * time.Millisecond); !errors.As(err, &timeout) ||
 			!timeout.Timeout() {
-			t.Errorf("after %q: %v", said, err)
+			t.Errorf("after %q: got error %v, want a time-out", said, err)
 		}
 		_ = here.Close()
 		_ = there.Close()

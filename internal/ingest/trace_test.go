@@ -19,6 +19,6 @@ func TestUntracedCostsNothing(t *testing.T) {
 		in.noteBatch(ctx, b)
 		endSpan(span, stored)
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want 0", n)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestWordsByHand compares each function with results that were written by hand.
-func TestWordsByHand(t *testing.T) {
+// TestFormats_ByHand compares each function with results that were written by hand.
+func TestFormats_ByHand(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct{ got, want string }{
 		{Ago(0), "now"}, {Ago(119 * time.Second), "119 s ago"}, {Ago(2 * time.Minute), "2 min ago"},
@@ -22,7 +22,7 @@ func TestWordsByHand(t *testing.T) {
 		{Bytes(1), "1 B"}, {Bytes(1536), "1.5 KiB"}, {Bytes(5 << 30), "5.0 GiB"},
 	} {
 		if c.got != c.want {
-			t.Errorf("%q, want %q", c.got, c.want)
+			t.Errorf("got %q, want %q", c.got, c.want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-func TestWarning(t *testing.T) {
+func TestWarning_OncePerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Warning
 		out := new(testkit.Buffer)

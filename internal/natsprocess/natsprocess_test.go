@@ -10,15 +10,15 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestServer runs a server through every method.
-func TestServer(t *testing.T) {
+// TestServer_Lifecycle runs a server through every method.
+func TestServer_Lifecycle(t *testing.T) {
 	testkit.Slow(t, "it builds and starts a NATS server")
 	binary, err := Build(t.Context(), "", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Build(t.Context(), t.TempDir(), t.TempDir()); err == nil {
-		t.Error("it was built without its module")
+		t.Error("Build succeeded in a directory without a module")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestServer(t *testing.T) {
 	if s.Name() != "one" || s.Pause() == nil || s.Resume() == nil {
 		t.Error("a server that was not started can be paused")
 	}
-	s.Kill() // the server has ended already
+	s.Kill() // does nothing, since the server was never started
 	t.Cleanup(s.Kill)
 	// greets reports whether the server sends its greeting within a time.
 	greets := func(limit time.Duration) bool {
@@ -59,32 +59,32 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := s.Start(); err == nil {
-			t.Fatal("it was started twice")
+			t.Fatal("a running server was started again")
 		}
 		if !greets(time.Minute) {
-			t.Fatalf("it does not serve:\n%s", s.Log())
+			t.Fatalf("the started server does not serve:\n%s", s.Log())
 		}
 		if err := s.Pause(); err != nil {
 			t.Fatal(err)
 		}
 		for tries := 0; greets(300 * time.Millisecond); tries++ { // the signal takes effect with a delay
 			if tries == 100 {
-				t.Fatal("it is not paused")
+				t.Fatal("the paused server still serves")
 			}
 		}
 		if err := s.Resume(); err != nil || !greets(time.Minute) {
-			t.Errorf("it does not go on: %v", err)
+			t.Errorf("the resumed server does not serve: %v", err)
 		}
 		end()
 		if c, err := net.Dial("tcp", addr); err == nil {
 			c.Close()
-			t.Error("it has not ended")
+			t.Error("the ended server still accepts connections")
 		}
 	}
 	if !strings.Contains(s.Log(), "Server is ready") {
-		t.Errorf("its log is %q", s.Log())
+		t.Errorf("log: got %q, want a line with \"Server is ready\"", s.Log())
 	}
 	if err := New(Setup{Binary: "/no/such/program"}).Start(); err == nil {
-		t.Error("what is not there was started")
+		t.Error("a program that does not exist was started")
 	}
 }

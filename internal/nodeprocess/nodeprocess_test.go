@@ -17,8 +17,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestNode runs a node through the methods that tests use.
-func TestNode(t *testing.T) {
+// TestNode_Lifecycle runs a node through the methods that tests use.
+func TestNode_Lifecycle(t *testing.T) {
 	testkit.Slow(t, "it builds and starts carstate")
 	ctx := t.Context()
 	binary := filepath.Join(t.TempDir(), "carstate")
@@ -49,7 +49,7 @@ func TestNode(t *testing.T) {
 	line := fmt.Sprintf(`{"vid":"CAR1","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`,
 		time.Now().UnixMilli())
 	if status, text, err := n.Post(ctx, key, line); err != nil || status != http.StatusAccepted {
-		t.Fatalf("%d %s %v", status, text, err)
+		t.Fatalf("POST: got status %d, %s, %v; want 202", status, text, err)
 	}
 	answered := func(n *Node) {
 		t.Helper()
@@ -57,7 +57,7 @@ func TestNode(t *testing.T) {
 			a, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1")
 			if err == nil && (a.HTTP != http.StatusOK || a.Status != 1 || a.Driving != "1" ||
 				time.Since(a.Modified) > time.Minute) {
-				err = fmt.Errorf("%+v", a)
+				err = fmt.Errorf("got answer %+v, want a driving verdict of the last minute", a)
 			}
 			return err
 		}); err != nil {
@@ -66,40 +66,40 @@ func TestNode(t *testing.T) {
 	}
 	answered(n)
 	if a, err := n.Ask(ctx, ThrottlePath, token.AccessToken, "CAR2"); err != nil || a.Status != 0 {
-		t.Errorf("%+v, %v", a, err)
+		t.Errorf("unknown vehicle: got %+v, %v; want status 0", a, err)
 	}
 	if m, err := n.Metrics(ctx); err != nil || m["carstate_vehicles"] != 1 {
-		t.Errorf("%v: %v", err, m)
+		t.Errorf("metrics: got %v, %v; want carstate_vehicles 1", m, err)
 	}
 	if bytes, err := n.Resident(); err != nil || bytes < 1<<20 {
-		t.Errorf("%d, %v", bytes, err)
+		t.Errorf("Resident: got %d bytes, %v; want 1 MiB or more", bytes, err)
 	}
 	if open, err := n.Descriptors(); err != nil || open < 4 {
-		t.Errorf("%d, %v", open, err)
+		t.Errorf("Descriptors: got %d, %v; want 4 or more", open, err)
 	}
 	if cpu, err := n.CPU(); err != nil || cpu < 0 || time.Since(n.Began()) < 0 {
-		t.Errorf("%s, %v", cpu, err)
+		t.Errorf("CPU: got %s, %v; want 0 or more", cpu, err)
 	}
 	if n.HasEnded() {
-		t.Error("it runs, and is said to have ended")
+		t.Error("HasEnded of a running process: got true")
 	}
 	n.Kill()
 	<-n.Ended()
 	if !n.HasEnded() {
-		t.Error("it was killed, and is said to run")
+		t.Error("HasEnded of a killed process: got false")
 	}
 	if _, err := n.Ask(ctx, DrivingPath, token.AccessToken, "CAR1"); err == nil ||
 		strings.Contains(err.Error(), token.AccessToken) {
-		t.Errorf("a dead node was asked: %v", err)
+		t.Errorf("query to an ended node: got error %v, want one without the token", err)
 	}
 	if heard < 4 {
-		t.Errorf("%d lines were heard", heard)
+		t.Errorf("Heard: got %d lines, want 4 or more", heard)
 	}
 	if n.Address(Query) == n.Address(MQTT) {
 		t.Error("two listeners have one address")
 	}
 	if n.ExitCode() != -1 || n.LastLine() == "" {
-		t.Errorf("killed, it ended with %d: %q", n.ExitCode(), n.LastLine())
+		t.Errorf("killed node: got exit code %d, last line %q; want -1 and a line", n.ExitCode(), n.LastLine())
 	}
 	n = start(Options{Binary: binary, Dir: dir, Wrap: []string{"env"}})
 	answered(n)
@@ -107,24 +107,24 @@ func TestNode(t *testing.T) {
 		t.Error(err)
 	}
 	if err := n.AwaitReady(ctx, time.Minute); err == nil || !strings.Contains(err.Error(), "ended") {
-		t.Errorf("waited for a dead node: %v", err)
+		t.Errorf("AwaitReady of an ended node: got %v, want an error that it ended", err)
 	}
 	n = start(Options{Binary: binary, Dir: dir})
 	if err := n.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.stop(time.Millisecond); err == nil || !strings.Contains(err.Error(), "was killed") || n.ExitCode() != -1 {
-		t.Errorf("it hung, and was stopped: %v", err)
+		t.Errorf("stop of a suspended node: got %v, exit code %d; want killed, -1", err, n.ExitCode())
 	}
 	var ended *EndedError
 	if _, err := Start(ctx, Options{Binary: binary, Dir: dir, Flags: []string{"--no-such-flag"},
 		Env: os.Environ()}); !errors.As(err, &ended) || ended.Code == 0 {
-		t.Errorf("%v", err)
+		t.Errorf("start with an unknown flag: got %v, want an EndedError with a code", err)
 	}
 }
 
-// TestEachLine checks that lines of any length are read to the end.
-func TestEachLine(t *testing.T) {
+// TestEachLine_AnyLength checks that lines of any length are read to the end.
+func TestEachLine_AnyLength(t *testing.T) {
 	long := strings.Repeat("x", 3*lineLimit)
 	for text, want := range map[string][]string{
 		"":                           nil,

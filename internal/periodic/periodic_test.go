@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestTicks(t *testing.T) {
+func TestEvery_UntilContextEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		ticks func(context.Context, time.Duration) func(func() bool)
 		until time.Duration // when the context ends

@@ -48,9 +48,9 @@ func TestNewScale_Logarithmic(t *testing.T) {
 	}
 }
 
-// TestCurve checks that a gap begins a new line, and that thinning keeps the extremes of each
-// column in their order.
-func TestCurve(t *testing.T) {
+// TestCurve_GapsAndColumns checks that a gap begins a new line, and that thinning keeps the
+// extremes of each column in their order.
+func TestCurve_GapsAndColumns(t *testing.T) {
 	points := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 9}, {X: 0.4, Y: 1}, {X: 0.6, Y: 4}, {X: 1, Y: 2},
 		{X: 1.5, Y: 2, Gap: true}, {X: 2, Y: 7}}
 	if got, want := Curve(points, 1), "M0.2 9.0L0.4 1.0L1.0 2.0M1.5 2.0L2.0 7.0"; got != want {
@@ -64,7 +64,7 @@ func TestCurve(t *testing.T) {
 	}
 }
 
-func TestExtend(t *testing.T) {
+func TestExtend_MergesEqualValues(t *testing.T) {
 	var spans []Span[int, string]
 	for _, p := range []struct {
 		at    int
@@ -96,7 +96,7 @@ func TestTimeTicksAreRound(t *testing.T) {
 	} {
 		ticks := TimeTicks(from, from.Add(c.span), 6)
 		if len(ticks) != c.count || ticks[0].Format("15:04:05") != c.first || ticks[1].Sub(ticks[0]) != c.step {
-			t.Errorf("%s: %v", c.span, ticks)
+			t.Errorf("ticks of %s: got %v, want %d from %s, every %s", c.span, ticks, c.count, c.first, c.step)
 		}
 	}
 }
