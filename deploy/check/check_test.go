@@ -125,8 +125,8 @@ func compose(t *testing.T, env ...string) (*types.Project, error) {
 }
 
 // TestCompose_ThreeServers checks that there are three servers with the configuration in
-// deploy/nats, none of which is reachable from outside, and that carstate uses all three and
-// publishes its ports on loopback only.
+// deploy/nats, that none is reachable from outside, and that carstate uses all three and publishes
+// its ports on loopback only.
 func TestCompose_ThreeServers(t *testing.T) {
 	if _, err := compose(t); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
 		t.Errorf("without a password: %v", err)
