@@ -48,7 +48,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":7}`, 400, "expires_at is null for never"},
 		{"POST", "/v1/tokens", `{` + ok + `,"expires_at":"2026-11-20T12:00:00Z"}`, 400, "before it is issued"},
 		{"POST", "/v1/tokens", `{` + ok + `,"Rate":"1/s"}`, 400,
-			"it takes developer, operations, vehicles, expires_at, rate"},
+			"this call takes developer, operations, vehicles, expires_at, rate"},
 		{"POST", "/v1/tokens", `{` + ok + `,"developer":"Bo"}`, 400, "contains a member twice"},
 		{"POST", "/v1/tokens", `{` + ok + `} {}`, 400, "not valid JSON, at byte 37"},
 		{"POST", "/v1/tokens", `{` + ok, 400, "not valid JSON"},

@@ -75,7 +75,7 @@ func TestRotateRefuses(t *testing.T) {
 		{"tokens/" + tok.ID, `{"overlap_seconds":7776001}`, 400, "from 0 to 7776000"},
 		{"tokens/" + tok.ID, `{"overlap_seconds":9223372036854775807}`, 400, "from 0 to 7776000"},
 		{"tokens/" + tok.ID, `{"overlap_seconds":1.5}`, 400, "wrong type"},
-		{"tokens/" + tok.ID, `{"overlap":"24h"}`, 400, "it takes overlap_seconds"},
+		{"tokens/" + tok.ID, `{"overlap":"24h"}`, 400, "this call takes overlap_seconds"},
 		{"tokens/" + revoked.ID, ``, 409, "it was revoked"},
 		{"tokens/cstid000000000000", ``, 404, "no such record"},
 		{"sources/" + src.Name, `{"overlap_seconds":-1}`, 400, "from 0 to 7776000"},
@@ -95,7 +95,7 @@ func TestRotateRefuses(t *testing.T) {
 		s.keepFromLogs(r.AccessToken)
 	}
 	if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err == nil ||
-		!strings.Contains(err.Error(), "8 replaced secrets still count") {
+		!strings.Contains(err.Error(), "8 replaced secrets are still valid") {
 		t.Errorf("a ninth earlier secret: %v", err)
 	}
 }

@@ -237,7 +237,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 		{tok.ID, ``, 400, "nothing to change"},
 		{tok.ID, `{"rate":"fast"}`, 400, "a rate is"},
 		{tok.ID, `{"rate":5}`, 400, "rate has the wrong type"},
-		{tok.ID, `{"strict":true}`, 400, "it takes vehicles, expires_at, rate"},
+		{tok.ID, `{"strict":true}`, 400, "this call takes vehicles, expires_at, rate"},
 		{tok.ID, `{"expires_at":"2026-11-20T12:00:00Z"}`, 400, "cannot expire in the past: revoke it"},
 		{tok.ID, `{"vehicles":["Gone"]}`, 409, "forgotten"},
 		{sandbox.ID, `{"vehicles":"all"}`, 400, "the reserved vehicles and no others"},

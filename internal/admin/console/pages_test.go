@@ -398,7 +398,7 @@ func TestVehicle_Pages(t *testing.T) {
 		t.Errorf("found: %d %s", a.status, a.header.Get("Location"))
 	}
 	f.want(f.post("/vehicles", "vid", `"><script>`), http.StatusBadRequest, "letters and digits only")
-	f.want(f.post("/vehicles/carA/forget", "vid", "carB"), http.StatusBadRequest, "write the vehicle&#39;s vid")
+	f.want(f.post("/vehicles/carA/forget", "vid", "carB"), http.StatusBadRequest, "type the vehicle&#39;s vid")
 	if did := f.did(); strings.Contains(did, "forget") {
 		t.Errorf("forgotten without a confirmation: %s", did)
 	}
