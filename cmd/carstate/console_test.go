@@ -237,7 +237,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Eval(`document.querySelectorAll(".records details").forEach(d => d.open = true); ""`)
 	b.Run(chromedp.Click(chromedp.CSS(`form[action$="/sources/car-7/remove"] button`)))
 	sure(b)
-	b.Expect(`document.querySelector("[role=status]").innerText`, "The source car-7 is removed: what it sends is refused from now on.")
+	b.Expect(`document.querySelector("[role=status]").innerText`, "The source car-7 is removed: its telemetry is refused from now on.")
 	if n, err := post(f.process, key, []string{carOnRoad}); err == nil {
 		t.Errorf("the removed source: %d accepted", n)
 	}
