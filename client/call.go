@@ -85,16 +85,16 @@ func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	req.Header.Set("User-Agent", "carstate-client")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, c.callError(ctx, err)
 	}
 	defer resp.Body.Close()
 	r := &reply{code: resp.StatusCode, header: resp.Header, at: time.Now(), redact: c.redact}
 	r.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
-		return nil, c.failed(ctx, err)
+		return nil, c.callError(ctx, err)
 	case len(r.body) > maxBody:
-		return nil, bad(r, "its answer has more than 64 KiB")
+		return nil, badAnswer(r, "its answer has more than 64 KiB")
 	}
 	return parse(r, vid)
 }

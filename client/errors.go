@@ -75,9 +75,9 @@ func kindOf(code int) error {
 	return ErrBadAnswer
 }
 
-// failed returns the error of a call that got no complete answer. It removes the URL that
+// callError returns the error of a call that got no complete answer. It removes the URL that
 // net/http puts into its errors, because the URL contains the token.
-func (c *Client) failed(ctx context.Context, err error) *Error {
+func (c *Client) callError(ctx context.Context, err error) *Error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}

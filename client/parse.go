@@ -61,17 +61,17 @@ func parse(r *reply, vid string) (*result, *Error) {
 	var e envelope
 	isEnvelope := json.Unmarshal(r.body, &e) == nil && e.Code != ""
 	if r.code != http.StatusOK || isEnvelope && e.Code != "200" {
-		return nil, refused(r, e, isEnvelope)
+		return nil, refusalError(r, e, isEnvelope)
 	}
 	if !isEnvelope {
-		return nil, bad(r, "its answer is not an envelope with code, msg and data")
+		return nil, badAnswer(r, "its answer is not an envelope with code, msg and data")
 	}
 	var rec record
 	if len(e.Data) == 0 || e.Data[0] != '{' || json.Unmarshal(e.Data, &rec) != nil {
-		return nil, bad(r, "the envelope has no record")
+		return nil, badAnswer(r, "the envelope has no record")
 	}
 	if rec.VID != "" && string(rec.VID) != vid {
-		return nil, bad(r, "the record is about another vehicle")
+		return nil, badAnswer(r, "the record is about another vehicle")
 	}
 	a := Answer{VID: vid, Status: Status(r.value(rec.Status)), RequestID: r.id(), Record: e.Data}
 	if a.Status != Succeed {
@@ -95,8 +95,8 @@ func (r *reply) value(t text) string {
 	return r.redact(string(t))
 }
 
-// refused returns the error of an answer that reports a failure.
-func refused(r *reply, e envelope, isEnvelope bool) *Error {
+// refusalError returns the error of an answer that reports a failure.
+func refusalError(r *reply, e envelope, isEnvelope bool) *Error {
 	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(),
 		Message: oneLine(string(e.Msg), r.redact)}
 	if n, err := strconv.Atoi(string(e.Code)); err == nil && r.code == http.StatusOK {
@@ -122,8 +122,8 @@ func refused(r *reply, e envelope, isEnvelope bool) *Error {
 	return out
 }
 
-// bad returns the error of an answer that does not conform to the interface.
-func bad(r *reply, why string) *Error {
+// badAnswer returns the error of an answer that does not conform to the interface.
+func badAnswer(r *reply, why string) *Error {
 	return &Error{
 		Code: r.code, RequestID: r.id(), causes: []error{ErrBadAnswer},
 		Message: "the server does not speak this interface: " + why,

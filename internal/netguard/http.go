@@ -29,7 +29,7 @@ func (g *Guard) Attach(s *http.Server) {
 		if c := Under(nc); c != nil {
 			c.http.mu.Lock()
 			defer c.http.mu.Unlock()
-			c.become(state)
+			c.applyState(state)
 		}
 	}
 	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
@@ -47,8 +47,8 @@ func ConnOf(request context.Context) *Conn {
 	return c
 }
 
-// become applies a state that net/http reports. The caller holds http.mu.
-func (c *Conn) become(state http.ConnState) {
+// applyState applies a state that net/http reports. The caller holds http.mu.
+func (c *Conn) applyState(state http.ConnState) {
 	h := &c.http
 	switch state {
 	case http.StateActive: // the head of a request has arrived

@@ -44,16 +44,16 @@ const (
 // it is evicted in preference to idle ones.
 const staleAfter = time.Second
 
-// looks is how many connections are examined to find the best one to evict, and mostLooks how
+// searchSize is how many connections are examined to find the best one to evict, and maxSearch how
 // many are if none of those can be evicted.
-const looks, mostLooks = 64, 1024
+const searchSize, maxSearch = 64, 1024
 
-// noneAgain is how long no search is made after one that found no connection to evict. If all
+// searchPause is how long no search is made after one that found no connection to evict. If all
 // connections are held, each new connection would otherwise cost a long search.
-const noneAgain = 10 * time.Millisecond
+const searchPause = 10 * time.Millisecond
 
-// warnAgain is the shortest time between two warnings of Accept.
-const warnAgain = time.Minute
+// warnInterval is the shortest time between two warnings of Accept.
+const warnInterval = time.Minute
 
 // Config configures a [Guard]. Max is required.
 type Config struct {
@@ -200,7 +200,7 @@ func (g *Guard) evict() bool {
 	for range 3 { // the chosen connection may become held at this moment
 		victim, use := g.choose(now)
 		if victim == nil {
-			g.noneUntil = now + int64(noneAgain)
+			g.noneUntil = now + int64(searchPause)
 			return false
 		}
 		if victim.use.CompareAndSwap(int32(use), int32(evicted)) {
@@ -233,7 +233,7 @@ func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 		if rank < best || rank == best && rank < 3 && n > most {
 			victim, use, best, most = c, u, rank, n
 		}
-		if looked++; looked >= looks && victim != nil || looked == mostLooks {
+		if looked++; looked >= searchSize && victim != nil || looked == maxSearch {
 			break
 		}
 	}
@@ -253,20 +253,20 @@ func (g *Guard) remove(c *Conn) {
 
 // End wakes all silent and idle connections, so that their owners close them, and admits no
 // more connections.
-func (g *Guard) End() { g.end(Silent, Idle) }
+func (g *Guard) End() { g.wakeAll(Silent, Idle) }
 
 // EndSilent is like [Guard.End], but wakes only silent connections. It is for a server of
 // net/http, whose Shutdown closes idle connections by itself, but waits five seconds for the
 // first request of a silent one.
-func (g *Guard) EndSilent() { g.end(Silent) }
+func (g *Guard) EndSilent() { g.wakeAll(Silent) }
 
-func (g *Guard) end(uses ...Use) {
+func (g *Guard) wakeAll(uses ...Use) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ending = true
 	for c := range g.open {
 		for _, u := range uses {
-			if c.end(u) {
+			if c.wake(u) {
 				break
 			}
 		}
@@ -350,9 +350,9 @@ func (c *Conn) Send(now time.Time) bool {
 	return c.Become(Sending)
 }
 
-// end wakes the connection if it has the given use: the read or write for which its owner
+// wake wakes the connection if it has the given use: the read or write for which its owner
 // waits fails, so that the owner closes it. It reports whether it did so.
-func (c *Conn) end(used Use) bool {
+func (c *Conn) wake(used Use) bool {
 	if !c.use.CompareAndSwap(int32(used), int32(evicted)) {
 		return false
 	}
@@ -427,7 +427,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !isTransient(err) {
 			return nil, err
 		}
-		if now := time.Now(); now.Sub(l.warned) >= warnAgain {
+		if now := time.Now(); now.Sub(l.warned) >= warnInterval {
 			l.warned = now
 			l.guard.c.Log.Warn("cannot accept a connection; will retry", "error", err)
 		}

@@ -271,11 +271,11 @@ func TestRelease_HoldsUntilWritten(t *testing.T) {
 			t.Errorf("%s its use is %d, want %d", when, u, want)
 		}
 	}
-	c.become(http.StateActive)
+	c.applyState(http.StateActive)
 	Hold(request)
 	Release(request, true)
 	wants(Held, "while the answer is being written")
-	c.become(http.StateIdle)
+	c.applyState(http.StateIdle)
 	wants(Idle, "after it")
 	Hold(request)
 	Release(request, true)

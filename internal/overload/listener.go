@@ -64,11 +64,12 @@ const (
 // the probe measures exceed the bounds.
 func NewListener(l net.Listener, p *Probe, b Bounds) *Listener {
 	s := &Listener{Listener: l, probe: p, limit: newConnLimit(b), backlog: longBacklog, closed: make(chan struct{})}
-	p.follow(s.adapt)
+	p.follow(s.update)
 	return s
 }
 
-func (l *Listener) adapt(now time.Time, d delays) {
+// update adapts the limit, the marks of excess connections and the backlog to the delays.
+func (l *Listener) update(now time.Time, d delays) {
 	l.advanceClock(now)
 	if l.limit.adapt(now, d, l.open.Load()) && l.limit.active() {
 		l.markExcess()
@@ -127,7 +128,7 @@ func (l *Listener) markExcess() {
 
 // Overloaded reports whether new connections are to be refused.
 func (l *Listener) Overloaded() bool {
-	l.adapt(l.probe.now()) // counts a byte that is still in flight, too
+	l.update(l.probe.now()) // counts a byte that is still in flight, too
 	return l.open.Load() > l.limit.max.Load()
 }
 
@@ -174,16 +175,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 // trackedConn is a connection that its listener counts until it is closed.
 type trackedConn struct {
 	*net.TCPConn
-	of     *Listener
-	excess atomic.Bool  // the connection is one of the newest, beyond the limit
-	holds  atomic.Int64 // the deadline before which it is not evicted as idle, by of.clock
-	once   sync.Once
+	listener *Listener
+	excess   atomic.Bool  // the connection is one of the newest, beyond the limit
+	deadline atomic.Int64 // when it counts as idle and may be evicted, by listener.clock
+	once     sync.Once
 
-	newer, older *trackedConn // guarded by of.mu
+	newer, older *trackedConn // guarded by listener.mu
 }
 
 func (l *Listener) track(t *net.TCPConn) *trackedConn {
-	c := &trackedConn{TCPConn: t, of: l}
+	c := &trackedConn{TCPConn: t, listener: l}
 	c.extendDeadline(idleTime)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +196,7 @@ func (l *Listener) track(t *net.TCPConn) *trackedConn {
 	return c
 }
 
-func (l *Listener) forget(c *trackedConn) {
+func (l *Listener) untrack(c *trackedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.newer != nil {
@@ -212,7 +213,7 @@ func (l *Listener) forget(c *trackedConn) {
 
 // Close closes the connection and removes it from the count. Closing it twice is harmless.
 func (c *trackedConn) Close() error {
-	c.once.Do(func() { c.of.forget(c) })
+	c.once.Do(func() { c.listener.untrack(c) })
 	return c.TCPConn.Close()
 }
 
@@ -230,7 +231,9 @@ const (
 )
 
 // extendDeadline keeps the connection from being evicted as idle for d from now on.
-func (c *trackedConn) extendDeadline(d time.Duration) { c.holds.Store(c.of.clock.Load() + int64(d)) }
+func (c *trackedConn) extendDeadline(d time.Duration) {
+	c.deadline.Store(c.listener.clock.Load() + int64(d))
+}
 
 // Read reads from the connection. If something has arrived, it extends the deadline.
 func (c *trackedConn) Read(b []byte) (int, error) {
@@ -247,7 +250,7 @@ func (l *Listener) evictIdle() {
 	var idle *trackedConn
 	now := l.clock.Load()
 	for c := l.newest; c != nil; c = c.older {
-		if until := c.holds.Load(); until < now {
+		if until := c.deadline.Load(); until < now {
 			idle, now = c, until
 		}
 	}

@@ -117,7 +117,7 @@ func TestListener_MarksNewestAsExcess(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	pass := func(d delays) {
 		at = at.Add(adaptInterval)
-		l.adapt(at, d)
+		l.update(at, d)
 	}
 	if got := excess(); got != nil {
 		t.Errorf("without a limit: got %v as excess, want none", got)
@@ -172,7 +172,7 @@ func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 	}
 	// All but one are idle for long.
 	for _, c := range servers {
-		c.(*trackedConn).holds.Add(-int64(2 * idleTime))
+		c.(*trackedConn).deadline.Add(-int64(2 * idleTime))
 	}
 	if _, err := io.WriteString(clients[0], "x"); err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func full(t *testing.T, wrap func(net.Listener) net.Listener) (*Listener, []net.
 	var all []net.Conn
 	for range minConnections {
 		_, c := connect(t, l)
-		c.(*trackedConn).holds.Add(-int64(3 * idleTime))
+		c.(*trackedConn).deadline.Add(-int64(3 * idleTime))
 		all = append(all, c)
 	}
 	return l, all
@@ -321,7 +321,7 @@ func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	pass := func(d time.Duration) {
 		at = at.Add(d)
-		l.adapt(at, delays{})
+		l.update(at, delays{})
 	}
 	pass(0)
 	silent := l.track(new(net.TCPConn))
@@ -366,7 +366,7 @@ func TestListener_ExtendsDeadlineOnRead(t *testing.T) {
 	defer l.Close()
 	client, server := connect(t, l)
 	holds := func() time.Duration {
-		return time.Duration(server.(*trackedConn).holds.Load() - l.clock.Load())
+		return time.Duration(server.(*trackedConn).deadline.Load() - l.clock.Load())
 	}
 	if d := holds(); d != idleTime {
 		t.Errorf("a new connection keeps its place for %s, want %s", d, idleTime)

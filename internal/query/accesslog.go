@@ -175,7 +175,7 @@ func (a *AccessLog) drain() {
 		a.lost.Add(float64(max(lines-a.sink.lines, 0)))
 		a.out.Reset(&a.sink)
 	}
-	a.tell(err)
+	a.logChange(err)
 }
 
 // sink passes lines on to a writer and counts them.
@@ -194,8 +194,8 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// tell logs an error of writing, and that writing works again.
-func (a *AccessLog) tell(err error) {
+// logChange logs an error of writing, and that writing works again.
+func (a *AccessLog) logChange(err error) {
 	if err != nil && !a.broken {
 		a.config.Log.Warn("cannot write the access log; dropping lines", "error", err)
 	} else if err == nil && a.broken {
@@ -221,8 +221,10 @@ type record struct {
 	outcome   outcome
 }
 
-// note puts a record of an answer into the ring. It takes no lock and does not allocate.
-func (a *AccessLog) note(r *request, w *response, ids *requestIDs, from netip.Addr, at time.Time, took time.Duration) {
+// logAnswer puts a record of an answer into the ring. It takes no lock and does not allocate.
+func (a *AccessLog) logAnswer(
+	r *request, w *response, ids *requestIDs, from netip.Addr, at time.Time, took time.Duration,
+) {
 	e := record{
 		at: at, took: took, from: from, ids: ids, id: w.id, token: w.token,
 		hasVid: len(w.vid) > 0, method: "other",
@@ -252,7 +254,7 @@ func (a *AccessLog) format(b []byte, r *record) []byte {
 	f.quote()
 	f.key("request_id")
 	f.quote()
-	f.b = r.ids.append(f.b, r.id)
+	f.b = r.ids.appendID(f.b, r.id)
 	f.quote()
 	if r.from.IsValid() {
 		f.key("from")

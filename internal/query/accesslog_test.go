@@ -224,7 +224,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	for range 3 {
 		writers.Go(func() {
 			for range many / 3 {
-				log.note(r, &w, ids, r.peer, f.Now(), time.Microsecond)
+				log.logAnswer(r, &w, ids, r.peer, f.Now(), time.Microsecond)
 			}
 		})
 	}
@@ -265,12 +265,12 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 	w := response{status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	for range 10 {
-		log.note(r, &w, ids, r.peer, noon, time.Microsecond)
+		log.logAnswer(r, &w, ids, r.peer, noon, time.Microsecond)
 	}
 	log.drain()
 	disk.room = 1 << 20
 	for range 10 {
-		log.note(r, &w, ids, r.peer, noon, time.Microsecond)
+		log.logAnswer(r, &w, ids, r.peer, noon, time.Microsecond)
 	}
 	log.drain()
 	whole := 0
@@ -297,7 +297,7 @@ func TestAccessLogCostsNoAllocation(t *testing.T) {
 	ids := newRequestIDs()
 	w := response{status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
-	if n := testing.AllocsPerRun(1000, func() { log.note(r, &w, ids, r.peer, noon, time.Microsecond) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { log.logAnswer(r, &w, ids, r.peer, noon, time.Microsecond) }); n != 0 {
 		t.Errorf("%v allocations a request", n)
 	}
 }

@@ -49,10 +49,10 @@ type answerer struct {
 // answer checks a request at the time now, in the order of the package comment, and
 // writes the response to w. It does not allocate once the slices of w are large enough.
 func (a *answerer) answer(r *request, now time.Time, w *response) {
-	a.begin(now, w)
+	a.startResponse(now, w)
 	h := scanHead(r.headers)
 	w.closes, w.keepAlive = h.closes, h.keepAlive
-	if f := framing(r, &h); f != nil {
+	if f := framingFailure(r, &h); f != nil {
 		w.fail(f)
 		return
 	}
@@ -63,10 +63,10 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	case throttlePath:
 		w.operation = throttleSystem
 	default:
-		a.document(r, a.docs[string(path)], &h, w)
+		a.answerDocument(r, a.docs[string(path)], &h, w)
 		return
 	}
-	if !reads(r.method) {
+	if !isRead(r.method) {
 		w.fail(failMethod)
 		return
 	}
@@ -82,38 +82,38 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 		f = failNotReady
 	}
 	if f != nil {
-		a.unserved(r, &p, f, now, w)
+		a.refuseRequest(r, &p, f, now, w)
 		return
 	}
 	a.authorize(r, &p, &h, now, w)
 }
 
-// refuse answers with a failure that was found before the head was parsed.
-func (a *answerer) refuse(f *failure, now time.Time, w *response) {
-	a.begin(now, w)
+// refuseHead answers with a failure that was found before the head was parsed.
+func (a *answerer) refuseHead(f *failure, now time.Time, w *response) {
+	a.startResponse(now, w)
 	w.fail(f)
 }
 
-// begin sets the headers that every answer carries.
-func (a *answerer) begin(now time.Time, w *response) {
+// startResponse sets the headers that every answer carries.
+func (a *answerer) startResponse(now time.Time, w *response) {
 	w.reset()
 	w.setTime("Date", now)
 	w.set("Content-Type", "application/json")
 	w.set("Cache-Control", "private, no-store")
 	start := len(w.values)
-	w.id = a.ids.next()
-	w.values = a.ids.append(w.values, w.id)
+	w.id = a.ids.nextID()
+	w.values = a.ids.appendID(w.values, w.id)
 	w.setFrom("X-Request-Id", start)
 }
 
-// reads reports whether the method is GET or HEAD.
-func reads(method []byte) bool {
+// isRead reports whether the method is GET or HEAD.
+func isRead(method []byte) bool {
 	return string(method) == "GET" || string(method) == "HEAD"
 }
 
-// framing returns the failure of a request whose HTTP version, Host header or size is not
+// framingFailure returns the failure of a request whose HTTP version, Host header or size is not
 // accepted, or whose headers scanHead found at fault; nil if there is none.
-func framing(r *request, h *head) *failure {
+func framingFailure(r *request, h *head) *failure {
 	line := len(r.method) + len(r.target) + len(r.version) + 2
 	isV11 := string(r.version) == "HTTP/1.1"
 	switch {
@@ -172,7 +172,7 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 	g, err := a.tokens.Verify(p.token, now)
 	if err == nil {
-		a.serve(r, p.vid, g, now, w)
+		a.applyGrant(r, p.vid, g, now, w)
 	} else {
 		a.refuseToken(err, p.token, r, now, w)
 	}
@@ -182,19 +182,19 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// unserved answers a request that fails with f regardless of its token. If the token is
+// refuseRequest answers a request that fails with f regardless of its token. If the token is
 // valid, the answer carries its rate-limit headers, without using up any of its budget,
 // and the call is counted. An invalid token gets the same answer without these headers.
 // A client could use the difference to guess tokens, so an invalid token is recorded as a
 // refusal, and an address with too many refusals gets no rate-limit headers even for
 // valid tokens. Before the tables are loaded, no token is valid.
-func (a *answerer) unserved(r *request, p *params, f *failure, now time.Time, w *response) {
+func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {
 	case err != nil && len(p.token) > 0:
-		a.refused.note(a.client(r), now)
-	case err == nil && g.Rate.Limited() && a.refused.wait(a.client(r), now) == 0:
-		w.tellLimit(g, now)
+		a.refused.noteRefusal(a.client(r), now)
+	case err == nil && g.Rate.Limited() && a.refused.waitOf(a.client(r), now) == 0:
+		w.setRateHeaders(g, now)
 	}
 	w.fail(f)
 	if err == nil {
@@ -206,11 +206,11 @@ func (a *answerer) unserved(r *request, p *params, f *failure, now time.Time, w 
 // refuseToken answers a request whose token is invalid. err is the error of
 // [access.Tokens.Verify].
 func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
-	if wait := a.refused.note(a.client(r), now); wait > 0 {
-		w.failRefusals(wait)
+	if wait := a.refused.noteRefusal(a.client(r), now); wait > 0 {
+		w.failOverRefusals(wait)
 		return
 	}
-	w.fail(refusal(err, token))
+	w.fail(tokenFailure(err, token))
 }
 
 func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
@@ -221,12 +221,12 @@ var grantOf = [noOperation]access.Operations{
 	throttleSystem:  access.ThrottleSystem,
 }
 
-// serve answers a request whose token is valid: it checks the operation and the rate, and
+// applyGrant answers a request whose token is valid: it checks the operation and the rate, and
 // then answers for the vehicle.
-func (a *answerer) serve(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
+func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
-		w.tellLimit(g, now)
+		w.setRateHeaders(g, now)
 		w.fail(failScope[w.operation])
 		return
 	}
@@ -239,25 +239,25 @@ func (a *answerer) serve(r *request, vid []byte, g *access.Grant, now time.Time,
 		if !ok {
 			// From an address with too many refusals, a token over its rate
 			// must look like an invalid one.
-			if wait := a.refused.wait(a.client(r), now); wait > 0 {
-				w.failRefusals(wait)
+			if wait := a.refused.waitOf(a.client(r), now); wait > 0 {
+				w.failOverRefusals(wait)
 				return
 			}
 		}
 		w.setPolicy(tokenPolicy, g.Rate)
 		w.setRemaining(tokenPolicy, g.Rate, remaining, next)
 		if !ok {
-			w.failRate(g.Rate, next)
+			w.failOverRate(g.Rate, next)
 			return
 		}
 	}
-	a.look(vid, g, now, w)
+	a.answerVehicle(vid, g, now, w)
 }
 
-// look answers with the verdict about the vehicle. A vehicle that the token was not
+// answerVehicle answers with the verdict about the vehicle. A vehicle that the token was not
 // granted is looked up as well, and then answered as unknown. So neither the answer nor
 // the time that it takes shows whether the vehicle exists.
-func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response) {
+func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {
 		w.fail(failNotReady)
@@ -278,8 +278,8 @@ func (a *answerer) look(vid []byte, g *access.Grant, now time.Time, w *response)
 	// The car's clock may be a little ahead of ours: Last-Modified must not be later
 	// than Date.
 	if w.operation == carDrivingState {
-		w.answer(vid, drives, `,"vehicle_runing_state":"`, byte(known.Driving.State), min(known.Driving.Time, at))
+		w.writeRecord(vid, drives, `,"vehicle_runing_state":"`, byte(known.Driving.State), min(known.Driving.Time, at))
 	} else {
-		w.answer(vid, throttles, `,"throttle_system":"`, byte(known.Throttle.System), min(known.Throttle.Time, at))
+		w.writeRecord(vid, throttles, `,"throttle_system":"`, byte(known.Throttle.System), min(known.Throttle.Time, at))
 	}
 }

@@ -174,7 +174,7 @@ func TestRequestIDs(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
 		for _, ids := range []*requestIDs{one, other} {
-			seen[string(ids.append(nil, ids.next()))] = true
+			seen[string(ids.appendID(nil, ids.nextID()))] = true
 		}
 	}
 	if len(seen) != 2000 {
@@ -188,9 +188,9 @@ func TestRequestIDsTellNoNumber(t *testing.T) {
 	ids := newRequestIDs()
 	const pairs, digits = 1000, 32
 	same := 0
-	last := ids.append(nil, ids.next())
+	last := ids.appendID(nil, ids.nextID())
 	for range pairs {
-		id := ids.append(nil, ids.next())
+		id := ids.appendID(nil, ids.nextID())
 		if len(id) != digits {
 			t.Fatalf("%s has %d digits", id, len(id))
 		}

@@ -71,7 +71,7 @@ func TestPageInABrowser(t *testing.T) {
 			b.Expect(`String(document.querySelector("[role=tabpanel]:not([hidden])").innerText.includes("`+
 				b.Base+drivingPath+`"))`, "true")
 			b.Eval(`scrollTo(0, document.querySelector("` + screen.from + `").offsetTop - 60); ""`)
-			look(b, screen.name)
+			saveScreen(b, screen.name)
 			b.Eval(`document.querySelectorAll("details").forEach(d => d.open = true); ""`)
 			b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
 			b.IsClean(axe)
@@ -154,7 +154,7 @@ func TestReferenceInABrowser(t *testing.T) {
 	}
 	keepsNothing(t, b, f.secrets["SANDBOX"])
 	b.Run(chromedp.Navigate(b.Base+"/reference/"), chromedp.WaitVisible(chromedp.CSS(".opblock")))
-	look(b, "reference")
+	saveScreen(b, "reference")
 	axe := browsertest.Axe(t)
 	for _, scheme := range []string{"light", "dark"} {
 		b.Prefer(scheme)
@@ -175,8 +175,8 @@ func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	}
 }
 
-// look saves a screenshot if the flag -screens is set.
-func look(b *browsertest.Browser, name string) {
+// saveScreen saves a screenshot if the flag -screens is set.
+func saveScreen(b *browsertest.Browser, name string) {
 	if *updateScreens {
 		b.Look("../../docs/screens/" + name + ".png")
 	}

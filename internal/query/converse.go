@@ -54,10 +54,10 @@ type conversation struct {
 	sendUntil time.Time
 }
 
-// converse answers the requests of a connection until the client or the server ends it,
+// serveConn answers the requests of a connection until the client or the server ends it,
 // and then closes it. busy is set if the server was overloaded when it accepted the
 // connection.
-func (s *Server) converse(c *netguard.Conn, busy bool) {
+func (s *Server) serveConn(c *netguard.Conn, busy bool) {
 	v := &conversation{s: s, c: c, wire: c, peer: c.Peer(), busy: busy}
 	defer func() {
 		if p := recover(); p != nil {
@@ -77,7 +77,7 @@ func (s *Server) converse(c *netguard.Conn, busy bool) {
 		}
 		v.readBy(time.Now().Add(s.headTimeout))
 	}
-	for v.next() {
+	for v.serveNext() {
 	}
 }
 
@@ -104,10 +104,10 @@ func (v *conversation) close() {
 	_ = v.wire.Close()
 }
 
-// refusal returns the failure with which to refuse the connection's first request, or
+// rejection returns the failure with which to refuse the connection's first request, or
 // nil. A connection that was accepted during an overload is checked again, because the
 // overload may have ended.
-func (v *conversation) refusal() *failure {
+func (v *conversation) rejection() *failure {
 	if v.busy = v.busy && v.s.overloaded(); v.busy {
 		return failBusy
 	}
@@ -142,10 +142,10 @@ func (v *conversation) sendBy(t time.Time) {
 	_ = v.wire.SetWriteDeadline(t)
 }
 
-// next waits for a request and answers it and all others that have arrived with it. It
+// serveNext waits for a request and answers it and all others that have arrived with it. It
 // reports whether the connection stays open.
-func (v *conversation) next() bool {
-	head, f := v.read()
+func (v *conversation) serveNext() bool {
+	head, f := v.readHead()
 	if f == nil && head == nil {
 		return false
 	}
@@ -153,8 +153,8 @@ func (v *conversation) next() bool {
 	e := s.exchanges.Get().(*exchange)
 	goesOn := f == nil
 	if f != nil {
-		s.answerer.refuse(f, s.now(), &e.response)
-		s.count(&request{peer: v.peer}, &e.response, s.now(), 0)
+		s.answerer.refuseHead(f, s.now(), &e.response)
+		s.recordAnswer(&request{peer: v.peer}, &e.response, s.now(), 0)
 		v.now = time.Now()
 		e.out = e.response.appendHead(e.out, "close")
 		if !bytes.HasPrefix(v.buf[v.begin:v.end], []byte("HEAD ")) {
@@ -163,7 +163,7 @@ func (v *conversation) next() bool {
 		v.lingers = true
 	}
 	for head != nil {
-		goesOn, head = v.answer(head, e), nil
+		goesOn, head = v.respond(head, e), nil
 		if goesOn {
 			// Pipelined requests are answered together.
 			head = v.buffered()
@@ -199,10 +199,10 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
-// read waits for a complete head and returns it, or returns the failure to answer with.
+// readHead waits for a complete head and returns it, or returns the failure to answer with.
 // It returns neither if the connection is to be closed without a further answer: the
 // client has closed it or sends nothing, it was evicted, or the server shuts down.
-func (v *conversation) read() ([]byte, *failure) {
+func (v *conversation) readHead() ([]byte, *failure) {
 	begun := v.end > v.begin // part of a head has arrived already
 	if begun {
 		v.readBy(time.Now().Add(v.s.headTimeout))
@@ -222,8 +222,8 @@ func (v *conversation) read() ([]byte, *failure) {
 		return nil, nil
 	}
 	for {
-		if !v.room() {
-			return nil, v.unlessEvicted(failHeadSize)
+		if !v.makeRoom() {
+			return nil, v.failureUnlessEvicted(failHeadSize)
 		}
 		n, err := v.wire.Read(v.buf[v.end:])
 		v.end += n
@@ -234,7 +234,7 @@ func (v *conversation) read() ([]byte, *failure) {
 			return head, nil
 		}
 		if err != nil {
-			return nil, v.unlessEvicted(v.broken(err))
+			return nil, v.failureUnlessEvicted(v.readFailure(err))
 		}
 		if !begun && n > 0 {
 			begun = true
@@ -243,9 +243,9 @@ func (v *conversation) read() ([]byte, *failure) {
 	}
 }
 
-// unlessEvicted returns f, or nil if the connection was evicted: then the request was not
+// failureUnlessEvicted returns f, or nil if the connection was evicted: then the request was not
 // wrong, and the connection is closed without an answer.
-func (v *conversation) unlessEvicted(f *failure) *failure {
+func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	if !v.c.Become(netguard.Held) {
 		return nil
 	}
@@ -260,9 +260,9 @@ func overdue(deadline, now time.Time, limit time.Duration) bool {
 	return left < limit*3/4 || left > limit
 }
 
-// room makes space in the buffer to read more of a head. It reports false if the buffer
+// makeRoom makes space in the buffer to read more of a head. It reports false if the buffer
 // has its largest size and is full: then the head is longer than is accepted.
-func (v *conversation) room() bool {
+func (v *conversation) makeRoom() bool {
 	switch {
 	case v.buf == nil:
 		v.buf = make([]byte, smallBuffer)
@@ -280,9 +280,9 @@ func (v *conversation) room() bool {
 	return true
 }
 
-// broken returns the failure to answer with after reading failed with err. It returns nil
+// readFailure returns the failure to answer with after reading failed with err. It returns nil
 // if no part of a head had arrived: then the client expects no answer.
-func (v *conversation) broken(err error) *failure {
+func (v *conversation) readFailure(err error) *failure {
 	if v.end == v.begin {
 		return nil
 	}
@@ -293,9 +293,9 @@ func (v *conversation) broken(err error) *failure {
 	return failMalformed
 }
 
-// answer appends the answer to a request head to e.out. It reports whether the
+// respond appends the answer to a request head to e.out. It reports whether the
 // connection stays open after it.
-func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
+func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.now()
 	v.beginRequest()
@@ -304,8 +304,8 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 		if p := recover(); p != nil {
 			s.report(p)
 			e.response = response{}
-			s.answerer.refuse(failBroken, s.now(), &e.response)
-			s.count(&e.request, &e.response, start, 0)
+			s.answerer.refuseHead(failBroken, s.now(), &e.response)
+			s.recordAnswer(&e.request, &e.response, start, 0)
 			e.out = e.response.appendHead(e.out[:sent], "close")
 			if !bytes.HasPrefix(head, []byte("HEAD ")) {
 				e.out = append(e.out, e.response.body...)
@@ -318,15 +318,15 @@ func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
 	e.request = request{peer: v.peer, overloaded: s.inFlight.Load() > s.maxInFlight}
 	f := e.request.split(head)
 	if f == nil {
-		f = v.refusal()
+		f = v.rejection()
 	}
 	if f != nil {
-		s.answerer.refuse(f, start, w)
+		s.answerer.refuseHead(f, start, w)
 	} else {
 		s.answerer.answer(&e.request, start, w)
 	}
 	end := s.now()
-	s.count(&e.request, w, start, end.Sub(start))
+	s.recordAnswer(&e.request, w, start, end.Sub(start))
 	if v.answered, v.now = true, end; s.otherTime {
 		v.now = time.Now()
 	}
@@ -397,11 +397,11 @@ func (v *conversation) send(b []byte) bool {
 	return err == nil
 }
 
-// count adds an answer to the metrics and to the access log.
-func (s *Server) count(r *request, w *response, start time.Time, took time.Duration) {
-	s.metrics.count(w, took)
+// recordAnswer adds an answer to the metrics and to the access log.
+func (s *Server) recordAnswer(r *request, w *response, start time.Time, took time.Duration) {
+	s.metrics.observe(w, took)
 	if s.accessLog != nil {
-		s.accessLog.note(r, w, s.answerer.ids, clientOf(r.peer, r.headers, s.answerer.trusted), start, took)
+		s.accessLog.logAnswer(r, w, s.answerer.ids, clientOf(r.peer, r.headers, s.answerer.trusted), start, took)
 	}
 }
 

@@ -212,9 +212,9 @@ func (d failureDoc) body() string {
 	var w response
 	switch d.failure {
 	case failRateLimited:
-		w.failRate(exampleRate, time.Second)
+		w.failOverRate(exampleRate, time.Second)
 	case failRefusals:
-		w.failRefusals(12 * time.Second)
+		w.failOverRefusals(12 * time.Second)
 	default:
 		return d.failure.body
 	}

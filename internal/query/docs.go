@@ -41,30 +41,31 @@ const (
 // binary, so that would be a bug.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
-		"/":                     ours("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),
-		"/openapi.json":         ours("openapi.json.tmpl", renderOpenAPI(), cachePage, pagePolicy),
+		"/":                     ownDocument("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),
+		"/openapi.json":         ownDocument("openapi.json.tmpl", renderOpenAPI(), cachePage, pagePolicy),
 		"/assets/page.css":      asset("page.css"),
 		"/assets/page.js":       asset("page.js"),
 		"/assets/icon.svg":      asset("icon.svg"),
 		"/assets/reference.css": asset("reference.css"),
 		"/assets/reference.js":  asset("reference.js"),
 
-		"/reference/":                     ours("reference.html", read("reference.html"), cachePage, referencePolicy),
-		"/reference/swagger-ui.css":       theirs("swagger-ui.css"),
-		"/reference/swagger-ui-bundle.js": theirs("swagger-ui-bundle.js"),
+		"/reference/": ownDocument("reference.html", readDocFile("reference.html"),
+			cachePage, referencePolicy),
+		"/reference/swagger-ui.css":       swaggerDocument("swagger-ui.css"),
+		"/reference/swagger-ui-bundle.js": swaggerDocument("swagger-ui-bundle.js"),
 	}
 }
 
-func read(name string) []byte {
+func readDocFile(name string) []byte {
 	return must(docFiles.ReadFile("docs/" + name))
 }
 
 func asset(name string) *document {
-	return ours(name, read(name), cacheAsset, pagePolicy)
+	return ownDocument(name, readDocFile(name), cacheAsset, pagePolicy)
 }
 
-// ours returns a document that this project wrote.
-func ours(name string, content []byte, cache, policy string) *document {
+// ownDocument returns a document that this project wrote.
+func ownDocument(name string, content []byte, cache, policy string) *document {
 	return &document{
 		contentType: contentType(strings.TrimSuffix(name, ".tmpl")),
 		cache:       cache,
@@ -74,9 +75,9 @@ func ours(name string, content []byte, cache, policy string) *document {
 	}
 }
 
-// theirs returns a file of Swagger UI, which is embedded in compressed form. Few clients
+// swaggerDocument returns a file of Swagger UI, which is embedded in compressed form. Few clients
 // need it uncompressed, so it is uncompressed at the first such request.
-func theirs(name string) *document {
+func swaggerDocument(name string) *document {
 	gzipped := must(swagger.FS.ReadFile(name + ".gz"))
 	return &document{
 		contentType: contentType(name),

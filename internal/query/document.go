@@ -21,13 +21,13 @@ type documents map[string]*document
 // and a reader in a train may have a slow connection.
 const documentTimeout = 30 * time.Second
 
-// document answers with d, or with 404 if d is nil. It ignores the query of the request.
-func (a *answerer) document(r *request, d *document, h *head, w *response) {
+// answerDocument answers with d, or with 404 if d is nil. It ignores the query of the request.
+func (a *answerer) answerDocument(r *request, d *document, h *head, w *response) {
 	switch {
 	case d == nil:
 		w.fail(failPath)
 		return
-	case !reads(r.method):
+	case !isRead(r.method):
 		w.fail(failMethod)
 		return
 	case r.overloaded:

@@ -162,16 +162,16 @@ var (
 	failReplaced    = unauthorized("the access token was replaced by a newer one: use that one")
 	failNoDriving   = forbidden("the access token does not include the operation car_driving_state")
 	failNoThrottle  = forbidden("the access token does not include the operation throttle_system")
-	failRefusals    = fail(429, rateLimited, "") // response.failRefusals writes the text
-	failRateLimited = fail(429, rateLimited, "") // response.failRate writes the text
+	failRefusals    = fail(429, rateLimited, "") // response.failOverRefusals writes the text
+	failRateLimited = fail(429, rateLimited, "") // response.failOverRate writes the text
 )
 
 // failScope has the failure of a token that lacks the operation.
 var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
 
-// refusal returns the failure of an invalid token. err is the error of
+// tokenFailure returns the failure of an invalid token. err is the error of
 // [access.Tokens.Verify].
-func refusal(err error, token []byte) *failure {
+func tokenFailure(err error, token []byte) *failure {
 	switch {
 	case errors.Is(err, access.ErrExpired):
 		return failExpired

@@ -46,7 +46,7 @@ func scanHead(raw []byte) (h head) {
 			}
 			return h
 		}
-		if h.note(line[:colon], trimSpace(line[colon+1:])); h.fault != nil {
+		if h.addHeader(line[:colon], trimSpace(line[colon+1:])); h.fault != nil {
 			return h
 		}
 	}
@@ -64,8 +64,8 @@ func controlIn(line []byte) int {
 	return -1
 }
 
-// note records one header.
-func (h *head) note(name, value []byte) {
+// addHeader records one header.
+func (h *head) addHeader(name, value []byte) {
 	switch len(name) {
 	case len("Host"):
 		if equalFold(name, "host") {
@@ -89,7 +89,7 @@ func (h *head) note(name, value []byte) {
 		}
 	case len("Content-Length"):
 		if equalFold(name, "content-length") {
-			h.noteLength(value)
+			h.addLength(value)
 		}
 	case len("Accept-Encoding"):
 		if equalFold(name, "accept-encoding") {
@@ -113,8 +113,8 @@ func isHost(b []byte) bool {
 	return len(b) > 0
 }
 
-// noteLength records a Content-Length header. Only one header, with the value 0, is valid.
-func (h *head) noteLength(value []byte) {
+// addLength records a Content-Length header. Only one header, with the value 0, is valid.
+func (h *head) addLength(value []byte) {
 	switch {
 	case h.length || !isLength(value):
 		h.fault = failMalformed

@@ -153,8 +153,8 @@ type question struct {
 	date           string // the answer's Date
 }
 
-// right returns the answer that the model expects at a time, in the form of plain.
-func (m *model) right(q *question, at time.Time) string {
+// expected returns the answer that the model expects at a time, in the form of plain.
+func (m *model) expected(q *question, at time.Time) string {
 	op, c := matrixOperations[q.operation], m.cars[q.car]
 	if q.holder < 0 {
 		challenge := `, error="invalid_token"`
@@ -398,7 +398,7 @@ func (m *matrix) issue(t *rapid.T) {
 	}
 	if !h.all && !h.sandbox {
 		var names []vehicle.ID
-		for _, vid := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.there()), 1, 8, rapid.ID).Draw(t, "cars") {
+		for _, vid := range rapid.SliceOfNDistinct(rapid.SampledFrom(m.grantable()), 1, 8, rapid.ID).Draw(t, "cars") {
 			h.vids[vid] = true
 			names = append(names, vehicle.ID(vid))
 		}
@@ -412,9 +412,9 @@ func (m *matrix) issue(t *rapid.T) {
 	m.holders = append(m.holders, h)
 }
 
-// some draws a token that can be changed and for which may is true. It skips the action if
+// pickToken draws a token that can be changed and for which may is true. It skips the action if
 // there is none.
-func (m *matrix) some(t *rapid.T, may func(*holder) bool) *holder {
+func (m *matrix) pickToken(t *rapid.T, may func(*holder) bool) *holder {
 	var which []int
 	for i := range m.holders {
 		if h := &m.holders[i]; !h.revoked && h.expires.IsZero() && may(h) {
@@ -427,8 +427,8 @@ func (m *matrix) some(t *rapid.T, may func(*holder) bool) *holder {
 	return &m.holders[rapid.SampledFrom(which).Draw(t, "token")]
 }
 
-// there returns the vids that can be granted to a token.
-func (m *matrix) there() (vids []string) {
+// grantable returns the vids that can be granted to a token.
+func (m *matrix) grantable() (vids []string) {
 	for _, c := range m.cars {
 		if !c.gone {
 			vids = append(vids, c.vid)
@@ -439,8 +439,8 @@ func (m *matrix) there() (vids []string) {
 
 // grant grants a vehicle to a token, or takes the grant away.
 func (m *matrix) grant(t *rapid.T) {
-	h := m.some(t, func(h *holder) bool { return !h.all && !h.sandbox })
-	vid := rapid.SampledFrom(m.there()).Draw(t, "car")
+	h := m.pickToken(t, func(h *holder) bool { return !h.all && !h.sandbox })
+	vid := rapid.SampledFrom(m.grantable()).Draw(t, "car")
 	vids := maps.Clone(h.vids)
 	var add, remove []vehicle.ID
 	if vids[vid] {
@@ -457,7 +457,7 @@ func (m *matrix) grant(t *rapid.T) {
 }
 
 func (m *matrix) revoke(t *rapid.T) {
-	h := m.some(t, func(*holder) bool { return true })
+	h := m.pickToken(t, func(*holder) bool { return true })
 	m.change(t, &m.did.Revoked, func() error {
 		_, err := m.admin.RevokeToken(t.Context(), h.id)
 		return err
@@ -467,7 +467,7 @@ func (m *matrix) revoke(t *rapid.T) {
 // rotate replaces a token's secret. The old one is valid during the overlap.
 func (m *matrix) rotate(t *rapid.T) {
 	overlap := rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 24 * time.Hour}).Draw(t, "overlap")
-	h := m.some(t, func(h *holder) bool { return len(h.secrets) < 8 })
+	h := m.pickToken(t, func(h *holder) bool { return len(h.secrets) < 8 })
 	var fresh string
 	var until time.Time
 	m.change(t, &m.did.Rotated, func() error {
@@ -494,7 +494,7 @@ func (m *matrix) report(t *rapid.T) {
 
 // forget forgets a car that this check added.
 func (m *matrix) forget(t *rapid.T) {
-	added := m.there()[len(m.lasting):]
+	added := m.grantable()[len(m.lasting):]
 	if len(added) == 0 {
 		t.Skip("no car to forget")
 	}
@@ -522,7 +522,7 @@ func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func())
 	var err error
 	for changing := true; changing; {
 		q := m.question(rng, true)
-		got := m.put(t, &q)
+		got := m.send(t, &q)
 		all = append(all, exchange{q, got})
 		select {
 		case err = <-done:
@@ -537,7 +537,7 @@ func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func())
 	*count++
 	m.did.During += int64(len(all))
 	for _, x := range all {
-		m.judge(t, &x.question, x.got, &before, &m.model)
+		m.check(t, &x.question, x.got, &before, &m.model)
 	}
 }
 
@@ -546,8 +546,8 @@ func (m *matrix) ask(t *rapid.T) {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions"), 0))
 	for range 64 {
 		q := m.question(rng, false)
-		got := m.put(t, &q)
-		m.judge(t, &q, got, &m.model)
+		got := m.send(t, &q)
+		m.check(t, &q, got, &m.model)
 		if q.holder >= 0 && strings.HasPrefix(got, "HTTP/1.1 200") {
 			m.used[m.holders[q.holder].id]++
 		}
@@ -576,8 +576,8 @@ func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	return q
 }
 
-// put sends a question and returns the answer in the form of plain.
-func (m *matrix) put(t *rapid.T, q *question) string {
+// send sends a question and returns the answer in the form of plain.
+func (m *matrix) send(t *rapid.T, q *question) string {
 	// Each request has another client address. Otherwise the invalid tokens would lead
 	// to 429.
 	m.callers++
@@ -607,14 +607,14 @@ func (m *matrix) put(t *rapid.T, q *question) string {
 	return plain(text, vid)
 }
 
-// judge fails the check unless one of the models expects the answer, at the time at which
+// check fails the test run unless one of the models expects the answer, at the time at which
 // the question was sent or at that of the answer.
-func (m *matrix) judge(t *rapid.T, q *question, got string, models ...*model) {
+func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	var want string
 	for _, m := range models {
 		for _, at := range []time.Time{q.sent, q.received} {
 			// D is the Date of the answer, and Last-Modified in the sandbox.
-			if want = strings.ReplaceAll(m.right(q, at), "D\r\n", q.date+"\r\n"); q.head {
+			if want = strings.ReplaceAll(m.expected(q, at), "D\r\n", q.date+"\r\n"); q.head {
 				want = want[:strings.Index(want, "\r\n\r\n")+4]
 			}
 			if got == want {

@@ -125,7 +125,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-func (m *metrics) count(r *response, took time.Duration) {
+// observe counts an answer, and records how long it took.
+func (m *metrics) observe(r *response, took time.Duration) {
 	o := r.outcome
 	if r.sandbox {
 		// The errors that the sandbox makes up must not look like real ones.

@@ -43,7 +43,7 @@ func TestDates_MatchNetHTTP(t *testing.T) {
 		noon, noon.Add(time.Second), noon.Add(12 * time.Hour), noon.Add(-40 * time.Hour),
 		time.Unix(0, 0), time.Unix(-1, 0), time.Date(2028, 2, 29, 23, 59, 59, 999e6, time.FixedZone("", 7200)),
 	} {
-		if got, want := string(d.append(nil, at)), at.UTC().Format(http.TimeFormat); got != want {
+		if got, want := string(d.appendDate(nil, at)), at.UTC().Format(http.TimeFormat); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
@@ -80,7 +80,7 @@ func FuzzRequests(f *testing.F) {
 			return
 		}
 		h := scanHead(r.headers)
-		if framing(&r, &h) != nil {
+		if framingFailure(&r, &h) != nil {
 			return
 		}
 		in := bufio.NewReader(bytes.NewReader(ours))
@@ -123,7 +123,7 @@ func TestQueryAllocatesNothing(t *testing.T) {
 	head := []byte(strings.Replace(f.query("CarJam"), f.secrets["TOKEN"], f.secrets["HUNDRED_A_SECOND"], 1))
 	ask := func() {
 		e.out = e.out[:0]
-		if !v.answer(head, e) || !bytes.HasPrefix(e.out, []byte("HTTP/1.1 ")) {
+		if !v.respond(head, e) || !bytes.HasPrefix(e.out, []byte("HTTP/1.1 ")) {
 			t.Fatalf("got %s", e.out)
 		}
 	}

@@ -58,15 +58,15 @@ func networkOf(a netip.Addr) network {
 
 func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 
-// note records that a token from the address is refused at now. If the address has had too
-// many refusals already, note returns how long it must wait. Such a refusal is not
+// noteRefusal records that a token from the address is refused at now. If the address has had too
+// many refusals already, noteRefusal returns how long it must wait. Such a refusal is not
 // recorded, so that a client never waits longer than it was asked to.
-func (r *refusals) note(a netip.Addr, now time.Time) (wait time.Duration) {
+func (r *refusals) noteRefusal(a netip.Addr, now time.Time) (wait time.Duration) {
 	from, at := networkOf(a), time.Duration(now.UnixNano())
-	s := r.set(from)
+	s := r.setOf(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.log(from)
+	l := s.logOf(from)
 	if wait = l.wait(at); wait == 0 {
 		l.last = (l.last + 1) % refusedTokens
 		l.at[l.last] = at
@@ -74,10 +74,10 @@ func (r *refusals) note(a netip.Addr, now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// wait returns how long the address must wait, like note, but records nothing.
-func (r *refusals) wait(a netip.Addr, now time.Time) time.Duration {
+// waitOf returns how long the address must wait, like noteRefusal, but records nothing.
+func (r *refusals) waitOf(a netip.Addr, now time.Time) time.Duration {
 	from := networkOf(a)
-	s := r.set(from)
+	s := r.setOf(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.logs {
@@ -88,7 +88,7 @@ func (r *refusals) wait(a netip.Addr, now time.Time) time.Duration {
 	return 0
 }
 
-func (r *refusals) set(from network) *refusalSet {
+func (r *refusals) setOf(from network) *refusalSet {
 	return &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
 }
 
@@ -103,9 +103,9 @@ func (l *refusalLog) wait(at time.Duration) time.Duration {
 	return 0
 }
 
-// log returns the log of a network. A new log takes a free place in the set, or that of
+// logOf returns the log of a network. A new log takes a free place in the set, or that of
 // the network whose last refusal is the oldest. The caller holds mu.
-func (s *refusalSet) log(from network) *refusalLog {
+func (s *refusalSet) logOf(from network) *refusalLog {
 	victim := 0
 	for i, l := range s.logs {
 		switch {

@@ -19,7 +19,7 @@ func TestRefusalsLimit(t *testing.T) {
 	r := newRefusals()
 	addr := netip.MustParseAddr("192.0.2.1")
 	for i := range refusedTokens {
-		if wait := r.note(addr, noon.Add(time.Duration(i)*100*time.Millisecond)); wait != 0 {
+		if wait := r.noteRefusal(addr, noon.Add(time.Duration(i)*100*time.Millisecond)); wait != 0 {
 			t.Fatalf("refusal %d has to wait %v", i+1, wait)
 		}
 	}
@@ -33,7 +33,7 @@ func TestRefusalsLimit(t *testing.T) {
 		{time.Minute + 100*time.Millisecond, 0},
 		{10 * time.Minute, 0},
 	} {
-		if wait := r.note(addr, noon.Add(c.at)); wait != c.wait {
+		if wait := r.noteRefusal(addr, noon.Add(c.at)); wait != c.wait {
 			t.Errorf("at %v the wait is %v, not %v", c.at, wait, c.wait)
 		}
 	}
@@ -54,13 +54,13 @@ func TestRefusalsByNetwork(t *testing.T) {
 		r := newRefusals()
 		a, b := netip.MustParseAddr(c.a), netip.MustParseAddr(c.b)
 		for range refusedTokens {
-			r.note(a, noon)
+			r.noteRefusal(a, noon)
 		}
-		if got := r.note(b, noon) > 0; got != c.same {
+		if got := r.noteRefusal(b, noon) > 0; got != c.same {
 			t.Errorf("%s and %s are counted together: %t", a, b, got)
 		}
 	}
-	if newRefusals().note(netip.Addr{}, noon) != 0 {
+	if newRefusals().noteRefusal(netip.Addr{}, noon) != 0 {
 		t.Error("a peer without an address is not counted")
 	}
 }
@@ -71,10 +71,10 @@ func TestRefusalsAreBounded(t *testing.T) {
 	r := newRefusals()
 	busy := netip.MustParseAddr("192.0.2.1")
 	for i := range refusedTokens {
-		r.note(busy, noon.Add(time.Duration(i)))
+		r.noteRefusal(busy, noon.Add(time.Duration(i)))
 	}
 	for i := range 20_000 {
-		r.note(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), noon.Add(-time.Second))
+		r.noteRefusal(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), noon.Add(-time.Second))
 	}
 	logs := 0
 	for i := range r.sets {
@@ -87,7 +87,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	if logs > refusalSets*refusalWays || logs < refusalSets*refusalWays/2 {
 		t.Errorf("%d addresses are remembered", logs)
 	}
-	if r.note(busy, noon.Add(time.Second)) == 0 {
+	if r.noteRefusal(busy, noon.Add(time.Second)) == 0 {
 		t.Error("the busy one was forgotten for others that are older")
 	}
 }
@@ -96,9 +96,9 @@ func TestRefusalsWithAClockThatGoesBack(t *testing.T) {
 	r := newRefusals()
 	addr := netip.MustParseAddr("192.0.2.1")
 	for range refusedTokens {
-		r.note(addr, noon)
+		r.noteRefusal(addr, noon)
 	}
-	if wait := r.note(addr, noon.Add(-time.Hour)); wait != 0 {
+	if wait := r.noteRefusal(addr, noon.Add(-time.Hour)); wait != 0 {
 		t.Errorf("an hour back the wait is %v", wait)
 	}
 }
@@ -113,11 +113,11 @@ func TestRefusalsProperty(t *testing.T) {
 		now := noon
 		for range rapid.IntRange(100, 400).Draw(t, "tokens") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, 1200).Draw(t, "pause ms")) * time.Millisecond)
-			wait := r.note(addr, now)
+			wait := r.noteRefusal(addr, now)
 			if wait > 0 {
 				if rapid.Bool().Draw(t, "obey") {
 					now = now.Add(wait)
-					if again := r.note(addr, now); again != 0 {
+					if again := r.noteRefusal(addr, now); again != 0 {
 						t.Fatalf("after %v came %v more", wait, again)
 					}
 					passed = append(passed, now)

@@ -26,11 +26,11 @@ func newRequestIDs() *requestIDs {
 	return &requestIDs{block: block}
 }
 
-// next returns the number of the next request.
-func (r *requestIDs) next() uint64 { return r.last.Add(1) }
+// nextID returns the number of the next request.
+func (r *requestIDs) nextID() uint64 { return r.last.Add(1) }
 
-// append appends the ID with number n to b: 32 hexadecimal digits.
-func (r *requestIDs) append(b []byte, n uint64) []byte {
+// appendID appends the ID with number n to b: 32 hexadecimal digits.
+func (r *requestIDs) appendID(b []byte, n uint64) []byte {
 	start := len(b)
 	b = append(b, make([]byte, aes.BlockSize)...)
 	block := b[start:]

@@ -70,7 +70,7 @@ func (w *response) replace(name, value string) {
 
 func (w *response) setTime(name string, t time.Time) {
 	start := len(w.values)
-	w.values = w.dates.append(w.values, t)
+	w.values = w.dates.appendDate(w.values, t)
 	w.setFrom(name, start)
 }
 
@@ -95,10 +95,10 @@ func (w *response) fail(f *failure) {
 	w.body = append(w.body, f.body...)
 }
 
-// answer writes the record about a vehicle. If why is Answered, the record has the value,
+// writeRecord writes the record about a vehicle. If why is Answered, the record has the value,
 // and made is the time of the verdict. Otherwise it has none, and why is the reason. field is
 // the JSON text between the status and the value.
-func (w *response) answer(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
+func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
 	w.body = append(w.body, vid...)
@@ -161,9 +161,9 @@ func (w *response) setRemaining(name string, r access.Rate, remaining int64, nex
 	w.setFrom("RateLimit", start)
 }
 
-// tellLimit adds the rate-limit headers of a token, if it has a limit. It uses up nothing
+// setRateHeaders adds the rate-limit headers of a token, if it has a limit. It uses up nothing
 // of the budget.
-func (w *response) tellLimit(g *access.Grant, now time.Time) {
+func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
 		w.setPolicy(tokenPolicy, g.Rate)
@@ -171,23 +171,23 @@ func (w *response) tellLimit(g *access.Grant, now time.Time) {
 	}
 }
 
-// failRefusals is like fail, for an address with too many refused tokens, which must wait.
-func (w *response) failRefusals(wait time.Duration) {
+// failOverRefusals is like fail, for an address with too many refused tokens, which must wait.
+func (w *response) failOverRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)
 	w.setRemaining(refusalsPolicy, limit, 0, wait)
 	w.status, w.outcome = failRefusals.status, failRefusals.outcome
-	w.retryAfter(wait)
+	w.setRetryAfter(wait)
 	w.body = append(w.body, `{"code":429,"msg":"rate_limited: 100 tokens of this address were refused within 60 s: `+
 		`correct the token, and wait `...)
 	w.body = strconv.AppendInt(w.body, seconds(wait), 10)
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// failRate is like fail, for a token over its rate, which has its next call after next.
-func (w *response) failRate(r access.Rate, next time.Duration) {
+// failOverRate is like fail, for a token over its rate, which has its next call after next.
+func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
-	w.retryAfter(next)
+	w.setRetryAfter(next)
 	w.body = append(w.body, `{"code":429,"msg":"rate_limited: the policy of this token allows `...)
 	w.body = strconv.AppendInt(w.body, r.Calls, 10)
 	w.body = append(w.body, ` calls in `...)
@@ -197,8 +197,8 @@ func (w *response) failRate(r access.Rate, next time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// retryAfter adds Retry-After, in seconds.
-func (w *response) retryAfter(wait time.Duration) {
+// setRetryAfter adds Retry-After, in seconds.
+func (w *response) setRetryAfter(wait time.Duration) {
 	start := len(w.values)
 	w.values = strconv.AppendInt(w.values, seconds(wait), 10)
 	w.setFrom("Retry-After", start)

@@ -55,5 +55,5 @@ func (w *response) pretendRate(rate access.Rate) {
 	w.setPolicy(tokenPolicy, rate)
 	next := rate.Window / time.Duration(rate.Calls)
 	w.setRemaining(tokenPolicy, rate, 0, next)
-	w.failRate(rate, next)
+	w.failOverRate(rate, next)
 }

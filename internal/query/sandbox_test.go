@@ -100,7 +100,7 @@ func TestSandboxIsCountedApart(t *testing.T) {
 	for _, vid := range []string{access.SandboxUnavailable, access.SandboxRateLimited, access.SandboxJam} {
 		var w response
 		a.answer(get(drivingPath+"?vid="+vid+"&access_token="+f.secrets["SANDBOX"]), noon, &w)
-		m.count(&w, 0)
+		m.observe(&w, 0)
 	}
 	for o := range outcomeCount {
 		want := 0.0

@@ -196,7 +196,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		switch {
 		case err == nil:
 			busy := s.overloaded()
-			s.conversations.Go(func() { s.converse(c.(*netguard.Conn), busy) })
+			s.conversations.Go(func() { s.serveConn(c.(*netguard.Conn), busy) })
 		case s.ending.Load():
 			return nil
 		default:

@@ -47,7 +47,7 @@ type dates struct {
 
 const secondsPerDay = 24 * 60 * 60
 
-func (d *dates) append(b []byte, t time.Time) []byte {
+func (d *dates) appendDate(b []byte, t time.Time) []byte {
 	unix := t.Unix()
 	second := unix % secondsPerDay
 	if second < 0 {
