@@ -14,7 +14,7 @@ var members = rapid.SliceOfNDistinct(rapid.StringMatching("[A-Z0-9]{16}"), 0, 12
 
 // A member that joins takes partitions only for itself. A member that leaves gives away only
 // its own. The order of members does not matter.
-func TestFewPartitionsMove(t *testing.T) {
+func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 	const partitions = 64
 	rapid.Check(t, func(t *rapid.T) {
 		few := members.Draw(t, "members")
@@ -27,22 +27,22 @@ func TestFewPartitionsMove(t *testing.T) {
 			if before != after {
 				moved++
 				if after != comer {
-					t.Fatalf("partition %d went from %q to %q when %q came", p, before, after, comer)
+					t.Fatalf("partition %d moved from %q to %q when %q joined", p, before, after, comer)
 				}
 			}
 			if len(few) == 0 != (before == "") || before != "" && !slices.Contains(few, before) {
-				t.Fatalf("partition %d is %q's of %q", p, before, few)
+				t.Fatalf("partition %d: got owner %q, want one of %q", p, before, few)
 			}
 		}
 		if fair := partitions / len(more); moved > 3*fair+16 {
-			t.Fatalf("%d of %d partitions moved to one of %d", moved, partitions, len(more))
+			t.Fatalf("%d of %d partitions moved to one of %d members", moved, partitions, len(more))
 		}
 	})
 }
 
 // With sixteen partitions for each node, every node has some, and the busiest has only slightly
 // more than its share, as docs/scale.md says.
-func TestSixteenANode(t *testing.T) {
+func TestOwnerOf_SixteenPartitionsEach(t *testing.T) {
 	const nodes, partitions, draws = 4, 16 * 4, 2000
 	rnd := rand.New(rand.NewPCG(1, 2))
 	busiest := 0
@@ -56,7 +56,7 @@ func TestSixteenANode(t *testing.T) {
 			has[ownerOf(p, names)]++
 		}
 		if len(has) < nodes {
-			t.Errorf("%q: only %d have any", names, len(has))
+			t.Errorf("%q: only %d have a partition", names, len(has))
 		}
 		busiest += slices.Max(slices.Collect(maps.Values(has)))
 	}
@@ -66,7 +66,7 @@ func TestSixteenANode(t *testing.T) {
 }
 
 // Nodes of different releases must agree, so these values must never change.
-func TestOwnersStay(t *testing.T) {
+func TestOwnerOf_Pinned(t *testing.T) {
 	three := []string{"AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC"}
 	got := ""
 	counts := map[string]int{}
@@ -77,7 +77,7 @@ func TestOwnersStay(t *testing.T) {
 	}
 	const want = "ABABABCACABBCCBBBCAABABCCAAABAAACBBBACBCCCABABCABCBACCCBCBAAACCA"
 	if got != want {
-		t.Errorf("the owners are\n%s; want\n%s", got, want)
+		t.Errorf("got owners\n%s, want\n%s", got, want)
 	}
 	for m, n := range counts {
 		if n < 12 {

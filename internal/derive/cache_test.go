@@ -31,7 +31,7 @@ func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 			} else {
 				got, ok := c.get(id)
 				if ok != known || ok && got != state[id] {
-					t.Fatalf("%s: %v, %t; want %v, %t", id, got.Time, ok, state[id].Time, known)
+					t.Fatalf("%s: got time %v, found %t; want %v, %t", id, got.Time, ok, state[id].Time, known)
 				}
 				if ok {
 					use(id)
@@ -43,7 +43,7 @@ func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 				i = c.at(i).older
 			}
 			if !slices.Equal(ring, order) || len(c.index) != len(order) {
-				t.Fatalf("%v, %d in the index; want %v", ring, len(c.index), order)
+				t.Fatalf("got ring %v, %d in the index; want %v", ring, len(c.index), order)
 			}
 		}
 	})

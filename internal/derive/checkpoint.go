@@ -12,20 +12,20 @@ import (
 // Limits of the wait for a larger commit, which apply without a checkpoint interval. While more
 // samples wait to be folded, folded states wait as long as the previous commit took, so that
 // folding keeps pace with storing. If commits are fast, no answer waits long. In a backlog, a
-// vehicle with many samples is stored once. linger limits the wait, so that a few vehicles that
+// vehicle with many samples is stored once. maxLinger limits the wait, so that a few vehicles that
 // report all the time still get answers.
 const (
-	linger      = 100 * time.Millisecond
-	leastLinger = 2 * time.Millisecond
+	maxLinger = 100 * time.Millisecond
+	minLinger = 2 * time.Millisecond
 )
 
 // sliceStates is the number of states in one slice of a checkpoint. Telemetry that is
 // acknowledged at the same time waits for at most one slice, about 200 KB, to reach the disk.
 const sliceStates = 256
 
-// doneAgain is the interval at which an idle partition checks whether the previous checkpoint
+// donePoll is the interval at which an idle partition checks whether the previous checkpoint
 // is stored, once the next one is due.
-const doneAgain = 5 * time.Millisecond
+const donePoll = 5 * time.Millisecond
 
 // checkpoints stores the folded states of a partition. With an interval, it stores a checkpoint
 // in slices, spread over half of the interval, while folding continues. Until the last slice,
@@ -43,13 +43,13 @@ type checkpoints struct {
 	stop  context.CancelFunc // aborts it
 }
 
-// hold returns how long folded states wait until they are stored together.
-func (c *checkpoints) hold() time.Duration { return max(c.lingers, c.every) }
+// holdTime returns how long folded states wait until they are stored together.
+func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
-// least returns the minimum time to wait for samples while a checkpoint is due.
-func (c *checkpoints) least() time.Duration {
+// minWait returns the minimum time to wait for samples while a checkpoint is due.
+func (c *checkpoints) minWait() time.Duration {
 	if c.done != nil {
-		return doneAgain
+		return donePoll
 	}
 	return 0
 }
@@ -67,7 +67,7 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 				return err
 			}
 		default:
-			if len(c.f.touched) > c.f.limit/2 {
+			if len(c.f.touched) > c.f.maxTouched/2 {
 				c.hurry()
 			}
 			return nil
@@ -93,7 +93,9 @@ func (c *checkpoints) makeRoom(ctx context.Context) error {
 }
 
 // store stores one checkpoint.
-func (c *checkpoints) store(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{}) error {
+func (c *checkpoints) store(
+	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
+) error {
 	slice, left := make(map[vehicle.ID]*vehicle.State, sliceStates), len(states)
 	pause := c.every / 2 * sliceStates / time.Duration(max(left, sliceStates))
 	for id, s := range states {
@@ -150,7 +152,7 @@ func (c *checkpoints) commit(ctx context.Context) error {
 		return err
 	}
 	if c.every == 0 {
-		c.lingers = min(max(time.Since(start), leastLinger), linger)
+		c.lingers = min(max(time.Since(start), minLinger), maxLinger)
 	}
 	c.f.finish()
 	return nil

@@ -74,7 +74,7 @@ type Deriver struct {
 	folded atomic.Uint64
 	read   atomic.Uint64
 
-	again, held lograte.Warning // for all partitions
+	retryLog, releaseLog lograte.Warning // for all partitions
 }
 
 // New returns a Deriver. [Deriver.Run] starts it.
@@ -105,13 +105,13 @@ func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 // retryAfter is the pause after an error before a partition is taken again.
 const retryAfter = time.Second
 
-// heldAgain is the interval at which a node checks whether another node has released a
+// heldPoll is the interval at which a node checks whether another node has released a
 // partition.
-const heldAgain = 250 * time.Millisecond
+const heldPoll = 250 * time.Millisecond
 
-// newerAgain is the pause before a partition with records of a newer version is tried again, as
+// newerPause is the pause before a partition with records of a newer version is tried again, as
 // long as no node of that version has joined. It equals the interval of lease renewals.
-const newerAgain = 2 * time.Second
+const newerPause = 2 * time.Second
 
 // Run folds the partitions of this node until the context ends. After an error, it takes the
 // partition again; after [store.ErrRecalled] it does so at once. Samples that were folded but
@@ -121,7 +121,7 @@ func (d *Deriver) Run(ctx context.Context) {
 	for p := range d.config.Partitions {
 		running.Go(func() {
 			for ctx.Err() == nil {
-				err := d.fold(ctx, p)
+				err := d.runPartition(ctx, p)
 				if ctx.Err() != nil {
 					return
 				}
@@ -130,15 +130,15 @@ func (d *Deriver) Run(ctx context.Context) {
 				case err == nil:
 					continue // the partition is assigned to another node now
 				case errors.Is(err, store.ErrHeld):
-					rest = heldAgain
+					rest = heldPoll
 				case errors.Is(err, store.ErrRecalled):
-					d.config.Log.Info("a partition is taken again", "partition", p, "reason", err)
+					d.config.Log.Info("reacquiring partition", "partition", p, "reason", err)
 					continue
 				case codec.IsNewer(err) && d.config.GiveUp != nil:
 					d.config.GiveUp()
-					rest = newerAgain
+					rest = newerPause
 				default:
-					d.again.Log(d.config.Log, "a partition is taken again", "partition", p, "error", err)
+					d.retryLog.Log(d.config.Log, "reacquiring partition after an error", "partition", p, "error", err)
 				}
 				select {
 				case <-ctx.Done():
@@ -154,14 +154,14 @@ func (d *Deriver) Run(ctx context.Context) {
 // the cursor could become the oldest record of STATES, which a full stream drops.
 const renewAfter = time.Minute
 
-// fold waits until a partition is assigned to this node, takes it, and folds it until an error
-// occurs. It returns nil once the partition is assigned to another node. The states in memory
-// are dropped then, because another node may write them next.
-func (d *Deriver) fold(ctx context.Context, p int) error {
-	ours := context.Background()
+// runPartition waits until a partition is assigned to this node, takes it, and folds it until
+// an error occurs. It returns nil once the partition is assigned to another node. The states in
+// memory are dropped then, because another node may write them next.
+func (d *Deriver) runPartition(ctx context.Context, p int) error {
+	assigned := context.Background()
 	if d.config.Members != nil {
 		var err error
-		if ours, err = d.await(ctx, p); err != nil {
+		if assigned, err = d.await(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -171,13 +171,14 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 	}
 	defer part.Close()
 	f := newFolding(d.config.Observe, d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
-	err = d.work(ctx, ours, p, part, f)
+	err = d.foldPartition(ctx, assigned, p, part, f)
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
 		// The next owner continues from the last commit.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 		defer cancel()
 		if failed := d.config.Release(last, p); failed != nil {
-			d.config.Log.Warn("a partition was not released: another node takes it once this one's lease is stale", "partition", p, "error", failed)
+			d.config.Log.Warn("cannot release partition: another node takes it once this node's lease is stale",
+				"partition", p, "error", failed)
 		}
 	}
 	return err
@@ -189,46 +190,46 @@ func (d *Deriver) fold(ctx context.Context, p int) error {
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
-		if ours := m.ours(p); ours != nil {
-			return ours, nil
+		if assigned := m.assignment(p); assigned != nil {
+			return assigned, nil
 		}
 		rest := 2 * m.stale
 		if err := d.config.Release(ctx, p); codec.IsNewer(err) {
 			return nil, err // another node takes the partition once this node's lease is stale
 		} else if err != nil {
 			if ctx.Err() == nil {
-				d.held.Log(d.config.Log, "a partition is not released yet", "partition", p, "error", err)
+				d.releaseLog.Log(d.config.Log, "cannot release partition yet; will retry", "partition", p, "error", err)
 			}
-			rest = heldAgain
+			rest = heldPoll
 		}
 		wait, cancel := context.WithTimeout(ctx, rest)
-		ours, err := m.await(wait, p)
+		assigned, err := m.await(wait, p)
 		cancel()
 		if err == nil || ctx.Err() != nil {
-			return ours, err
+			return assigned, err
 		}
 	}
 }
 
-// work folds a partition that this node has taken, as long as it is assigned to this node.
-func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f *folding) error {
+// foldPartition folds a partition that this node has taken, as long as it is assigned to this node.
+func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
 	// The end of either context ends waiting for samples. Only the end of ctx ends storing.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ours, cancel)()
-	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: leastLinger}
+	defer context.AfterFunc(assigned, cancel)()
+	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: minLinger}
 	defer c.abandon()
 	for {
 		wait := renewAfter
 		if f.seq != 0 {
-			wait = max(c.least(), c.hold()-time.Since(c.since))
+			wait = max(c.minWait(), c.holdTime()-time.Since(c.since))
 		}
 		idle, cancel := context.WithTimeout(waiting, wait)
 		seq, samples, err := part.Next(idle)
 		late := err != nil && idle.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
-		case ours.Err() != nil && ctx.Err() == nil && (late || err == nil):
+		case assigned.Err() != nil && ctx.Err() == nil && (late || err == nil):
 			return c.commit(ctx) // without the samples just read, which the next owner reads again
 		case late && f.seq != 0:
 			err = c.checkpoint(ctx)
@@ -242,7 +243,7 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f
 			defer cancel()
 			return c.commit(last)
 		case err == nil:
-			err = d.observe(ctx, p, &c, seq, samples)
+			err = d.foldSamples(ctx, p, &c, seq, samples)
 		}
 		if err != nil {
 			return err
@@ -250,8 +251,8 @@ func (d *Deriver) work(ctx, ours context.Context, p int, part store.Partition, f
 	}
 }
 
-// observe folds samples, and starts a checkpoint if one is due.
-func (d *Deriver) observe(ctx context.Context, p int, c *checkpoints, seq uint64, samples []vehicle.Sample) error {
+// foldSamples folds samples, and starts a checkpoint if one is due.
+func (d *Deriver) foldSamples(ctx context.Context, p int, c *checkpoints, seq uint64, samples []vehicle.Sample) error {
 	if c.f.seq != 0 && !c.f.fits(samples) {
 		if err := c.makeRoom(ctx); err != nil {
 			return err
@@ -262,13 +263,13 @@ func (d *Deriver) observe(ctx context.Context, p int, c *checkpoints, seq uint64
 	}
 	n, err := c.f.load(ctx, c.part, samples)
 	if err != nil {
-		return fmt.Errorf("the states of partition %d cannot be read: %w", p, err)
+		return fmt.Errorf("cannot read the states of partition %d: %w", p, err)
 	}
 	d.read.Add(uint64(n))
-	c.f.observe(seq, c.part.Stored(), samples)
+	c.f.apply(seq, c.part.Stored(), samples)
 	c.f.answer(c.part)
 	d.folded.Add(uint64(len(samples)))
-	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.hold() {
+	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.holdTime() {
 		return nil // a larger commit costs almost the same
 	}
 	return c.checkpoint(ctx)

@@ -221,7 +221,7 @@ func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID
 		select {
 		case <-tab.changed:
 		case <-deadline:
-			t.Fatalf("%d of %d vehicles came to %d", there, n, at)
+			t.Fatalf("%d of %d vehicles have a state of %d", there, n, at)
 		}
 	}
 }
@@ -229,11 +229,11 @@ func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID
 func equal(t *testing.T, got, want map[vehicle.ID]vehicle.State) {
 	t.Helper()
 	if len(got) != len(want) {
-		t.Errorf("%d states; want %d", len(got), len(want))
+		t.Errorf("got %d states, want %d", len(got), len(want))
 	}
 	for id, s := range want {
 		if got[id] != s {
-			t.Errorf("%s: %+v; want %+v", id, got[id], s)
+			t.Errorf("%s: got %+v, want %+v", id, got[id], s)
 		}
 	}
 }
@@ -294,7 +294,7 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 }
 
 // Restarts at random moments neither lose a sample nor count one twice.
-func TestRestarts(t *testing.T) {
+func TestRun_RestartsLoseNothing(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.cached = 3
 	tab := follow(t, w)
@@ -348,7 +348,7 @@ func TestFailedCommits(t *testing.T) {
 	stop()
 	running.Wait()
 	if s.fail != 0 {
-		t.Errorf("%d failures did not come about", s.fail)
+		t.Errorf("%d injected failures did not occur", s.fail)
 	}
 	equal(t, got, s.expected())
 	if d.Samples() == 0 {
@@ -395,12 +395,12 @@ func TestVehiclesAreReadOnce(t *testing.T) {
 	stop()
 	running.Wait()
 	if n := d.StatesRead(); n != uint64(vehicles) {
-		t.Errorf("%d states were read for %d vehicles", n, vehicles)
+		t.Errorf("%d states were read for %d vehicles, want each once", n, vehicles)
 	}
 }
 
 // Once a second deriver has taken the partitions, the first one stores nothing.
-func TestTakeover(t *testing.T) {
+func TestTakeover_FencesFirstOwner(t *testing.T) {
 	first, second, w := newSpy(), newSpy(), newWorld(t)
 	tab := follow(t, w)
 	ctx, stop := context.WithCancel(t.Context())
@@ -509,7 +509,7 @@ func TestManyDirtyVehicles(t *testing.T) {
 }
 
 // A deriver returns as soon as its context ends, whatever it is doing.
-func TestEnds(t *testing.T) {
+func TestRun_EndsWithContext(t *testing.T) {
 	w := newWorld(t)
 	blocked := func(ctx context.Context, p int, owner string) (store.Partition, error) {
 		<-ctx.Done()
@@ -539,7 +539,7 @@ func TestEnds(t *testing.T) {
 			select {
 			case <-done:
 			case <-time.After(testkit.Patience):
-				t.Fatal("it goes on")
+				t.Fatal("Run did not return")
 			}
 		})
 	}

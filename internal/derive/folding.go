@@ -11,9 +11,9 @@ import (
 // folding holds the states of a partition's vehicles in memory, in particular those that are
 // not committed yet.
 type folding struct {
-	fold  func(vehicle.State, vehicle.Sample) vehicle.State
-	limit int // maximum length of touched
-	loads int // maximum number of states of one Load
+	fold       func(vehicle.State, vehicle.Sample) vehicle.State
+	maxTouched int // maximum length of touched
+	maxLoad    int // maximum number of states of one Load
 	// touched holds the vehicles with samples since the last commit began. storing holds those
 	// of the commit in progress, which does not modify them. Both are kept until their commit
 	// is done.
@@ -21,35 +21,35 @@ type folding struct {
 	cache            *cache                        // as of the last commit; outdated for touched and storing
 	seq              uint64                        // sequence of the last sample folded; 0 if a commit has all
 	dirty            map[vehicle.ID]*vehicle.State // those of storing that differ from the stored state
-	fresh            []*touched                    // those whose state was not answered yet
-	spare            []*touched                    // for reuse; at most twice limit
+	unanswered       []*touched                    // those whose state was not answered yet
+	spare            []*touched                    // for reuse; at most twice maxTouched
 	now              func() time.Time
 }
 
 // touched is the state of a vehicle as of the last sample folded.
 type touched struct {
-	id    vehicle.ID
-	state vehicle.State
-	dirty bool // the state differs from the stored one
-	fresh bool // the state differs from the answer
+	id         vehicle.ID
+	state      vehicle.State
+	dirty      bool // the state differs from the stored one
+	unanswered bool // the state differs from the answer
 }
 
 func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxStates, maxCached, maxLoad int) *folding {
 	return &folding{
-		fold:    fold,
-		limit:   maxStates,
-		loads:   maxLoad,
-		touched: make(map[vehicle.ID]*touched),
-		storing: make(map[vehicle.ID]*touched),
-		cache:   newCache(maxCached),
-		dirty:   make(map[vehicle.ID]*vehicle.State),
-		now:     time.Now,
+		fold:       fold,
+		maxTouched: maxStates,
+		maxLoad:    maxLoad,
+		touched:    make(map[vehicle.ID]*touched),
+		storing:    make(map[vehicle.ID]*touched),
+		cache:      newCache(maxCached),
+		dirty:      make(map[vehicle.ID]*vehicle.State),
+		now:        time.Now,
 	}
 }
 
 // fits reports whether the samples can be folded before the next commit.
 func (f *folding) fits(samples []vehicle.Sample) bool {
-	if len(f.touched)+len(samples) <= f.limit {
+	if len(f.touched)+len(samples) <= f.maxTouched {
 		return true
 	}
 	added := make(map[vehicle.ID]struct{})
@@ -59,7 +59,7 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 			added[id] = struct{}{}
 		}
 	}
-	return len(f.touched)+len(added) <= f.limit
+	return len(f.touched)+len(added) <= f.maxTouched
 }
 
 // load ensures that touched has the states of the samples' vehicles, and returns how many of
@@ -80,8 +80,8 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 			ids, misses = append(ids, id), append(misses, t)
 		}
 	}
-	for first := 0; first < len(ids); first += f.loads {
-		some := misses[first:min(first+f.loads, len(ids))]
+	for first := 0; first < len(ids); first += f.maxLoad {
+		some := misses[first:min(first+f.maxLoad, len(ids))]
 		if err := part.Load(ctx, ids[first:first+len(some)], func(i int, s vehicle.State) { some[i].state = s }); err != nil {
 			// Without a state, these vehicles would look as if they had no past.
 			for _, id := range ids {
@@ -105,13 +105,13 @@ func (f *folding) newTouched() *touched {
 	return t
 }
 
-// observe folds samples, which were all stored at the time stored, into the loaded states.
+// apply folds samples, which were all stored at the time stored, into the loaded states.
 //
 // A state with a time in the future was written while a clock, of this machine or of the car,
 // was wrong. It would reject every sample of the car until that time. So the first sample with
 // a current time resets it. A late sample does not. If the local clock is behind the time
 // stored, that time is taken as the current time.
-func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample) {
+func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
 	now := f.now()
 	if stored.After(now) {
@@ -126,8 +126,8 @@ func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample
 		}
 		if next := f.fold(t.state, *x); next != t.state {
 			t.state, t.dirty = next, true
-			if !t.fresh {
-				t.fresh, f.fresh = true, append(f.fresh, t)
+			if !t.unanswered {
+				t.unanswered, f.unanswered = true, append(f.unanswered, t)
 			}
 		}
 	}
@@ -135,11 +135,11 @@ func (f *folding) observe(seq uint64, stored time.Time, samples []vehicle.Sample
 
 // answer publishes the states that have changed since the last call.
 func (f *folding) answer(part store.Partition) {
-	for _, t := range f.fresh {
-		t.fresh = false
+	for _, t := range f.unanswered {
+		t.unanswered = false
 		part.Answer(t.id, &t.state)
 	}
-	f.fresh = f.fresh[:0]
+	f.unanswered = f.unanswered[:0]
 }
 
 // begin starts a commit of all folded states, and returns what to store. It must not be called

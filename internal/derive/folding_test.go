@@ -101,7 +101,7 @@ func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.observe(seq, part.Stored(), samples)
+	f.apply(seq, part.Stored(), samples)
 	return read
 }
 
@@ -116,10 +116,10 @@ func TestStateFromTheFuture(t *testing.T) {
 	fold(t, f, part, 1, sampleOf("carA", at(24*time.Hour)), sampleOf("carB", at(20*time.Second)))
 	fold(t, f, part, 2, sampleOf("carA", at(48*time.Hour)), sampleOf("carA", at(0)), sampleOf("carB", at(0)))
 	if got := f.touched["carA"].state.Time; got != at(0) {
-		t.Errorf("the state is of %s; want what was said with the clock right", got.Time())
+		t.Errorf("the state is of %s, want that of the sample with the right clock", got.Time())
 	}
 	if got := f.touched["carB"].state.Time; got != at(20*time.Second) {
-		t.Errorf("the state is of %s; want the newer one", got.Time())
+		t.Errorf("the state is of %s, want that of the newer sample", got.Time())
 	}
 }
 
@@ -138,7 +138,10 @@ func TestFoldingClockIsWrong(t *testing.T) {
 		const day = 24 * time.Hour
 		wrong := within(-day, day).Draw(t, "clock")
 		good := vehicle.Observe(vehicle.State{}, sampleOf("good", at(within(-day, vehicle.MaxAhead).Draw(t, "good"))))
-		bad := vehicle.Observe(vehicle.State{}, sampleOf("bad", at(max(wrong, 0)+vehicle.MaxAhead+within(time.Millisecond, day).Draw(t, "bad"))))
+		bad := vehicle.Observe(
+			vehicle.State{},
+			sampleOf("bad", at(max(wrong, 0)+vehicle.MaxAhead+within(time.Millisecond, day).Draw(t, "bad"))),
+		)
 		f := newFolding(vehicle.Observe, 10, 10, 4)
 		f.now = func() time.Time { return present.Add(wrong) }
 		part := &script{storedAt: present, stored: map[vehicle.ID]vehicle.State{"good": good, "bad": bad}}
@@ -148,24 +151,24 @@ func TestFoldingClockIsWrong(t *testing.T) {
 		if _, err := f.load(context.Background(), part, late); err != nil {
 			t.Fatal(err)
 		}
-		f.observe(1, part.Stored(), late)
+		f.apply(1, part.Stored(), late)
 		if got, want := f.touched["good"].state, vehicle.Observe(good, late[0]); got != want || got.Time < good.Time {
-			t.Fatalf("what is late took a good state of %s back to %s", good.Time.Time(), got.Time.Time())
+			t.Fatalf("a late sample set a good state of %s back to %s", good.Time.Time(), got.Time.Time())
 		}
 		if got := f.touched["bad"].state; got != bad {
-			t.Fatalf("what is late began a state anew: %+v", got)
+			t.Fatalf("a late sample reset a state: got %+v", got)
 		}
 
 		now := sampleOf("bad", at(max(wrong, 0)+within(-vehicle.MaxAhead, vehicle.MaxAhead).Draw(t, "now")))
-		f.observe(2, part.Stored(), []vehicle.Sample{now})
+		f.apply(2, part.Stored(), []vehicle.Sample{now})
 		if got, want := f.touched["bad"].state, vehicle.Observe(vehicle.State{}, now); got != want {
-			t.Fatalf("a state from the future is not begun anew: %+v", got)
+			t.Fatalf("a current sample did not reset a state from the future: got %+v", got)
 		}
 	})
 }
 
 // A state that cannot be read must not be mistaken for no state.
-func TestUnreadState(t *testing.T) {
+func TestLoad_FailureIsNotNoState(t *testing.T) {
 	f := newFolding(vehicle.Observe, 10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
 	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
@@ -175,13 +178,13 @@ func TestUnreadState(t *testing.T) {
 	}
 	part.unread = nil
 	if n := fold(t, f, part, 1, samples...); n != 2 || f.touched["carA"].state != known {
-		t.Fatalf("%d read, carA is %+v", n, f.touched["carA"].state)
+		t.Fatalf("%d states read, want 2; carA is %+v, want the stored state", n, f.touched["carA"].state)
 	}
 }
 
 // Whatever the cache evicts, the states equal those of a fold without a cache, and the limits
 // of memory hold.
-func TestForgetfulFold(t *testing.T) {
+func TestFolding_EvictionsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
 		const maxStates, vehicles = 6, 12
@@ -222,7 +225,7 @@ func TestForgetfulFold(t *testing.T) {
 			if _, err := f.load(context.Background(), part, samples); err != nil {
 				t.Fatal(err)
 			}
-			f.observe(seq, part.Stored(), samples)
+			f.apply(seq, part.Stored(), samples)
 			if int(f.cache.used) > maxCached || len(f.cache.index) > maxCached || len(f.touched) > maxStates {
 				t.Fatalf("%d of %d cached, %d of %d touched", f.cache.used, maxCached, len(f.touched), maxStates)
 			}
@@ -239,7 +242,7 @@ func TestForgetfulFold(t *testing.T) {
 }
 
 // fits counts vehicles, not samples.
-func TestFits(t *testing.T) {
+func TestFits_CountsVehicles(t *testing.T) {
 	f := newFolding(vehicle.Observe, 3, 3, 4)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
 	for _, c := range []struct {
@@ -255,7 +258,7 @@ func TestFits(t *testing.T) {
 			samples = append(samples, sampleOf(id, 2))
 		}
 		if got := f.fits(samples); got != c.want {
-			t.Errorf("%v: %v", c.ids, got)
+			t.Errorf("%v: fits is %v, want %v", c.ids, got, c.want)
 		}
 	}
 }
@@ -285,13 +288,13 @@ func TestIdleRenews(t *testing.T) {
 		}}
 		run(t, part, 3*renewAfter+time.Second)
 		if len(part.commits) != 3 || part.commits[2] != (commit{after: 3 * renewAfter}) {
-			t.Fatalf("commits: %+v", part.commits)
+			t.Fatalf("got commits %+v, want one every minute", part.commits)
 		}
 	})
 }
 
 // States do not wait long for samples that Waiting has announced but that never come.
-func TestAnnouncedAndLate(t *testing.T) {
+func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{waiting: true}
 		first := true
@@ -304,14 +307,14 @@ func TestAnnouncedAndLate(t *testing.T) {
 			return 0, nil, ctx.Err()
 		}
 		run(t, part, time.Second)
-		if len(part.commits) != 1 || part.commits[0] != (commit{leastLinger, 1, 1}) {
-			t.Fatalf("commits: %+v", part.commits)
+		if len(part.commits) != 1 || part.commits[0] != (commit{minLinger, 1, 1}) {
+			t.Fatalf("got commits %+v, want one after %v", part.commits, minLinger)
 		}
 	})
 }
 
 // States that wait for their checkpoint are stored when the node ends in order.
-func TestStoresAtTheEnd(t *testing.T) {
+func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part, first := new(script), true
 		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
@@ -324,7 +327,7 @@ func TestStoresAtTheEnd(t *testing.T) {
 		}
 		runEvery(t, part, time.Minute, time.Second)
 		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["carA"].Time != 1 {
-			t.Fatalf("commits: %+v", part.commits)
+			t.Fatalf("got commits %+v, want one at the end", part.commits)
 		}
 	})
 }
@@ -362,7 +365,7 @@ func TestCheckpointInSlices(t *testing.T) {
 		runEvery(t, part, time.Minute, 2*time.Minute-time.Second)
 		want := []commit{{time.Minute, 0, sliceStates}, {75 * time.Second, 1, sliceStates}}
 		if !slices.Equal(part.commits, want) || len(part.stored) != n {
-			t.Fatalf("commits: %+v; want %+v", part.commits, want)
+			t.Fatalf("got commits %+v, want %+v", part.commits, want)
 		}
 	})
 }
@@ -383,14 +386,14 @@ func TestFoldsDuringCheckpoint(t *testing.T) {
 		}
 		runEvery(t, part, 10*time.Second, 100*time.Second+time.Millisecond)
 		if at != 100 || part.reads != 1 {
-			t.Errorf("%d samples in 100 s, %d states read", at, part.reads)
+			t.Errorf("%d samples in 100 s, %d states read; want 100 and 1", at, part.reads)
 		}
 		stored, want := part.stored["carA"], vehicle.State{}
 		for i := range stored.Time {
 			want = vehicle.Observe(want, sampleOf("carA", i+1))
 		}
 		if stored.Time < 80 || stored != want {
-			t.Errorf("stored as of %d: %v", stored.Time, stored == want)
+			t.Errorf("stored as of %d, correct: %v; want at least 80, true", stored.Time, stored == want)
 		}
 	})
 }
@@ -408,22 +411,23 @@ func TestSettleDuringCheckpoint(t *testing.T) {
 			return store.ErrSettle
 		})}
 		runEvery(t, part, time.Minute, time.Minute+time.Second)
-		if last := part.commits[len(part.commits)-1]; !asked || len(part.stored) != n || last.seq == 0 || last.after != time.Minute {
-			t.Fatalf("asked: %v; %d stored; commits: %+v", asked, len(part.stored), part.commits)
+		last := part.commits[len(part.commits)-1]
+		if !asked || len(part.stored) != n || last.seq == 0 || last.after != time.Minute {
+			t.Fatalf("asked: %v; %d states stored, want %d; commits %+v", asked, len(part.stored), n, part.commits)
 		}
 	})
 }
 
 // A vehicle that reports all the time still gets answers: states wait for others only as long
 // as a commit takes, and never longer than linger.
-func TestNeverSilent(t *testing.T) {
+func TestCommit_VehicleNeverSilent(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration
 		most  time.Duration // maximum time between two commits, with a sample every millisecond
 	}{
 		{0, 5 * time.Millisecond},
 		{20 * time.Millisecond, 45 * time.Millisecond},
-		{time.Second, time.Second + linger + 5*time.Millisecond},
+		{time.Second, time.Second + maxLinger + 5*time.Millisecond},
 	} {
 		t.Run(c.takes.String(), func(t *testing.T) { neverSilent(t, c.takes, c.most) })
 	}
@@ -445,11 +449,11 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 		run(t, part, 10*time.Second)
 		n := len(part.commits)
 		if n < 5 {
-			t.Fatalf("%d commits in 10 s", n)
+			t.Fatalf("%d commits in 10 s, want at least 5", n)
 		}
 		for i := 2; i < n; i++ { // the wait is the duration of the commit before
 			if d := part.commits[i].after - part.commits[i-1].after; d < takes || d > most {
-				t.Fatalf("commit %d came %v after the one before; want %v at most", i, d, most)
+				t.Fatalf("commit %d came %v after the previous one, want %v to %v", i, d, takes, most)
 			}
 		}
 	})
@@ -500,7 +504,7 @@ func BenchmarkObserve(b *testing.B) {
 		if _, err := f.load(b.Context(), part, samples); err != nil {
 			b.Fatal(err)
 		}
-		f.observe(seq, part.Stored(), samples)
+		f.apply(seq, part.Stored(), samples)
 		stored, states := f.begin()
 		if err := part.Commit(b.Context(), stored, states); err != nil {
 			b.Fatal(err)
@@ -550,11 +554,11 @@ func TestLoadsInParts(t *testing.T) {
 		}
 	}
 	if n := fold(t, f, part, 1, samples...); n != 10 || !slices.Equal(part.loads, []int{4, 4, 2}) {
-		t.Errorf("%d read, %v at a time", n, part.loads)
+		t.Errorf("%d states read in loads of %v, want 10 in loads of 4, 4 and 2", n, part.loads)
 	}
 	for id, is := range f.touched {
 		if known, ok := part.stored[id]; is.dirty == ok || ok && is.state != known {
-			t.Errorf("%s: %+v", id, is)
+			t.Errorf("%s: got %+v", id, is)
 		}
 	}
 }
@@ -577,11 +581,11 @@ func TestFoldsAsConfigured(t *testing.T) {
 	fold(t, f, part, 1, sampleOf("carA", vehicle.At(now)), sampleOf("ahead", vehicle.At(now)))
 	for _, id := range []vehicle.ID{"carA", "ahead"} {
 		if n := f.touched[id].state.Way.Count; n != 1 {
-			t.Errorf("%s was folded into a way of %d", id, n)
+			t.Errorf("%s: the fold was called on a way of %d steps, want 1", id, n)
 		}
 	}
 	if want := (vehicle.State{}); len(saw) != 2 || saw[0] != want || saw[1] != want {
-		t.Errorf("it saw %+v", saw)
+		t.Errorf("the fold received states %+v, want two zero states", saw)
 	}
 }
 

@@ -73,17 +73,17 @@ func TestForgottenWhileFolding(t *testing.T) {
 		}
 		tab.mu.Lock()
 		if _, ok := tab.states[gone]; ok {
-			t.Error("it is known when Forget returns")
+			t.Error("the table still has the vehicle when Forget returns")
 		}
 		tab.mu.Unlock()
 		send(10, true)
 		if got := tab.wait(t, 1, vehicle.UnixMilli(now)); got[other] != want {
-			t.Errorf("the other vehicle: %+v, want %+v", got[other], want)
+			t.Errorf("the other vehicle: got %+v, want %+v", got[other], want)
 		} else if _, ok := got[gone]; ok {
-			t.Error("what waited to be folded brought it back")
+			t.Error("waiting samples brought the vehicle back")
 		}
 		if _, ok, err := store.State(t.Context(), e, gone); ok || err != nil {
-			t.Errorf("it has a state: %v", err)
+			t.Errorf("the forgotten vehicle has a state, or error %v", err)
 		}
 		if _, err := k.Allow(t.Context(), gone); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := tab.wait(t, 1, vehicle.UnixMilli(now)); got[gone] != vehicle.Observe(vehicle.State{}, fresh) {
-			t.Errorf("it did not start without a past: %+v", got[gone])
+			t.Errorf("after Allow: got %+v, want a state without a past", got[gone])
 		}
 	}
 }

@@ -36,26 +36,26 @@ type Members struct {
 
 	mu   sync.Mutex // guards all fields below except unrenewed
 	seen map[string]*member
-	// heard is when the feed last delivered our own lease. Without a recent delivery, this node
+	// lastHeard is when the feed last delivered our own lease. Without a recent delivery, this node
 	// is the one that is disconnected, and it must not consider any other node dead.
-	heard time.Time
-	// since is when the feed last resumed after a gap. Silence of other nodes before that is
+	lastHeard time.Time
+	// reconnectedAt is when the feed last resumed after a gap. Silence of other nodes before that is
 	// ignored.
-	since time.Time
+	reconnectedAt time.Time
 	// The next four fields tell how far the feed has come, however late it is. The feed
 	// delivers renewals in the order in which they were stored, so the node's own renewals mark
 	// positions in it.
 	//   - asOf: start of the newest own renewal that the feed has delivered.
-	//   - begun: start times of own renewals that are stored and not delivered yet, by beat.
-	//   - stored: when an own renewal was last acknowledged.
-	//   - resumed: when one was first acknowledged after a gap.
-	asOf            time.Time
-	begun           map[uint64]time.Time
-	stored, resumed time.Time
-	unrenewed       lograte.Warning
+	//   - pending: start times of own renewals that are stored and not delivered yet, by beat.
+	//   - lastStored: when an own renewal was last acknowledged.
+	//   - resumedAt: when one was first acknowledged after a gap.
+	asOf                  time.Time
+	pending               map[uint64]time.Time
+	lastStored, resumedAt time.Time
+	unrenewed             lograte.Warning
 
-	mine    []hold
-	changed chan struct{} // closed when the assignment changes
+	partitions []assigned
+	changed    chan struct{} // closed when the assignment changes
 }
 
 // member is a node as this node sees it.
@@ -66,10 +66,10 @@ type member struct {
 	unseen  bool // it owns a partition, but none of its leases was received yet
 }
 
-// hold is the assignment of one partition.
-type hold struct {
-	ours context.Context // ends when it is assigned to another node; nil: not assigned to this one
-	end  context.CancelFunc
+// assigned is the assignment of one partition.
+type assigned struct {
+	ctx    context.Context // ends when it is assigned to another node; nil: not assigned to this one
+	cancel context.CancelFunc
 }
 
 // NewMembers returns the members as seen by this node. self must be a name that no other
@@ -77,15 +77,16 @@ type hold struct {
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
-		seen: make(map[string]*member), begun: make(map[uint64]time.Time), mine: make([]hold, partitions), changed: make(chan struct{}),
+		seen: make(map[string]*member), pending: make(map[uint64]time.Time),
+		partitions: make([]assigned, partitions), changed: make(chan struct{}),
 	}
 }
 
 const (
-	// renewals is the number of renewals in one lease time.
-	renewals = 3
-	// looks is the number of checks for stale leases in one lease time.
-	looks = 24
+	// renewalsPerLease is the number of renewals in one lease time.
+	renewalsPerLease = 3
+	// checksPerLease is the number of checks for stale leases in one lease time.
+	checksPerLease = 24
 	// removeAfter is after how many lease times the lease of a dead node is deleted.
 	removeAfter = 100
 )
@@ -98,16 +99,16 @@ func (m *Members) Run(ctx context.Context) error {
 	defer running.Wait()
 	running.Go(func() { m.renew(ctx) })
 	running.Go(func() {
-		for range periodic.Every(ctx, m.stale/looks) {
-			for _, name := range m.look(time.Now()) {
+		for range periodic.Every(ctx, m.stale/checksPerLease) {
+			for _, name := range m.checkLeases(time.Now()) {
 				if err := m.leases.Remove(ctx, name); err != nil && ctx.Err() == nil {
-					m.log.Warn("the lease of a node that is gone cannot be removed", "member", name, "error", err)
+					m.log.Warn("cannot delete the lease of a dead node", "member", name, "error", err)
 				}
 			}
 		}
 	})
 	return m.leases.Follow(ctx, func(name string, beat uint64, leaving bool) {
-		m.note(time.Now(), name, beat, leaving)
+		m.recordLease(time.Now(), name, beat, leaving)
 	})
 }
 
@@ -115,17 +116,17 @@ func (m *Members) Run(ctx context.Context) error {
 func (m *Members) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for p := range m.mine {
-		if h := &m.mine[p]; h.ours != nil {
-			h.end()
-			*h = hold{}
+	for p := range m.partitions {
+		if h := &m.partitions[p]; h.ctx != nil {
+			h.cancel()
+			*h = assigned{}
 		}
 	}
 }
 
 // renew renews our lease until the context ends.
 func (m *Members) renew(ctx context.Context) {
-	every := m.stale / renewals
+	every := m.stale / renewalsPerLease
 	rest := time.NewTimer(every)
 	defer rest.Stop()
 	for beat := uint64(1); ; beat++ {
@@ -135,11 +136,11 @@ func (m *Members) renew(ctx context.Context) {
 		cancel()
 		switch {
 		case err == nil:
-			m.answered(time.Now(), began, beat)
+			m.recordRenewal(time.Now(), began, beat)
 			rest.Reset(every - time.Since(began))
 		case ctx.Err() == nil:
-			m.unrenewed.Log(m.log, "this node's lease cannot be renewed", "error", err)
-			rest.Reset(heldAgain) // soon, because other nodes consider this one dead without it
+			m.unrenewed.Log(m.log, "cannot renew this node's lease; will retry", "error", err)
+			rest.Reset(heldPoll) // soon, because other nodes consider this one dead without it
 		}
 		select {
 		case <-rest.C:
@@ -149,7 +150,7 @@ func (m *Members) renew(ctx context.Context) {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 		defer cancel()
 		if err := m.leases.Renew(last, m.self, beat+1, true); err != nil {
-			m.log.Warn("the other nodes were not told that this one leaves", "error", err)
+			m.log.Warn("cannot announce to the other nodes that this one leaves", "error", err)
 		}
 		return
 	}
@@ -158,32 +159,32 @@ func (m *Members) renew(ctx context.Context) {
 // leaveWithin bounds what an ending node does for the others.
 const leaveWithin = 500 * time.Millisecond
 
-// answered records that a renewal of ours is stored.
-func (m *Members) answered(now, began time.Time, beat uint64) {
+// recordRenewal records that a renewal of ours is stored.
+func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.stored.IsZero() || now.Sub(m.stored) > 2*m.stale/renewals {
-		m.resumed = now
+	if m.lastStored.IsZero() || now.Sub(m.lastStored) > 2*m.stale/renewalsPerLease {
+		m.resumedAt = now
 	}
-	m.stored = now
-	m.begun[beat] = began
-	m.cameUpTo(m.seen[m.self])
+	m.lastStored = now
+	m.pending[beat] = began
+	m.updateAsOf(m.seen[m.self])
 }
 
-// cameUpTo updates asOf. own is our own lease as the feed delivered it last.
-func (m *Members) cameUpTo(own *member) {
-	for beat, began := range m.begun {
+// updateAsOf updates asOf. own is our own lease as the feed delivered it last.
+func (m *Members) updateAsOf(own *member) {
+	for beat, began := range m.pending {
 		if own != nil && beat <= own.beat {
 			if began.After(m.asOf) {
 				m.asOf = began
 			}
-			delete(m.begun, beat)
+			delete(m.pending, beat)
 		}
 	}
 }
 
-// note records a delivered lease.
-func (m *Members) note(now time.Time, name string, beat uint64, leaving bool) {
+// recordLease records a delivered lease.
+func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	is := m.seen[name]
@@ -196,26 +197,26 @@ func (m *Members) note(now time.Time, name string, beat uint64, leaving bool) {
 		return // the same renewal, stored again
 	}
 	if name == m.self {
-		if m.heard.IsZero() || now.Sub(m.heard) > 2*m.stale/renewals {
-			m.since = now
+		if m.lastHeard.IsZero() || now.Sub(m.lastHeard) > 2*m.stale/renewalsPerLease {
+			m.reconnectedAt = now
 		}
-		m.heard = now
-		m.cameUpTo(m.seen[name])
+		m.lastHeard = now
+		m.updateAsOf(m.seen[name])
 	}
-	m.divide(now)
+	m.reassign(now)
 }
 
-// look checks for stale leases, and returns the nodes that are dead for so long that their
+// checkLeases checks for stale leases, and returns the nodes that are dead for so long that their
 // leases are to be deleted.
-func (m *Members) look(now time.Time) (gone []string) {
+func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.divide(now)
-	if m.cutOff(now) {
+	m.reassign(now)
+	if m.isPartitioned(now) {
 		return nil
 	}
 	for name, is := range m.seen {
-		if name != m.self && m.silent(now, is) > removeAfter*m.stale {
+		if name != m.self && m.silence(now, is) > removeAfter*m.stale {
 			delete(m.seen, name)
 			gone = append(gone, name)
 		}
@@ -223,53 +224,53 @@ func (m *Members) look(now time.Time) (gone []string) {
 	return gone
 }
 
-// cutOff reports whether this node has lost contact with the store, or never had it.
-func (m *Members) cutOff(now time.Time) bool {
-	return m.heard.IsZero() || now.Sub(m.heard) > m.stale
+// isPartitioned reports whether this node has lost contact with the store, or never had it.
+func (m *Members) isPartitioned(now time.Time) bool {
+	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
 }
 
-// silent returns for how long a node has not been heard, although its renewals could have
+// silence returns for how long a node has not been heard, although its renewals could have
 // arrived.
-func (m *Members) silent(now time.Time, is *member) time.Duration {
-	if m.since.After(is.at) {
-		return now.Sub(m.since)
+func (m *Members) silence(now time.Time, is *member) time.Duration {
+	if m.reconnectedAt.After(is.at) {
+		return now.Sub(m.reconnectedAt)
 	}
 	return now.Sub(is.at)
 }
 
-// lives reports whether a node may be alive. After an outage of the store, every live node
+// isAlive reports whether a node may be alive. After an outage of the store, every live node
 // renews its lease at once, so a node that has not renewed within two thirds of a lease time
 // after the store came back is dead. That time is measured by the order of the feed, which may
 // be late itself.
-func (m *Members) lives(now time.Time, is *member) bool {
-	if m.resumed.After(is.at) && m.asOf.Sub(m.resumed) > m.stale*2/renewals {
+func (m *Members) isAlive(now time.Time, is *member) bool {
+	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false
 	}
-	return m.silent(now, is) <= m.stale
+	return m.silence(now, is) <= m.stale
 }
 
-// divide assigns the partitions to the live members. It changes nothing while this node is
+// reassign assigns the partitions to the live members. It changes nothing while this node is
 // disconnected.
-func (m *Members) divide(now time.Time) {
-	if m.cutOff(now) {
+func (m *Members) reassign(now time.Time) {
+	if m.isPartitioned(now) {
 		return
 	}
 	var members []string
 	for name, is := range m.seen {
-		if !is.unseen && !is.leaving && m.lives(now, is) {
+		if !is.unseen && !is.leaving && m.isAlive(now, is) {
 			members = append(members, name)
 		}
 	}
 	changed := false
-	for p := range m.mine {
-		h := &m.mine[p]
+	for p := range m.partitions {
+		h := &m.partitions[p]
 		ours := ownerOf(p, members) == m.self
 		switch {
-		case ours && h.ours == nil:
-			h.ours, h.end = context.WithCancel(context.Background())
-		case !ours && h.ours != nil:
-			h.end()
-			*h = hold{}
+		case ours && h.ctx == nil:
+			h.ctx, h.cancel = context.WithCancel(context.Background())
+		case !ours && h.ctx != nil:
+			h.cancel()
+			*h = assigned{}
 		default:
 			continue
 		}
@@ -281,12 +282,12 @@ func (m *Members) divide(now time.Time) {
 	}
 }
 
-// ours returns a context that ends when partition p is assigned to another node, or nil if it
+// assignment returns a context that ends when partition p is assigned to another node, or nil if it
 // is not assigned to this one.
-func (m *Members) ours(p int) context.Context {
+func (m *Members) assignment(p int) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.mine[p].ours
+	return m.partitions[p].ctx
 }
 
 // await waits until partition p is assigned to this node, and returns a context that ends when
@@ -294,7 +295,7 @@ func (m *Members) ours(p int) context.Context {
 func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	for {
 		m.mu.Lock()
-		ours, changed := m.mine[p].ours, m.changed
+		ours, changed := m.partitions[p].ctx, m.changed
 		m.mu.Unlock()
 		if ours != nil {
 			return ours, nil
@@ -307,7 +308,7 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// Free reports whether a partition may be taken from its owner, because holder is "" or dead.
+// Free reports whether a partition may be taken from holder: it is "" (no owner) or a dead node.
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {
@@ -322,7 +323,7 @@ func (m *Members) free(now time.Time, holder string) bool {
 		is = &member{at: now, unseen: true}
 		m.seen[holder] = is
 	}
-	return !m.cutOff(now) && !m.lives(now, is)
+	return !m.isPartitioned(now) && !m.isAlive(now, is)
 }
 
 // Count returns the number of live members, as far as this node knows, and the number of
@@ -332,12 +333,12 @@ func (m *Members) Count() (members, partitions int) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	for _, is := range m.seen {
-		if !is.unseen && !is.leaving && m.lives(now, is) {
+		if !is.unseen && !is.leaving && m.isAlive(now, is) {
 			members++
 		}
 	}
-	for _, h := range m.mine {
-		if h.ours != nil {
+	for _, h := range m.partitions {
+		if h.ctx != nil {
 			partitions++
 		}
 	}

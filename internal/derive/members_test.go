@@ -37,7 +37,7 @@ func observe(t *testing.T) *observer {
 func (o *observer) renewed(names ...string) {
 	for _, n := range names {
 		o.beats[n]++
-		o.note(o.now, n, o.beats[n], false)
+		o.recordLease(o.now, n, o.beats[n], false)
 	}
 }
 
@@ -49,7 +49,7 @@ func (o *observer) pass(d time.Duration, names ...string) {
 		if passed%(2*time.Second) == 0 {
 			o.renewed(names...)
 		}
-		o.removed = append(o.removed, o.look(o.now)...)
+		o.removed = append(o.removed, o.checkLeases(o.now)...)
 	}
 }
 
@@ -57,24 +57,24 @@ func (o *observer) pass(d time.Duration, names ...string) {
 func (o *observer) wants(least, most int) {
 	o.t.Helper()
 	n := 0
-	for p := range o.mine {
-		if o.mine[p].ours != nil {
+	for p := range o.partitions {
+		if o.partitions[p].ctx != nil {
 			n++
-			if o.mine[p].ours.Err() != nil {
-				o.t.Errorf("partition %d is ours and is not", p)
+			if o.partitions[p].ctx.Err() != nil {
+				o.t.Errorf("partition %d is assigned, but its context has ended", p)
 			}
 		}
 	}
 	if n < least || n > most {
-		o.t.Errorf("%d partitions are ours; want %d to %d", n, least, most)
+		o.t.Errorf("%d partitions are assigned, want %d to %d", n, least, most)
 	}
 }
 
-func TestMembers(t *testing.T) {
+func TestMembers_StaleLease(t *testing.T) {
 	o := observe(t)
 	o.wants(0, 0)
 	if o.free(o.now, "other") {
-		t.Error("before anything was heard, somebody is gone")
+		t.Error("another node is dead before any lease was received")
 	}
 	o.renewed("self")
 	o.wants(16, 16)
@@ -83,48 +83,48 @@ func TestMembers(t *testing.T) {
 	o.pass(20*time.Second, "self", "b", "c")
 	o.wants(1, 15)
 	if o.free(o.now, "b") || !o.free(o.now, "self") || !o.free(o.now, "") {
-		t.Error("who lives is free, or who does not is not")
+		t.Error("Free is wrong for b, self or a partition without an owner")
 	}
 	// b stops renewing. For 6 s of our clock nothing changes.
 	o.pass(4*time.Second, "self", "c")
 	if o.free(o.now, "b") {
-		t.Error("b was given up too early")
+		t.Error("b is dead after 4 s, too early")
 	}
 	o.pass(4*time.Second, "self", "c")
 	if !o.free(o.now, "b") || o.free(o.now, "c") {
-		t.Error("b was not given up")
+		t.Error("after 8 s, want b dead and c alive")
 	}
 	o.pass(10*time.Second, "self")
 	o.wants(16, 16)
 	// A renewal that is stored again is not a renewal.
-	o.note(o.now, "b", o.beats["b"], false)
+	o.recordLease(o.now, "b", o.beats["b"], false)
 	o.wants(16, 16)
 	o.renewed("b")
 	if o.free(o.now, "b") {
-		t.Error("b is back")
+		t.Error("b is dead although it has renewed its lease")
 	}
 	// A node that leaves is assigned nothing, and owns its partitions until it has released
 	// them.
 	o.beats["b"]++
-	o.note(o.now, "b", o.beats["b"], true)
+	o.recordLease(o.now, "b", o.beats["b"], true)
 	o.wants(16, 16)
 	if o.free(o.now, "b") {
-		t.Error("b is robbed while it leaves")
+		t.Error("partitions of b are free while it leaves")
 	}
 	o.pass(8*time.Second, "self")
 	if !o.free(o.now, "b") {
-		t.Error("b has left")
+		t.Error("b is not dead although it has left")
 	}
 }
 
 // A node that joins takes partitions only for itself, and a node that leaves gives away only
 // its own. The other partitions stay assigned without interruption.
-func TestFoldingGoesOn(t *testing.T) {
+func TestMembers_OtherPartitionsStay(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
 	hold := func() (all []context.Context) {
-		for p := range o.mine {
-			all = append(all, o.mine[p].ours)
+		for p := range o.partitions {
+			all = append(all, o.partitions[p].ctx)
 		}
 		return all
 	}
@@ -132,99 +132,99 @@ func TestFoldingGoesOn(t *testing.T) {
 	o.renewed("comer")
 	four := hold()
 	o.beats["comer"]++
-	o.note(o.now, "comer", o.beats["comer"], true)
+	o.recordLease(o.now, "comer", o.beats["comer"], true)
 	again := hold()
 	moved, stayed := 0, 0
-	for p := range o.mine {
+	for p := range o.partitions {
 		switch goes := ownerOf(p, []string{"self", "b", "c", "comer"}) == "comer"; {
 		case three[p] == nil:
 			if four[p] != nil || again[p] != nil {
-				t.Errorf("partition %d became ours, and nobody had left it", p)
+				t.Errorf("partition %d was assigned to us, although its owner is alive", p)
 			}
 		case goes:
 			moved++
 			if three[p].Err() == nil || four[p] != nil || again[p] == nil {
-				t.Errorf("partition %d did not go to the comer and come back", p)
+				t.Errorf("partition %d did not move to the new node and back", p)
 			}
 		default:
 			stayed++
 			if four[p] != three[p] || again[p] != three[p] || three[p].Err() != nil {
-				t.Errorf("partition %d was let go or taken anew", p)
+				t.Errorf("the assignment of partition %d was interrupted", p)
 			}
 		}
 	}
 	if moved == 0 || stayed == 0 {
-		t.Errorf("%d of ours moved, %d stayed: that shows nothing", moved, stayed)
+		t.Errorf("%d of our partitions moved, %d stayed: want both above 0", moved, stayed)
 	}
 }
 
 // While this node is disconnected, it considers no other node dead and keeps its partitions.
-func TestCutOffMember(t *testing.T) {
+func TestMembers_Disconnected(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
 	o.pass(10*time.Second, "self", "b")
-	before := o.mine[5].ours
+	before := o.partitions[5].ctx
 	o.pass(time.Hour)
 	if o.free(o.now, "b") {
-		t.Error("b was robbed by a node that hears nothing")
+		t.Error("b is dead for a node that is disconnected")
 	}
-	if o.mine[5].ours != before {
-		t.Error("a partition moved although nothing was heard")
+	if o.partitions[5].ctx != before {
+		t.Error("a partition moved while this node was disconnected")
 	}
 	o.renewed("self") // b's renewal is not delivered yet
 	if o.free(o.now, "b") {
-		t.Error("b had no time to renew its lease after the outage")
+		t.Error("b is dead right after the outage")
 	}
 	o.pass(4*time.Second, "self")
 	if o.free(o.now, "b") {
-		t.Error("b had no time to renew its lease after the outage")
+		t.Error("b is dead 4 s after the outage")
 	}
 	o.pass(4*time.Second, "self")
 	if !o.free(o.now, "b") {
-		t.Error("b is gone")
+		t.Error("b is not dead 8 s after the outage")
 	}
 	o.wants(16, 16)
 }
 
 // After an outage of the store, the feed may be late. Its order tells which nodes have renewed
 // their leases since. A node that has not is dead without another wait.
-func TestLateFeed(t *testing.T) {
+func TestMembers_LateFeed(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
-	o.answered(o.now, o.now, o.beats["self"])
+	o.recordRenewal(o.now, o.now, o.beats["self"])
 	o.pass(10*time.Second, "self", "b", "c")
-	o.answered(o.now, o.now, o.beats["self"])
+	o.recordRenewal(o.now, o.now, o.beats["self"])
 	o.pass(7 * time.Second) // nothing can be stored; b dies
 	stored := o.beats["self"]
 	for i := range 4 { // the store is back, but the feed delivers nothing yet
-		o.answered(o.now, o.now.Add(-10*time.Millisecond), stored+1+uint64(i))
+		o.recordRenewal(o.now, o.now.Add(-10*time.Millisecond), stored+1+uint64(i))
 		if i < 3 {
 			o.pass(2 * time.Second)
 		}
 	}
 	for i := range 4 {
 		if o.free(o.now, "b") || o.free(o.now, "c") {
-			t.Errorf("somebody had no time to store a lease, as far as the feed has come: %d", i)
+			t.Errorf("b or c is dead after %d renewals, too early by the order of the feed", i)
 		}
 		o.renewed("c", "self")
 	}
 	if !o.free(o.now, "b") {
-		t.Error("b has stored nothing for as long as the others could")
+		t.Error("b is not dead, although the others have renewed their leases for 4 s")
 	}
 	o.pass(4*time.Second, "self", "c")
 	if o.free(o.now, "c") {
-		t.Error("c lives")
+		t.Error("c is dead although it renews its lease")
 	}
 	// If the feed alone is late, while leases are stored, no node is considered dead.
 	last := o.beats["self"]
 	for i := range 3 {
-		o.answered(o.now, o.now, last+1+uint64(i))
+		o.recordRenewal(o.now, o.now, last+1+uint64(i))
 		o.pass(2 * time.Second)
 	}
 	for range 3 {
 		o.renewed("self")
 		if o.free(o.now, "c") {
-			t.Error("c's leases are on their way as ours were")
+			t.Error("c is dead, although its renewals may be as late as ours")
 		}
 	}
 }
@@ -252,7 +252,7 @@ func (l *leasesFrom) Follow(ctx context.Context, _ func(string, uint64, bool)) e
 
 // As soon as leases can be stored again, ours is renewed. The log has few lines about the
 // outage.
-func TestRenewedSoon(t *testing.T) {
+func TestMembers_RenewAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &leasesFrom{from: time.Now().Add(10*time.Minute - time.Millisecond)}
 		log := new(testkit.Buffer)
@@ -261,48 +261,48 @@ func TestRenewedSoon(t *testing.T) {
 		if err := NewMembers("self", 1, l, slog.New(slog.NewTextHandler(log, nil))).Run(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if len(l.stored) != 3 || l.stored[0] > heldAgain || l.stored[1]-l.stored[0] != 2*time.Second {
-			t.Errorf("stored after %v", l.stored)
+		if len(l.stored) != 3 || l.stored[0] > heldPoll || l.stored[1]-l.stored[0] != 2*time.Second {
+			t.Errorf("got renewals after %v, want three, the first within %v", l.stored, heldPoll)
 		}
-		if n := log.Count("cannot be renewed"); n != 10 {
-			t.Errorf("%d lines in ten minutes", n)
+		if n := log.Count("cannot renew"); n != 10 {
+			t.Errorf("%d log lines in ten minutes, want 10", n)
 		}
 	})
 }
 
 // An owner without a known lease may have just joined.
-func TestUnknownHolder(t *testing.T) {
+func TestMembers_UnknownOwner(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")
 	if o.free(o.now, "new") {
-		t.Error("its lease may be on its way")
+		t.Error("a new node is dead before its lease can have been delivered")
 	}
 	o.wants(16, 16) // it is assigned nothing before its lease is delivered
 	o.pass(4*time.Second, "self")
 	o.renewed("new")
 	o.wants(1, 15)
 	if o.free(o.now, "gone") {
-		t.Error("its lease may be on its way")
+		t.Error("an unknown owner is dead before its lease can have been delivered")
 	}
 	o.pass(8*time.Second, "self", "new")
 	if !o.free(o.now, "gone") || o.free(o.now, "new") {
-		t.Error("of a node without a lease nothing will come")
+		t.Error("after 8 s, want the owner without a lease dead and the new node alive")
 	}
 }
 
 // Leases of nodes that have long been dead are deleted, but never our own.
-func TestOldLeases(t *testing.T) {
+func TestMembers_DeletesOldLeases(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
 	o.pass(time.Hour, "self")
 	if _, ok := o.seen["b"]; ok || len(o.removed) != 1 || o.removed[0] != "b" || o.seen["self"] == nil {
-		t.Errorf("removed: %v", o.removed)
+		t.Errorf("got leases of %v deleted, want that of b", o.removed)
 	}
 }
 
 // await returns when the partition is assigned to this node. The context that it returns ends
 // when the partition is assigned to another.
-func TestAwait(t *testing.T) {
+func TestMembers_AwaitReturnsAssignment(t *testing.T) {
 	o := observe(t)
 	got := make(chan context.Context)
 	go func() {
@@ -316,13 +316,13 @@ func TestAwait(t *testing.T) {
 	ours := <-got
 	for i := 0; ours.Err() == nil; i++ {
 		if i == 1000 {
-			t.Fatal("none of a thousand members takes it")
+			t.Fatal("the partition moved to none of a thousand members")
 		}
 		o.renewed("member" + string(rune('a'+i)))
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := o.await(ended, 0); err == nil {
-		t.Error("what is not ours was not waited for")
+		t.Error("await returned no error after its context had ended")
 	}
 }

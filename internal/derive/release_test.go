@@ -19,7 +19,7 @@ import (
 
 // A partition that is assigned to another node is released until that succeeds, and again if
 // this node turns out to own it, because no other node takes it from a live owner.
-func TestReleasedUntilItIs(t *testing.T) {
+func TestRun_RetriesRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
 		o.renewed("self")
@@ -31,7 +31,7 @@ func TestReleasedUntilItIs(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if owned != want || releases < tries {
-				t.Fatalf("owned: %v after %d releases", owned, releases)
+				t.Fatalf("owned: %v after %d releases, want %v after at least %d", owned, releases, want, tries)
 			}
 		}
 		d := New(Config{
@@ -64,11 +64,11 @@ func TestReleasedUntilItIs(t *testing.T) {
 		mu.Lock()
 		failures = 3
 		mu.Unlock()
-		for i := 0; o.ours(0) != nil; i++ {
+		for i := 0; o.assignment(0) != nil; i++ {
 			o.renewed("member" + string(rune('a'+i)))
 		}
 		is(true, 1)
-		time.Sleep(10 * heldAgain) // on the fake clock
+		time.Sleep(10 * heldPoll) // on the fake clock
 		is(false, 4)
 		// The response to an earlier take was lost, but the take was stored.
 		mu.Lock()
@@ -83,12 +83,12 @@ func TestReleasedUntilItIs(t *testing.T) {
 
 // A partition that another node is about to release, or whose states were changed, is taken
 // again sooner than one that fails.
-func TestTakenAgain(t *testing.T) {
+func TestRun_PauseBeforeRetry(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want time.Duration
 	}{
-		{fmt.Errorf("partition 0: %w", store.ErrHeld), heldAgain},
+		{fmt.Errorf("partition 0: %w", store.ErrHeld), heldPoll},
 		{fmt.Errorf("partition 0: %w", store.ErrRecalled), 0},
 		{store.ErrFenced, retryAfter},
 		{errors.New("no answer"), retryAfter},
@@ -111,16 +111,16 @@ func TestTakenAgain(t *testing.T) {
 
 // While the engine does not respond, a node with many partitions logs that at intervals, not
 // for each partition and each attempt.
-func TestOutageFillsNoLog(t *testing.T) {
+func TestRun_OutageLogsAtIntervals(t *testing.T) {
 	for what, failing := range map[string]func(*Config, *observer){
-		"a partition is not released yet": func(c *Config, o *observer) {
+		"cannot release partition yet; will retry": func(c *Config, o *observer) {
 			for i := range 20 { // most partitions are assigned to others
 				o.renewed("member" + string(rune('a'+i)))
 			}
 			c.Members = o.Members
 			c.Release = func(context.Context, int) error { return errors.New("no answer") }
 		},
-		"a partition is taken again": func(*Config, *observer) {},
+		"reacquiring partition after an error": func(*Config, *observer) {},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			o := observe(t)
@@ -141,7 +141,7 @@ func TestOutageFillsNoLog(t *testing.T) {
 				t.Errorf("%d lines of %q in ten minutes:\n%.2000s", n, what, log)
 			}
 			if !strings.Contains(log.String(), "times_since_last_line=") {
-				t.Errorf("nothing says how often it was: %s", log)
+				t.Errorf("no line has the number of suppressed ones: %s", log)
 			}
 		})
 	}
@@ -171,20 +171,20 @@ func TestNewerPartitionGivenUp(t *testing.T) {
 				}
 			},
 		}).Run(ctx)
-		if len(took) != 2 || took[1].Sub(took[0]) != newerAgain || released != 2 {
-			t.Errorf("taken at %v, released %d times", took, released)
+		if len(took) != 2 || took[1].Sub(took[0]) != newerPause || released != 2 {
+			t.Errorf("taken at %v, released %d times; want 2 of each, %v apart", took, released, newerPause)
 		}
 	})
 }
 
 // No partition is assigned to a node that has left.
-func TestLeft(t *testing.T) {
+func TestMembers_LeaveUnassigns(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")
-	ours := o.ours(0)
+	assigned := o.assignment(0)
 	o.leave()
 	o.wants(0, 0)
-	if ours.Err() == nil {
-		t.Error("what is done for a partition goes on")
+	if assigned.Err() == nil {
+		t.Error("the context of a partition did not end")
 	}
 }
