@@ -108,8 +108,7 @@ func New(cfg Config) *Operations {
 	return p
 }
 
-// Identify returns the operator to whom the key belongs; it returns [access.Admin] for the admin
-// key.
+// Identify returns the holder of a key: an operator, or [access.Admin] for the admin key.
 func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, ok bool) {
 	hash = access.HashOf(key)
 	if p.isAdminKey(hash) {
