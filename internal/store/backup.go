@@ -58,7 +58,7 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 			return b.Add(r.Subject, r.Sealed)
 		})
 		if err != nil {
-			return 0, fmt.Errorf("the backup of %s failed: %w", part.stream, err)
+			return 0, fmt.Errorf("cannot back up %s: %w", part.stream, err)
 		}
 	}
 	if err := k.backUpRoads(ctx, b); err != nil {
@@ -87,7 +87,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 		return info, nil, err
 	}
 	if len(header.Version) > maxVersion || access.Printable(header.Version) != header.Version || header.Partitions < 0 {
-		return info, nil, fmt.Errorf("%w (header: it names no version)", backupfile.ErrUnfit)
+		return info, nil, fmt.Errorf("%w (header: the version is missing or invalid)", backupfile.ErrUnfit)
 	}
 	parts := make(map[string]setsSeen)
 	info = access.BackupInfo{
@@ -155,7 +155,7 @@ type setsSeen struct {
 // refers to came before it.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
-		return fmt.Errorf("%w (it holds records of a kind that is not known here)", backupfile.ErrNewer)
+		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)
 	}
 	var granted grantedRecord
 	switch kind {

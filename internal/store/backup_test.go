@@ -20,12 +20,15 @@ import (
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{})
+	k, _ := runRecordStore(t, e, Config{})
 	many := []vehicle.ID{}
 	for i := range maxInlineIDs + 1 {
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
 	}
-	issued, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet(many...)}, time.Now())
+	issued, _, err := access.Issue(
+		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet(many...)},
+		time.Now(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,20 +115,29 @@ func TestBadBackups(t *testing.T) {
 	if _, err := CheckBackup(bytes.NewReader(named("state.0.X", state))); err != nil {
 		t.Fatal(err)
 	}
-	tok, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}, time.Now())
+	tok, _, err := access.Issue(
+		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()},
+		time.Now(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := credentialRecord{Kind: access.TokenKind, Name: tok.Name, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true}, Developer: "Ada", Operations: access.AllOperations}
+	token := credentialRecord{
+		Kind: access.TokenKind, Name: tok.Name, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true},
+		Developer: "Ada", Operations: access.AllOperations,
+	}
 	stray := token
 	stray.Name = "a.b"
 	operator := func(name string, hash []byte) credentialRecord {
 		return credentialRecord{Kind: access.OperatorKind, Name: name, Hash: hash}
 	}
 	for subject, v := range map[string]any{
-		"state.X": state, "state.0.X.Y": state, "state.0.": state, "state.0.X Y": state, "state.0.>": state, "state.0.X\r\nPUB x 0": state,
-		"token.other": token, "token.a.b": stray, "token.": credentialRecord{Kind: access.TokenKind, Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1, "operator.a.b": operator("a.b", tok.Hash[:]),
-		"operator.ada": operator("ada", nil), "operator.bob": operator("ada", tok.Hash[:]), "operator." + tok.Name: token, "tokenuse.ada": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
+		"state.X": state, "state.0.X.Y": state, "state.0.": state, "state.0.X Y": state, "state.0.>": state,
+		"state.0.X\r\nPUB x 0": state, "token.other": token, "token.a.b": stray,
+		"token.": credentialRecord{Kind: access.TokenKind, Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1,
+		"operator.a.b": operator("a.b", tok.Hash[:]),
+		"operator.ada": operator("ada", nil), "operator.bob": operator("ada", tok.Hash[:]), "operator." + tok.Name: token,
+		"tokenuse.ada": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
 		"tombstone.x": tombstoneRecord{Vehicle: make([]byte, sha256.Size)},
 	} {
 		want := backupfile.ErrTorn
@@ -159,21 +171,28 @@ func TestBadBackups(t *testing.T) {
 		want error
 	}{without.Bytes(), backupfile.ErrTorn}
 
-	target, _ := runKeeper(t, newMemory(t), Config{DataDir: t.TempDir()})
+	target, _ := runRecordStore(t, newMemory(t), Config{DataDir: t.TempDir()})
 	for name, c := range cases {
-		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: it is to be audited", name); return nil }
-		_, err := target.Restore(t.Context(), bytes.NewReader(c.file), access.BackupTrust{Key: key}, audited, func(int, int) { t.Error("something was done") })
+		audited := func(access.BackupInfo, func() error) error {
+			t.Errorf("%s: Restore audited a bad backup", name)
+			return nil
+		}
+		_, err := target.Restore(
+			t.Context(), bytes.NewReader(c.file), access.BackupTrust{Key: key}, audited,
+			func(int, int) { t.Error("Restore reported progress on a bad backup") },
+		)
 		if !errors.Is(err, c.want) || !target.BadBackup(err) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
+			t.Errorf("%s: got error %v, want %v", name, err, c.want)
 		}
 	}
 	errAudit := errors.New("it cannot be audited")
 	refuse := func(access.BackupInfo, func() error) error { return errAudit }
-	if _, err := target.Restore(t.Context(), bytes.NewReader(good), access.BackupTrust{Key: key}, refuse, func(int, int) {}); !errors.Is(err, errAudit) {
-		t.Errorf("without an audit: %v", err)
+	_, err = target.Restore(t.Context(), bytes.NewReader(good), access.BackupTrust{Key: key}, refuse, func(int, int) {})
+	if !errors.Is(err, errAudit) {
+		t.Errorf("got error %v, want that of the audit", err)
 	}
 	if len(target.tables.Tokens.All()) != 0 {
-		t.Error("something was changed")
+		t.Error("a refused backup changed the tokens")
 	}
 }
 
@@ -199,7 +218,7 @@ func FuzzCheckBackup(f *testing.F) {
 				t.Error("accepted with a wrong hash")
 			}
 		} else if !(*RecordStore)(nil).BadBackup(err) {
-			t.Errorf("an error of its own: %v", err)
+			t.Errorf("BadBackup is false for %v", err)
 		}
 	})
 }

@@ -28,12 +28,12 @@ func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 			return appendJSON(nil, subject, r)
 		}
 		if json.Unmarshal(is.Body, &r) != nil || access.Check(access.BackupKind, []byte(r.Key)) != nil {
-			return nil, unfit{subject, errors.New("it has not the form of such a key")}
+			return nil, unfit{subject, errors.New("not a valid backup key")}
 		}
 		return nil, nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("the key of backups cannot be had: %w", err)
+		return "", fmt.Errorf("cannot load the backup key: %w", err)
 	}
 	return r.Key, nil
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// changeAgain is the pause between two attempts of Change.
-const changeAgain = 5 * time.Millisecond
+// changePause is the pause between two attempts of Change.
+const changePause = 5 * time.Millisecond
 
 // Change replaces the last record of a subject by compare-and-set, and returns the sequence of
 // the record that is then stored. The function change receives the current record, whose
@@ -26,14 +26,17 @@ const changeAgain = 5 * time.Millisecond
 //     conflict returns [ErrConflict]. After a lost response, it is unknown whether the write
 //     was stored.
 //   - Any other error, and the end of the context, is returned at once.
-func Change(ctx context.Context, r Records, patience time.Duration, stream, subject string, change func(is Record) ([]Write, error)) (seq uint64, err error) {
+func Change(
+	ctx context.Context, r Records, patience time.Duration, stream, subject string,
+	change func(is Record) ([]Write, error),
+) (seq uint64, err error) {
 	var writes []Write
 	var lost error // why no response to writes arrived
 	for until := time.Now().Add(patience); ; {
 		is, err := r.Last(ctx, stream, subject)
 		if err != nil {
 			if lost != nil {
-				err = fmt.Errorf("%w, and then %w", lost, err)
+				err = fmt.Errorf("%w; then: %w", lost, err)
 			}
 			return 0, err
 		}
@@ -67,7 +70,7 @@ func Change(ctx context.Context, r Records, patience time.Duration, stream, subj
 			return 0, err
 		}
 		select {
-		case <-time.After(changeAgain):
+		case <-time.After(changePause):
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
@@ -82,7 +85,9 @@ func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 // failed, in ascending order. A write that was stored although the response was lost is among
 // them. storeMany repeats writes that get no response until a response arrives. After any other
 // error except a conflict it retries until patience has passed.
-func storeMany(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) (conflicts []int, err error) {
+func storeMany(
+	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
+) (conflicts []int, err error) {
 	if len(writes) == 0 {
 		return nil, nil
 	}
@@ -99,17 +104,19 @@ func storeMany(ctx context.Context, r Records, patience time.Duration, stream st
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(manyAgain):
+		case <-time.After(storeManyPause):
 		}
 	}
 }
 
-// manyAgain is the pause of storeMany after an error.
-const manyAgain = 100 * time.Millisecond
+// storeManyPause is the pause of storeMany after an error.
+const storeManyPause = 100 * time.Millisecond
 
 // storeHalves is storeMany after the engine has refused one of the writes. The engine does not
 // say which one, so storeHalves finds it by bisection.
-func storeHalves(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) (conflicts []int, err error) {
+func storeHalves(
+	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
+) (conflicts []int, err error) {
 	half := len(writes) / 2
 	if half == 0 {
 		return []int{0}, nil

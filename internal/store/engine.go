@@ -206,24 +206,24 @@ type Recent struct {
 var (
 	// ErrHeld means that another live node owns the partition. The caller retries soon, because
 	// that node is about to release it.
-	ErrHeld = errors.New("another node has the partition")
+	ErrHeld = errors.New("another node owns the partition")
 	// ErrRecalled means that a forget or a restore has changed stored states of the partition.
 	// The owner must take the partition again at once. Only samples that were not committed are
 	// folded again.
-	ErrRecalled = errors.New("its states were changed by a forget or a restore")
+	ErrRecalled = errors.New("a forget or a restore changed its states")
 	// ErrFenced means that another node has taken the partition. Nothing was stored, and the
 	// caller must drop the partition.
 	ErrFenced = errors.New("another node has taken the partition")
 	// ErrSettle asks the owner of a partition to commit its folded states now.
-	ErrSettle = errors.New("what is folded is to be stored now")
+	ErrSettle = errors.New("the folded states must be committed now")
 	// ErrConflict means that another writer changed the record before every attempt. Nothing
 	// was stored.
-	ErrConflict = errors.New("the record is being changed by others: try again")
+	ErrConflict = errors.New("the record is being changed by another writer: try again")
 	// ErrOverloaded means that samples arrive faster than the disk can store them.
-	ErrOverloaded = errors.New("too many samples wait to be stored")
+	ErrOverloaded = errors.New("too many samples are waiting to be stored")
 	// ErrBacklog means that derive lags so far behind that storing more samples would endanger
 	// samples that are already acknowledged.
-	ErrBacklog = errors.New("too many stored samples wait to be judged")
+	ErrBacklog = errors.New("too many stored samples are waiting to be folded")
 	// ErrReplaced means that a stream is not the one that was read before: it was re-created,
 	// or has lost its end. Copies made from it must be discarded; the next start builds new
 	// ones.

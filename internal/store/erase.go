@@ -51,7 +51,7 @@ func (k *RecordStore) Erase(ctx context.Context) {
 			continue
 		}
 		if err := k.EraseDue(ctx); err != nil && ctx.Err() == nil {
-			k.log.Warn("what names forgotten vehicles cannot be erased yet: trying again", "error", err)
+			k.log.Warn("cannot erase forgotten vehicles yet; will retry", "error", err)
 		}
 	}
 }
@@ -66,8 +66,8 @@ func (k *RecordStore) Erase(ctx context.Context) {
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
-	now, was := k.now(), k.met
-	k.met = make(map[access.Tombstone]time.Time)
+	now, was := k.now(), k.firstSeen
+	k.firstSeen = make(map[access.Tombstone]time.Time)
 	var quiet, due []access.Tombstone
 	cutOff := false
 	for _, t := range k.forgotten.All() {
@@ -83,7 +83,7 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 			if !ok {
 				met = now
 			}
-			if k.met[t] = met; now.Sub(met) >= 2*k.config.Patience.Store {
+			if k.firstSeen[t] = met; now.Sub(met) >= 2*k.config.Patience.Store {
 				quiet = append(quiet, t)
 			}
 		case now.Before(t.Quiet): // the clock was set back
@@ -100,21 +100,21 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	if err := k.noteQuiet(ctx, quiet, now); err != nil {
 		return err
 	}
-	if len(due) == 0 || now.Sub(k.erased) < k.config.Patience.Markers {
+	if len(due) == 0 || now.Sub(k.lastErased) < k.config.Patience.Markers {
 		return nil
 	}
 	last := slices.MaxFunc(due, func(a, b access.Tombstone) int { return cmp.Compare(a.Last, b.Last) }).Last
 	if gone, err := k.engine.TrimTo(ctx, last); err != nil || !gone {
 		return err
 	}
-	k.erased = now
+	k.lastErased = now
 	if err := k.erase(ctx); err != nil {
 		return err
 	}
 	if err := k.noteErased(ctx, due, now); err != nil {
 		return err
 	}
-	k.log.Info("what named forgotten vehicles was removed", "vehicles", len(due), "took", k.now().Sub(now).Round(time.Millisecond))
+	k.log.Info("erased forgotten vehicles", "vehicles", len(due), "took", k.now().Sub(now).Round(time.Millisecond))
 	return nil
 }
 
@@ -125,15 +125,15 @@ func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 
 // noteQuiet records two facts in tombstones: the time from which on new telemetry does not name
 // the vehicle, and the sequence up to which stored telemetry may name it.
-func (k *RecordStore) noteQuiet(ctx context.Context, stones []access.Tombstone, at time.Time) error {
-	if len(stones) == 0 {
+func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
+	if len(tombstones) == 0 {
 		return nil
 	}
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}
-	return k.note(ctx, stones, func(t *access.Tombstone) {
+	return k.updateTombstones(ctx, tombstones, func(t *access.Tombstone) {
 		if t.Quiet.IsZero() {
 			t.Last = end.Last
 		}
@@ -142,13 +142,14 @@ func (k *RecordStore) noteQuiet(ctx context.Context, stones []access.Tombstone, 
 }
 
 // noteErased records in tombstones that their erasure is done.
-func (k *RecordStore) noteErased(ctx context.Context, stones []access.Tombstone, at time.Time) error {
-	return k.note(ctx, stones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) })
+func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
+	return k.updateTombstones(ctx, tombstones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) })
 }
 
-// note changes tombstones, except those of vehicles that were forgotten once more in between.
-func (k *RecordStore) note(ctx context.Context, stones []access.Tombstone, change func(*access.Tombstone)) error {
-	for _, t := range stones {
+// updateTombstones changes tombstones, except those of vehicles that were forgotten once more
+// in between.
+func (k *RecordStore) updateTombstones(ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone)) error {
+	for _, t := range tombstones {
 		_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 			if is.Forgotten.Equal(t.Forgotten) {
 				change(&is)
@@ -267,7 +268,7 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 		return is, nil
 	})
 	if err == nil && back {
-		k.log.Warn("the state of a forgotten vehicle had come back, and is forgotten again", "vehicle", t.Vehicle.Short())
+		k.log.Warn("the state of a forgotten vehicle had come back; forgetting it again", "vehicle", t.Vehicle.Short())
 	}
 	return back && err == nil, err
 }

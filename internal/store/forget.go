@@ -56,7 +56,7 @@ const (
 	maxVIDKeys = 16
 )
 
-var errVIDKeys = fmt.Errorf("at most %d installations can have keys of tombstones here", maxVIDKeys)
+var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
 // LoadVIDKeys reads this installation's keys for the hashes of vids into f. The first node to
 // start creates the key.
@@ -72,7 +72,7 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 		return nil, err
 	})
 	if err != nil {
-		return fmt.Errorf("the key of tombstones cannot be had: %w", err)
+		return fmt.Errorf("cannot load the tombstone key: %w", err)
 	}
 	f.SetKeys(keys.Keys...)
 	return nil
@@ -107,7 +107,7 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 		ok = ok && len(k) == vidKeyBytes
 	}
 	if !ok {
-		return r, fmt.Errorf("%w: the key of tombstones", codec.ErrDamaged)
+		return r, fmt.Errorf("%w: the tombstone key", codec.ErrDamaged)
 	}
 	if len(r.Keys) > maxVIDKeys {
 		return r, unfit{codec.VIDKeysSubject, errVIDKeys}
@@ -122,11 +122,11 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 		return access.Tombstone{}, fmt.Errorf("%w: a tombstone", codec.ErrDamaged)
 	}
 	if r.Forgotten.IsZero() {
-		return access.Tombstone{}, unfit{"tombstone", errors.New("it does not say when the vehicle was forgotten")}
+		return access.Tombstone{}, unfit{"tombstone", errors.New("the time of forgetting is missing")}
 	}
 	return access.Tombstone{
-		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened, Removed: r.Removed,
-		Quiet: r.Quiet, Last: r.Last, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
+		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened,
+		Removed: r.Removed, Quiet: r.Quiet, Last: r.Last, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
 	}, nil
 }
 
@@ -230,11 +230,14 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 
 // errNoTombstone means that the tombstone to change does not exist: it was lost with its
 // stream.
-var errNoTombstone = errors.New("the tombstone is gone: the stream that held it was made anew, so forget the vehicle once more")
+var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
 // putTombstone changes a tombstone and returns the sequence of the new one in SOURCES, once
 // this node's table holds it. change receives a tombstone without times if there is none.
-func (k *RecordStore) putTombstone(ctx context.Context, hash access.VehicleHash, change func(access.Tombstone) (access.Tombstone, error)) (uint64, error) {
+func (k *RecordStore) putTombstone(
+	ctx context.Context, hash access.VehicleHash,
+	change func(access.Tombstone) (access.Tombstone, error),
+) (uint64, error) {
 	subject := codec.TombstoneSubject(hash)
 	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
 		t := access.Tombstone{Vehicle: hash}
@@ -262,7 +265,7 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
 		return n, err
 	}
-	if n.States, err = k.mark(ctx, p, id); err != nil {
+	if n.States, err = k.storeMarker(ctx, p, id); err != nil {
 		return n, err
 	}
 	n.TokenGrants, n.SourceGrants, err = k.dropGrants(ctx, func(v access.Vehicles) (access.Vehicles, bool) {
@@ -274,11 +277,11 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	return n, err
 }
 
-// mark replaces the state of a vehicle by a marker, and returns once this node's feed has
-// passed the marker. The partition must be fenced, so that nothing else writes the state. mark
-// stores a marker even if no state is stored: a fleet table may still have a state that a full
-// stream has dropped, and a restore may be about to store one.
-func (k *RecordStore) mark(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
+// storeMarker replaces the state of a vehicle by a marker, and returns once this node's feed
+// has passed the marker. The partition must be fenced, so that nothing else writes the state.
+// storeMarker stores a marker even if no state is stored: a fleet table may still have a state
+// that a full stream has dropped, and a restore may be about to store one.
+func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
 		if replaced = 0; is.Seq != 0 {
@@ -299,7 +302,9 @@ func (k *RecordStore) mark(ctx context.Context, p int, id vehicle.ID) (replaced 
 
 // dropGrants changes the grant of every token and source for which without returns true,
 // including revoked tokens and removed sources, and returns how many it changed.
-func (k *RecordStore) dropGrants(ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool)) (tokens, sources int, err error) {
+func (k *RecordStore) dropGrants(
+	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
+) (tokens, sources int, err error) {
 	if k.tables.Unread() {
 		return 0, 0, errNewerCredential
 	}
@@ -326,7 +331,10 @@ func (k *RecordStore) dropGrants(ctx context.Context, without func(access.Vehicl
 
 // receipt returns the receipt of a forget or an allow.
 func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
-	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten, Removed: removed}
+	r := access.ForgetReceipt{
+		Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten,
+		Removed: removed,
+	}
 	if !t.Lifted.IsZero() {
 		r.AllowedAt = &t.Lifted
 	}

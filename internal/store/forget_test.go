@@ -39,19 +39,21 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 func TestForgetDuringRestore(t *testing.T) {
 	t.Parallel()
 	a, e := newMemory(t), newMemory(t)
-	k, _ := runKeeper(t, e, Config{})
+	k, _ := runRecordStore(t, e, Config{})
 	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
 	rec := a.putState(t, secretVID, 1000)
 	w, err := r.compare(t.Context(), rec)
 	if w == nil || err != nil {
-		t.Fatal(w, err)
+		t.Fatalf("got write %v, error %v; want a write", w, err)
 	}
 	mustForget(t, k, secretVID)
-	if conflicts, err := storeMany(t.Context(), e, time.Second, codec.States, []Write{*w}); len(conflicts) != 1 || err != nil {
-		t.Errorf("a forgotten vehicle came back: %v, %v", conflicts, err)
+	conflicts, err := storeMany(t.Context(), e, time.Second, codec.States, []Write{*w})
+	if len(conflicts) != 1 || err != nil {
+		t.Errorf("the restore stored a forgotten vehicle: got conflicts %v, error %v; want one conflict", conflicts, err)
 	}
-	if err := r.states(t.Context(), []Record{rec}); err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
-		t.Errorf("%v, %+v", err, r.counts)
+	err = r.restoreStates(t.Context(), []Record{rec})
+	if err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
+		t.Errorf("got error %v, counts %+v; want one forgotten state", err, r.counts)
 	}
 }
 
@@ -60,7 +62,7 @@ func TestForgetDuringRestore(t *testing.T) {
 func TestRestoreOverMarker(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{})
+	k, _ := runRecordStore(t, e, Config{})
 	rec := e.putState(t, secretVID, 1000)
 	// Imitate another node: its tombstone is stored, but not delivered by our feed yet.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -75,10 +77,11 @@ func TestRestoreOverMarker(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "the tombstone has come", func() bool { return e.forgotten.Has(secretVID) })
-	if _, err := k.mark(ctx, 0, secretVID); err != nil {
+	if _, err := k.storeMarker(ctx, 0, secretVID); err != nil {
 		t.Fatal(err)
 	}
-	e.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true}) // imitate a node that has received only an earlier tombstone
+	// Imitate a node that has received only an earlier tombstone.
+	e.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true})
 	r := &restore{k: late, counts: make(map[string]access.RestoreCount)}
 	type result struct {
 		w   *Write
@@ -94,7 +97,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	if got := <-compared; got.w != nil || got.err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
-		t.Errorf("%+v, %+v", got, r.counts)
+		t.Errorf("got %+v, counts %+v; want no write and one forgotten state", got, r.counts)
 	}
 }
 
@@ -103,7 +106,7 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	t.Parallel()
 	var c clock
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: c.now})
 	mustForget(t, k, secretVID)
 	stone, _ := e.forgotten.Find(secretVID)
 	if err := k.noteQuiet(t.Context(), []access.Tombstone{stone}, c.now()); err != nil {
@@ -112,38 +115,38 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	c.ahead.Store(int64(24 * time.Hour))
 	marker := func(id vehicle.ID) Record { return Record{Subject: codec.StateSubject(0, id)} }
 	if !k.expired(marker(secretVID)) {
-		t.Error("a marker outlives its time")
+		t.Error("an old marker is not expired")
 	}
 	if k.expired(marker("unknown")) {
-		t.Error("a marker goes whose tombstone is not known")
+		t.Error("a marker without a tombstone is expired")
 	}
 	gone := access.Tombstone{Vehicle: e.forgotten.Hash("unknown"), Forgotten: time.Now()}
 	if err := k.noteErased(t.Context(), []access.Tombstone{gone}, time.Now()); err != nil {
 		t.Error(err)
 	}
 	if err := k.noteRemoved(t.Context(), gone); !errors.Is(err, errNoTombstone) {
-		t.Errorf("noted in a tombstone that is gone: %v", err)
+		t.Errorf("noteRemoved without a tombstone: got %v, want %v", err, errNoTombstone)
 	}
 	if err := k.lift(t.Context(), "unknown", gone.Vehicle); !errors.Is(err, errNoTombstone) {
-		t.Errorf("lifted a tombstone that is gone: %v", err)
+		t.Errorf("lift without a tombstone: got %v, want %v", err, errNoTombstone)
 	}
 	if r, err := e.Last(t.Context(), codec.Sources, codec.TombstoneSubject(gone.Vehicle)); r.Seq != 0 || err != nil {
-		t.Errorf("a tombstone was made of nothing: %s, %v", r.Body, err)
+		t.Errorf("a missing tombstone was created: got %s, error %v", r.Body, err)
 	}
 	e.mu.Lock()
 	e.dead = ErrReplaced
 	e.mu.Unlock()
 	if k.expired(marker(secretVID)) {
-		t.Error("a marker goes by a table of the past")
+		t.Error("a marker is expired by an outdated table of tombstones")
 	}
 }
 
 // When an erasure is due, it removes the marker and is recorded in the tombstone.
-func TestEraseDue(t *testing.T) {
+func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 	t.Parallel()
 	var c clock
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: c.now})
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, secretVID)
 	for _, step := range []struct {
@@ -161,7 +164,7 @@ func TestEraseDue(t *testing.T) {
 		}
 		marker := e.last(codec.States, codec.StateSubject(0, secretVID)).Seq != 0
 		if stone, _ := e.forgotten.Find(secretVID); stone.Erased.IsZero() == step.erased || marker == step.erased {
-			t.Errorf("after %s: %+v, marker: %v", step.at, stone, marker)
+			t.Errorf("after %s: got tombstone %+v, marker %v; want erased %v", step.at, stone, marker, step.erased)
 		}
 	}
 	if !e.forgotten.Has(secretVID) {
@@ -188,7 +191,7 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
 	var c clock
 	e := &telling{memory: newMemory(t)}
-	k, _ := runKeeper(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: c.now})
 	r := mustForget(t, k, secretVID)
 	want := r.ForgottenAt.Add(DefaultRetention + 10*time.Minute + 5*time.Minute + time.Hour)
 	if r.ErasedBy == nil || !r.ErasedBy.Equal(want) {
@@ -214,7 +217,7 @@ func TestEraseAfterTelemetry(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.erased != step.times {
-			t.Errorf("after %s, telemetry folded up to %d: erased %d times", step.at, step.folded, e.erased)
+			t.Errorf("after %s, folded up to %d: erased %d times, want %d", step.at, step.folded, e.erased, step.times)
 		}
 	}
 }
@@ -225,7 +228,7 @@ func TestStateThatCameBack(t *testing.T) {
 	t.Parallel()
 	var c clock
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: c.now})
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, secretVID)
 	if err := k.noteErased(t.Context(), e.forgotten.All(), c.now()); err != nil {
@@ -243,10 +246,10 @@ func TestStateThatCameBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := e.stateOf(t, secretVID); ok {
-		t.Fatal("it is still stored")
+		t.Fatal("the state is still stored")
 	}
 	if stone, _ := e.forgotten.Find(secretVID); !stone.Erased.IsZero() || c.now().Sub(stone.Forgotten) > forgetTimeout {
-		t.Errorf("it is not erased once more: %+v", stone)
+		t.Errorf("the tombstone was not renewed: got %+v", stone)
 	}
 	if s, ok := e.stateOf(t, "Allowed"); !ok || s.Time != 2000 {
 		t.Error("a vehicle that was allowed again lost its state")
@@ -274,7 +277,7 @@ func TestStoreManyWithConflicts(t *testing.T) {
 	}
 	conflicts, err := storeMany(t.Context(), e, time.Second, codec.States, all)
 	if err != nil || !slices.Equal(conflicts, changed) {
-		t.Fatalf("%v conflict, want %v: %v", conflicts, changed, err)
+		t.Fatalf("got conflicts %v, error %v; want conflicts %v", conflicts, err, changed)
 	}
 	for i, w := range all {
 		want := "again"
@@ -282,22 +285,24 @@ func TestStoreManyWithConflicts(t *testing.T) {
 			want = "changed"
 		}
 		if r, err := e.Last(t.Context(), codec.States, w.Subject); err != nil || string(r.Body) != want {
-			t.Fatalf("%s: %s, %v", w.Subject, r.Body, err)
+			t.Fatalf("%s: got %s, error %v; want %s", w.Subject, r.Body, err, want)
 		}
 	}
 }
 
-// TestReplacedListsNameNobody checks that replacing a large list leaves no record that names
+// TestUpdate_EmptiesReplacedLists checks that replacing a large list leaves no record that names
 // its vehicles, because a later forget would not find it. A backup does not contain such a
 // record either.
-func TestReplacedListsNameNobody(t *testing.T) {
+func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{})
+	k, _ := runRecordStore(t, e, Config{})
 	var many []vehicle.ID
 	for i := range maxInlineIDs + 1 {
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
 	}
-	source, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet(many...)}, time.Now())
+	source, _, err := access.AddSource(
+		access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet(many...)}, time.Now(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,18 +318,18 @@ func TestReplacedListsNameNobody(t *testing.T) {
 	parts := 0
 	if err := e.Scan(t.Context(), codec.Sources, []string{"sourceset.*.*"}, func(r Record) error {
 		if parts++; bytes.Contains(r.Body, []byte("Car")) {
-			t.Errorf("%s is %s", r.Subject, r.Body)
+			t.Errorf("%s still names vehicles: %s", r.Subject, r.Body)
 		}
 		return nil
 	}); err != nil || parts != 1 {
-		t.Errorf("%d parts, %v", parts, err)
+		t.Errorf("got %d set records, error %v; want 1", parts, err)
 	}
 	var b bytes.Buffer
 	if _, err := k.Backup(t.Context(), &b, "v"); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := CheckBackup(&b); err != nil || info.Kinds["sourceset"] != 0 || info.Kinds["source"] != 1 {
-		t.Errorf("the backup has %v, %v", info.Kinds, err)
+		t.Errorf("got kinds %v, error %v; want one source without sets", info.Kinds, err)
 	}
 	// The same source gets a large list again.
 	large := access.VehicleSet(many...)
@@ -334,6 +339,6 @@ func TestReplacedListsNameNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	if g, ok := k.tables.Sources.Get("gateway"); !ok || g.Vehicles.Len() != len(many) {
-		t.Errorf("the source has %d vehicles", g.Vehicles.Len())
+		t.Errorf("the source has %d vehicles, want %d", g.Vehicles.Len(), len(many))
 	}
 }

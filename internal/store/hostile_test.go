@@ -43,26 +43,46 @@ func hostile() map[string]struct {
 		subject, says string
 		body          any
 	}{
-		"an operator called admin": {"operator.admin", "operator: the name admin is", credentialRecord{Kind: access.OperatorKind, Name: "admin", Hash: hash, Created: now}},
-		"an operator called Admin": {"operator.Admin", "operator: the name admin is", credentialRecord{Kind: access.OperatorKind, Name: "Admin", Hash: hash, Created: now}},
+		"an operator called admin": {"operator.admin", "operator: the name admin is", credentialRecord{
+			Kind: access.OperatorKind, Name: "admin", Hash: hash, Created: now,
+		}},
+		"an operator called Admin": {"operator.Admin", "operator: the name admin is", credentialRecord{
+			Kind: access.OperatorKind, Name: "Admin", Hash: hash, Created: now,
+		}},
 		"an operator with vehicles": {"operator.eve", "operator: an operator has no vehicles", credentialRecord{
 			Kind: access.OperatorKind, Name: "eve", Hash: hash, Created: now, Vehicles: grantedRecord{All: true},
 		}},
 		"a source that asks": {"source.eve", "source: only a token has", credentialRecord{
 			Kind: access.SourceKind, Name: "eve", Hash: hash, Created: now, Operations: access.AllOperations,
 		}},
-		"a strict token":           {subject, "token: only a source can be strict", token(func(r *credentialRecord) { r.Strict = true })},
-		"a rate that is none":      {subject, "token: a rate is", token(func(r *credentialRecord) { r.Rate = "5/day" })},
-		"a developer's name":       {subject, "token: a developer's name must consist of printable", token(func(r *credentialRecord) { r.Developer = hostileText })},
-		"a developer without name": {subject, "token: a developer's name must have", token(func(r *credentialRecord) { r.Developer = "" })},
-		"operations beyond all":    {subject, "token: a token needs at least one operation", token(func(r *credentialRecord) { r.Operations = 0xff })},
-		"no operation":             {subject, "token: a token needs at least one operation", token(func(r *credentialRecord) { r.Operations = 0 })},
-		"a token's ID":             {"token.cstidX", "token: a token's ID is", token(func(r *credentialRecord) { r.Name = "cstidX" })},
-		"a vid":                    {subject, "token: ", token(func(r *credentialRecord) { r.Vehicles = grantedRecord{IDs: []vehicle.ID{hostileText}} })},
-		"a sandbox with real cars": {subject, "token: a sandbox token sees", token(func(r *credentialRecord) { r.Kind = access.SandboxKind })},
-		"a replaced secret for good": {subject, "token: a replaced secret stays valid for at most", token(func(r *credentialRecord) {
-			r.Earlier = []earlierRecord{{Hash: hash, Until: now.Add(1e6 * time.Hour)}}
-		})},
+		"a strict token": {subject, "token: only a source can be strict", token(
+			func(r *credentialRecord) { r.Strict = true },
+		)},
+		"a rate that is none": {subject, "token: a rate is", token(func(r *credentialRecord) { r.Rate = "5/day" })},
+		"a developer's name": {subject, "token: a developer's name must consist of printable", token(
+			func(r *credentialRecord) { r.Developer = hostileText },
+		)},
+		"a developer without name": {subject, "token: a developer's name must have", token(
+			func(r *credentialRecord) { r.Developer = "" },
+		)},
+		"operations beyond all": {subject, "token: a token needs at least one operation", token(
+			func(r *credentialRecord) { r.Operations = 0xff },
+		)},
+		"no operation": {subject, "token: a token needs at least one operation", token(
+			func(r *credentialRecord) { r.Operations = 0 },
+		)},
+		"a token's ID": {"token.cstidX", "token: a token's ID is", token(
+			func(r *credentialRecord) { r.Name = "cstidX" },
+		)},
+		"a vid": {subject, "token: ", token(
+			func(r *credentialRecord) { r.Vehicles = grantedRecord{IDs: []vehicle.ID{hostileText}} },
+		)},
+		"a sandbox with real cars": {subject, "token: a sandbox token sees", token(
+			func(r *credentialRecord) { r.Kind = access.SandboxKind },
+		)},
+		"a replaced secret for good": {subject, "token: a replaced secret stays valid for at most", token(
+			func(r *credentialRecord) { r.Earlier = []earlierRecord{{Hash: hash, Until: now.Add(1e6 * time.Hour)}} },
+		)},
 		"many replaced secrets": {subject, "token: at most 16 replaced secrets", token(func(r *credentialRecord) {
 			r.Earlier = make([]earlierRecord, 17)
 			for i := range r.Earlier {
@@ -70,8 +90,13 @@ func hostile() map[string]struct {
 			}
 		})},
 		"many keys of tombstones": {codec.VIDKeysSubject, "tombstonekey: at most 16 installations", manyKeys},
-		"a tombstone of no time":  {codec.TombstoneSubject(access.VehicleHash(hash)), "tombstone: it does not say when", tombstoneRecord{Vehicle: hash}},
-		"a vid of a set":          {"tokenset.cstidHOSTILE00000.0", "set of vehicles: ", setRecord{Set: "x", IDs: []vehicle.ID{hostileText}}},
+		"a tombstone of no time": {
+			codec.TombstoneSubject(access.VehicleHash(hash)), "tombstone: the time of forgetting is missing",
+			tombstoneRecord{Vehicle: hash},
+		},
+		"a vid of a set": {"tokenset.cstidHOSTILE00000.0", "set of vehicles: ", setRecord{
+			Set: "x", IDs: []vehicle.ID{hostileText},
+		}},
 	}
 }
 
@@ -80,14 +105,16 @@ func hostile() map[string]struct {
 // the reason, in one line.
 func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{DataDir: t.TempDir()})
+	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})
 	key, err := k.BackupKey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	records := hostile()
 	usage := records["a rate that is none"]
-	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000", "usage: at most", usageRecord{Days: make([]dayRecord, maxUsageDays+1)}
+	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000", "usage: at most", usageRecord{
+		Days: make([]dayRecord, maxUsageDays+1),
+	}
 	records["many days"] = usage
 	usage.subject, usage.says, usage.body = "tokenuse.eve", "usage: a token's ID", usageRecord{}
 	records["usage of no token"] = usage
@@ -100,28 +127,35 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 		w, began := backupfile.NewWriter(&file, backupfile.Header{Version: "v9"}, key)
 		good := codec.StateSubject(0, "X")
 		state := speed("X", 1000)
-		if err := errors.Join(began, w.Add(good, codec.Seal(good, codec.AppendState([]byte{0}, &state))), w.Add(r.subject, sealed), w.End()); err != nil {
+		if err := errors.Join(
+			began, w.Add(good, codec.Seal(good, codec.AppendState([]byte{0}, &state))),
+			w.Add(r.subject, sealed), w.End(),
+		); err != nil {
 			t.Fatal(err)
 		}
-		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: it is to be audited", name); return nil }
-		_, err = k.Restore(t.Context(), &file, access.BackupTrust{}, audited, func(int, int) { t.Errorf("%s: something was done", name) })
+		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: Restore audited it", name); return nil }
+		_, err = k.Restore(
+			t.Context(), &file, access.BackupTrust{}, audited,
+			func(int, int) { t.Errorf("%s: Restore reported progress", name) },
+		)
 		if !errors.Is(err, backupfile.ErrUnfit) || !k.BadBackup(err) || !strings.Contains(err.Error(), "("+r.says) {
-			t.Errorf("%s is restored: %v", name, err)
+			t.Errorf("%s: got error %v, want one that contains (%s", name, err, r.says)
 		}
 		text := err.Error()
 		if strings.ContainsAny(text, "\n\x1b\u202e") || strings.Contains(text, "evil") || strings.Contains(text, "HOSTILE") {
-			t.Errorf("%s: the refusal repeats what it refuses: %q", name, text)
+			t.Errorf("%s: the error repeats the content of the record: %q", name, text)
 		}
 		if r.subject[:len("tokenuse")] == "tokenuse" {
 			continue // a start skips usage
 		}
 		err = k.apply(Record{Subject: r.subject, Body: bodyOf(Write{Record: sealed})}, sets{})
-		if !errors.Is(err, codec.ErrDamaged) || !strings.Contains(err.Error(), r.says) || strings.Contains(err.Error(), "evil") {
-			t.Errorf("%s, stored: %v", name, err)
+		if !errors.Is(err, codec.ErrDamaged) || !strings.Contains(err.Error(), r.says) ||
+			strings.Contains(err.Error(), "evil") {
+			t.Errorf("%s, stored: got error %v, want one that contains %q", name, err, r.says)
 		}
 	}
 	if n := k.tables.Tokens.Len() + k.tables.Sources.Len() + k.tables.Operators.Len(); n != 0 {
-		t.Errorf("%d credentials of it count", n)
+		t.Errorf("%d hostile credentials are valid, want none", n)
 	}
 	if r, err := e.Last(t.Context(), codec.States, codec.StateSubject(0, "X")); err != nil || r.Seq != 0 {
 		t.Error("a part of a refused backup was restored")
@@ -137,8 +171,9 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 		if err := errors.Join(err, w.End()); err != nil {
 			t.Fatal(err)
 		}
-		if info, err := CheckBackup(&file, "key"); !errors.Is(err, backupfile.ErrUnfit) || strings.Contains(err.Error(), "evil") {
-			t.Errorf("%+v, %v", info, err)
+		info, err := CheckBackup(&file, "key")
+		if !errors.Is(err, backupfile.ErrUnfit) || strings.Contains(err.Error(), "evil") {
+			t.Errorf("got %+v, error %v; want %v", info, err, backupfile.ErrUnfit)
 		}
 	}
 }
@@ -147,7 +182,7 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 // valid by itself, never leaves more keys than a node may use to hash each vid.
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{DataDir: t.TempDir()})
+	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})
 	backup := func(from, n int) *bytes.Buffer {
 		var r vidKeysRecord
 		for i := range n {
@@ -171,7 +206,7 @@ func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 		fits    bool
 	}{{1, maxVIDKeys - 1, true}, {1, maxVIDKeys - 1, true}, {100, 1, false}, {1, maxVIDKeys, false}} {
 		if err := restore(backup(c.from, c.n)); (err == nil) != c.fits || err != nil && !errors.Is(err, backupfile.ErrUnfit) {
-			t.Errorf("%d keys from %d on: %v", c.n, c.from, err)
+			t.Errorf("restoring %d keys from %d on: got error %v, want success: %t", c.n, c.from, err, c.fits)
 		}
 	}
 	is, err := e.Last(t.Context(), codec.Sources, codec.VIDKeysSubject)
@@ -179,6 +214,6 @@ func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if keys, err := decodeVIDKeys(is.Body); err != nil || len(keys.Keys) != maxVIDKeys {
-		t.Errorf("%d keys, %v", len(keys.Keys), err)
+		t.Errorf("got %d keys, error %v; want %d", len(keys.Keys), err, maxVIDKeys)
 	}
 }

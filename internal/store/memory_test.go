@@ -20,12 +20,12 @@ type memory struct {
 
 	forgotten access.Forgotten
 
-	mu      sync.Mutex // guards the fields below
-	changed chan struct{}
-	records map[string][]Record // by stream: the last record of each subject, in order of Seq
-	seq     uint64              // last sequence, of all streams together
-	stones  *memoryFeed         // feed of SOURCES
-	dead    error
+	mu            sync.Mutex // guards the fields below
+	changed       chan struct{}
+	records       map[string][]Record // by stream: the last record of each subject, in order of Seq
+	seq           uint64              // last sequence, of all streams together
+	tombstoneFeed *memoryFeed         // feed of SOURCES
+	dead          error
 }
 
 func newMemory(t testing.TB) *memory {
@@ -57,7 +57,7 @@ func (m *memory) AwaitTombstones(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.stones.Wait(ctx, end.Last)
+	return m.tombstoneFeed.Wait(ctx, end.Last)
 }
 
 func (m *memory) Last(_ context.Context, stream, subject string) (Record, error) {
@@ -131,7 +131,9 @@ func (m *memory) Scan(_ context.Context, stream string, patterns []string, do fu
 	return nil
 }
 
-func (m *memory) ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error) {
+func (m *memory) ScanFrom(
+	ctx context.Context, stream string, from uint64, do func(Record) error,
+) (next uint64, damaged int, err error) {
 	next = from
 	err = m.Scan(ctx, stream, []string{"*.*"}, func(r Record) error {
 		if r.Seq >= from {
@@ -157,7 +159,7 @@ func (m *memory) End(_ context.Context, stream string) (e End, err error) {
 func (m *memory) Feed(stream string, apply func(Record) error) Feed {
 	f := &memoryFeed{m: m, stream: stream, apply: apply}
 	if stream == codec.Sources {
-		m.stones = f
+		m.tombstoneFeed = f
 	}
 	return f
 }
@@ -215,8 +217,8 @@ func (f *memoryFeed) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// runKeeper runs a record store until the test ends or stop is called.
-func runKeeper(t testing.TB, e Engine, c Config) (k *RecordStore, stop func()) {
+// runRecordStore runs a record store until the test ends or stop is called.
+func runRecordStore(t testing.TB, e Engine, c Config) (k *RecordStore, stop func()) {
 	t.Helper()
 	k = NewRecordStore(e, c, new(access.Tables))
 	ctx, cancel := context.WithCancel(context.Background())

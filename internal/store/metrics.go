@@ -19,7 +19,8 @@ const (
 func (k *RecordStore) registerMetrics() {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_roads_refused_total",
-		Help: "Stored profiles of roads, and messages of other nodes about roads, that were left out because they make no sense.",
+		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
+			"are invalid.",
 	}, []string{"reason"})
 	k.roadsRefused = make(map[string]prometheus.Counter)
 	for _, reason := range []string{refusedProfile, refusedEvidence} {
@@ -27,7 +28,7 @@ func (k *RecordStore) registerMetrics() {
 	}
 	k.config.Registry.MustRegister(refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_forgotten_vehicles",
-		Help: "Vehicles that are forgotten, of which nothing is taken in.",
+		Help: "Forgotten vehicles, whose telemetry is refused.",
 	}, func() float64 { return float64(k.forgotten.Len()) }))
 }
 
@@ -69,8 +70,8 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 			Name: "carstate_states_stored_total",
 			Help: "States stored, one for each vehicle that a fold touched.",
 		}),
-		streamBytes: ofStream(MetricBytes, "What a stream of the engine keeps. Every node reports the same."),
-		streamLimit: ofStream(MetricLimit, "What a stream of the engine may keep at most."),
+		streamBytes: ofStream(MetricBytes, "Size of a stream. Every node reports the same value."),
+		streamLimit: ofStream(MetricLimit, "Maximum size of a stream."),
 	}
 	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
 		m.streamBytes, m.streamLimit,

@@ -47,7 +47,7 @@ type Newer struct {
 func NewNewer(log *slog.Logger) *Newer {
 	n := &Newer{log: log, records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_newer_records_total",
-		Help: "How often this node met a record that a newer version wrote and this one cannot read.",
+		Help: "Reads of a record that a newer version wrote and this node cannot decode.",
 	}, []string{"stream"})}
 	for _, stream := range codec.Streams {
 		n.records.WithLabelValues(stream)
@@ -72,7 +72,8 @@ func (n *Newer) Note(stream string, err error) {
 	}
 	n.mu.Unlock()
 	if !met {
-		n.log.Warn("a newer version of carstate stores what this one cannot read: upgrade this node; until then it goes on with what it knows",
+		n.log.Warn("a newer version of carstate wrote a record that this node cannot decode: upgrade this node; "+
+			"until then it continues without the record",
 			"stream", stream, "this_schema_version", codec.SchemaVersion, "reason", err)
 	}
 }
@@ -85,8 +86,10 @@ func (n *Newer) Streams() []string {
 }
 
 var (
-	errNewerStates = errors.New("a newer version stored states before this node started, which it cannot read: upgrade this node")
-	errNewerKeys   = errors.New("a newer version stored the keys of tombstones, so this node cannot tell who is forgotten: upgrade this node")
+	errNewerStates = errors.New("a newer version stored states that this node cannot decode, " +
+		"so it has no answer for their vehicles: upgrade this node")
+	errNewerKeys = errors.New("a newer version stored the tombstone keys, " +
+		"so this node cannot tell which vehicles are forgotten: upgrade this node")
 )
 
 // LacksStates records that this node has no answer for some vehicles.
@@ -113,4 +116,5 @@ func errorAt(p *atomic.Pointer[error]) error {
 
 // errNewerCredential prevents an older node from claiming that it has removed a vehicle
 // completely.
-var errNewerCredential = fmt.Errorf("%w: a token or a source, whose vehicles this node cannot read: do it on an upgraded node", codec.ErrNewer)
+var errNewerCredential = fmt.Errorf("%w: this node cannot decode the vehicles of a token or a source: "+
+	"use an upgraded node", codec.ErrNewer)

@@ -33,7 +33,8 @@ func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	}
 	n, err := keptNode(dir, fresh)
 	if err != nil {
-		log.Warn("this node's name is not kept: it counts usage under a new one", "file", filepath.Join(dir, NodeFile), "error", withoutPath(err))
+		log.Warn("cannot keep this node's name: using a new one to count usage",
+			"file", filepath.Join(dir, NodeFile), "error", withoutPath(err))
 		return &NodeName{ID: fresh}
 	}
 	return n

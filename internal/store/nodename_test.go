@@ -13,12 +13,12 @@ func TestNodeKeepsItsName(t *testing.T) {
 	first := OpenNodeName(dir, log)
 	beside := OpenNodeName(dir, log) // acts as another process in the same directory
 	if first.file == nil || beside.file != nil || first.ID == beside.ID {
-		t.Errorf("two nodes in one directory: %+v, %+v", first, beside)
+		t.Errorf("two nodes in one directory: got %+v and %+v; want only the first kept", first, beside)
 	}
 	first.Close()
 	again := OpenNodeName(dir, log)
 	if again.ID != first.ID {
-		t.Errorf("%s is called %s the second time", first.ID, again.ID)
+		t.Errorf("after a restart: got name %s, want %s", again.ID, first.ID)
 	}
 	again.Close()
 
@@ -31,7 +31,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 		n.Close()
 		kept, err := os.ReadFile(filepath.Join(dir, NodeFile))
 		if err != nil || string(kept) != n.ID || !isNodeID(n.ID) {
-			t.Errorf("%q: called %q, kept %q, %v", text, n.ID, kept, err)
+			t.Errorf("file with %q: got name %q, file %q, error %v; want a valid name in the file", text, n.ID, kept, err)
 		}
 	}
 
@@ -41,7 +41,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 	}
 	for _, nowhere := range []string{"", file} {
 		if n := OpenNodeName(nowhere, log); !isNodeID(n.ID) || n.file != nil {
-			t.Errorf("without a directory: %+v", n)
+			t.Errorf("without a directory: got %+v, want a name that is not kept", n)
 		}
 	}
 }

@@ -22,12 +22,21 @@ func FuzzRecords(f *testing.F) {
 		f.Add(subject, body)
 	}
 	now := time.Unix(1e9, 0).UTC()
-	seed("token.cstidAAAAAAAAAAA1", credentialRecord{Kind: access.TokenKind, Name: "cstidAAAAAAAAAAA1", Hash: hash, Developer: "Ada", Operations: access.AllOperations, Rate: "5/s", Created: now, Expires: now})
+	seed("token.cstidAAAAAAAAAAA1", credentialRecord{
+		Kind: access.TokenKind, Name: "cstidAAAAAAAAAAA1", Hash: hash, Developer: "Ada",
+		Operations: access.AllOperations, Rate: "5/s", Created: now, Expires: now,
+	})
 	seed("token.cstidAAAAAAAAAAA2", credentialRecord{Kind: access.TokenKind, Name: "cstidAAAAAAAAAAA2", Hash: hash[:3]})
-	seed("token.cstidAAAAAAAAAAA3", credentialRecord{Kind: access.SandboxKind, Name: "cstidAAAAAAAAAAA3", Hash: hash, Rate: "5/d"})
+	seed(
+		"token.cstidAAAAAAAAAAA3",
+		credentialRecord{Kind: access.SandboxKind, Name: "cstidAAAAAAAAAAA3", Hash: hash, Rate: "5/d"},
+	)
 	seed("source.ada", credentialRecord{Kind: access.OperatorKind, Name: "ada", Hash: hash})
 	seed("tokenset.cstidAAAAAAAAAAA1.0", setRecord{})
-	seed("tokenuse.cstidAAAAAAAAAAA1.NODE", usageRecord{Version: 1, Stored: now, LastUsed: now, LastRefused: now, Reason: 5, Days: []dayRecord{{Day: 3, Calls: [2][]int64{{1}, {2, 3}}}, {Day: 3}}})
+	seed("tokenuse.cstidAAAAAAAAAAA1.NODE", usageRecord{
+		Version: 1, Stored: now, LastUsed: now, LastRefused: now, Reason: 5,
+		Days: []dayRecord{{Day: 3, Calls: [2][]int64{{1}, {2, 3}}}, {Day: 3}},
+	})
 	seed("tokenuse.cstidAAAAAAAAAAA1", usageRecord{LastUsed: now, Reason: 200})
 	seed("source.gateway", credentialRecord{Kind: access.SourceKind, Name: "gateway", Hash: hash, Created: now})
 	seed("sourceset.gateway.x", setRecord{})
@@ -42,11 +51,15 @@ func FuzzRecords(f *testing.F) {
 		var tables access.Tables
 		k := NewRecordStore(newMemory(t), Config{}, &tables)
 		for range 2 { // the second record replaces the first
-			if err := k.apply(Record{Subject: subject, Body: body}, sets{}); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
+			if err := k.apply(
+				Record{Subject: subject, Body: body}, sets{},
+			); err != nil && !errors.Is(err, codec.ErrDamaged) && !errors.Is(err, codec.ErrNewer) {
 				t.Error(err)
 			}
 		}
-		for _, table := range []*access.Credentials{&tables.Tokens.Credentials, &tables.Sources.Credentials, &tables.Operators.Credentials} {
+		for _, table := range []*access.Credentials{
+			&tables.Tokens.Credentials, &tables.Sources.Credentials, &tables.Operators.Credentials,
+		} {
 			for _, g := range table.All() {
 				_ = g.Usable(now)
 				_ = table.Usage(g.Name, now)

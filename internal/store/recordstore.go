@@ -22,19 +22,19 @@ import (
 // of them. When one of its calls returns nil, the record is on disk and in this node's table.
 // Other nodes follow within the latency of their feeds.
 type RecordStore struct {
-	engine    Engine
-	config    Config
-	log       *slog.Logger
-	now       func() time.Time
-	forgotten *access.Forgotten
-	tables    *access.Tables
-	tokenFeed Feed
-	srcFeed   Feed
-	usage     usageKeeper
-	restoring sync.Mutex // held during a restore, so that there is only one at a time
-	erased    time.Time  // when Erase last erased
-	// met holds, for each tombstone whose Quiet is zero, when EraseDue first saw it.
-	met map[access.Tombstone]time.Time
+	engine     Engine
+	config     Config
+	log        *slog.Logger
+	now        func() time.Time
+	forgotten  *access.Forgotten
+	tables     *access.Tables
+	tokenFeed  Feed
+	srcFeed    Feed
+	usage      usageState
+	restoring  sync.Mutex // held during a restore, so that there is only one at a time
+	lastErased time.Time  // when Erase last erased
+	// firstSeen holds, for each tombstone whose Quiet is zero, when EraseDue first saw it.
+	firstSeen map[access.Tombstone]time.Time
 
 	roadsRestored chan struct{} // receives a value after a restore has stored profiles of roads
 	roadsRefused  map[string]prometheus.Counter
@@ -69,7 +69,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
 		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
-		usage: newUsageKeeper(), roadsRestored: make(chan struct{}, 1),
+		usage: newUsageState(), roadsRestored: make(chan struct{}, 1),
 	}
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
@@ -138,7 +138,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 		delete(large, kind+"."+rest)
 		credentials[kind].Lose(rest)
 	case "tokenuse":
-		k.leaveUsage(rest)
+		k.applyNewerUsage(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
 			// Erased is set, so that this node leaves the erasure to nodes that can decode the
@@ -209,7 +209,9 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 // Update changes a credential's record. change may run several times: if another writer changes
 // the record first, change runs again on the new record. Update returns [access.ErrNotFound]
 // for a credential that has ended, unless ended credentials of its kind stay listed.
-func (k *RecordStore) Update(ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error) (access.Credential, error) {
+func (k *RecordStore) Update(
+	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
+) (access.Credential, error) {
 	return k.update(ctx, subjectOf(kind, name), func(c *access.Credential) error {
 		if !c.Ended.IsZero() && !kind.Policy().Listed {
 			return access.ErrNotFound
@@ -219,7 +221,9 @@ func (k *RecordStore) Update(ctx context.Context, kind access.Kind, name string,
 }
 
 // update is like Update, but also changes a credential that has ended.
-func (k *RecordStore) update(ctx context.Context, subject string, change func(*access.Credential) error) (c access.Credential, err error) {
+func (k *RecordStore) update(
+	ctx context.Context, subject string, change func(*access.Credential) error,
+) (c access.Credential, err error) {
 	stream := streamOf(subject)
 	_, err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
 		if is.Seq == 0 {
@@ -318,7 +322,9 @@ func (r credentialRecord) credential() access.Credential {
 
 // change is [Change] for a record that this node also receives by a feed. It returns once this
 // node's table holds the record.
-func (k *RecordStore) change(ctx context.Context, stream, subject string, change func(is Record) ([]Write, error)) (seq uint64, err error) {
+func (k *RecordStore) change(
+	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
+) (seq uint64, err error) {
 	if seq, err = Change(ctx, k.engine, k.config.Patience.Store, stream, subject, change); err != nil {
 		return 0, err
 	}
@@ -360,12 +366,14 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 }
 
 // newerEvent is shown in place of an event that a newer version wrote.
-const newerEvent = "a newer version of carstate wrote this event: an upgraded node shows it"
+const newerEvent = "written by a newer version of carstate: use an upgraded node to see it"
 
 // AuditPage returns at most limit events that precede the event number before, newest first;
 // before 0 means the end. older is the value of before for the next page, or 0 if there is
 // none.
-func (k *RecordStore) AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error) {
+func (k *RecordStore) AuditPage(
+	ctx context.Context, before uint64, limit int,
+) (events []access.Event, older uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	records, older, err := k.engine.Before(ctx, codec.Audit, before, limit)
@@ -375,7 +383,10 @@ func (k *RecordStore) AuditPage(ctx context.Context, before uint64, limit int) (
 	events = make([]access.Event, len(records))
 	for i, r := range records {
 		if r.Newer {
-			events[i] = access.Event{Time: r.Stored.UTC(), Actor: "unknown", Action: "unknown", Detail: newerEvent, Outcome: "unknown"}
+			events[i] = access.Event{
+				Time: r.Stored.UTC(), Actor: "unknown", Action: "unknown", Detail: newerEvent,
+				Outcome: "unknown",
+			}
 			continue
 		}
 		if err := json.Unmarshal(r.Body, &events[i]); err != nil {

@@ -27,10 +27,10 @@ import (
 const (
 	// restoreTimeout bounds one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
-	// manyAtOnce is the number of states in one batch, and manyWriters the number of batches in
+	// stateBatch is the number of states in one batch, and stateWriters the number of batches in
 	// progress. They leave enough of the batches that a node may have open to derive.
-	manyAtOnce  = 500
-	manyWriters = 2
+	stateBatch   = 500
+	stateWriters = 2
 )
 
 // restore is a restore in progress.
@@ -47,26 +47,26 @@ type restore struct {
 	counts map[string]access.RestoreCount
 }
 
-// restored is the outcome of one record.
-type restored int
+// outcome is what became of one record.
+type outcome int
 
 const (
-	taken restored = iota
+	restored outcome = iota
 	kept
-	leftOut // because its vehicle is forgotten
+	forgotten // because its vehicle is forgotten
 )
 
-func (r *restore) count(subject string, o restored) {
+func (r *restore) count(subject string, o outcome) {
 	kind, _, _ := strings.Cut(subject, ".")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.counts[kind]
 	switch o {
-	case taken:
+	case restored:
 		c.Restored++
 	case kept:
 		c.Kept++
-	case leftOut:
+	case forgotten:
 		c.Forgotten++
 	}
 	r.counts[kind] = c
@@ -104,7 +104,7 @@ func (k *RecordStore) Restore(
 	if !r.info.Authenticated && !trust.Anybody {
 		return report, backupfile.ErrUnauthentic
 	}
-	if err := k.roomFor(ctx, vidKeys); err != nil {
+	if err := k.checkKeyLimit(ctx, vidKeys); err != nil {
 		return report, err
 	}
 	err = audited(r.info, func() error { return r.run(ctx, file, progress) })
@@ -124,7 +124,7 @@ func (*RecordStore) BadBackup(err error) bool {
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
-		return nil, fmt.Errorf("there is no place for the backup: %w", withoutPath(err))
+		return nil, fmt.Errorf("cannot create a temporary file for the backup: %w", withoutPath(err))
 	}
 	defer func() {
 		if err != nil {
@@ -135,7 +135,7 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 		return nil, withoutPath(err)
 	}
 	if _, err := io.Copy(file, from); err != nil {
-		return nil, fmt.Errorf("the backup did not arrive in full: %w", err)
+		return nil, fmt.Errorf("the backup was not received completely: %w", err)
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return file, err
@@ -144,14 +144,14 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {
 	// Tombstones and their keys come first, so that no data of a forgotten vehicle is restored.
 	buried := false
-	err := r.each(file, func(rec Record, kind string) error {
+	err := r.eachRecord(file, func(rec Record, kind string) error {
 		switch kind {
 		case "tombstonekey":
-			added, err := r.keys(ctx, rec)
+			added, err := r.restoreKeys(ctx, rec)
 			buried = buried || added
 			return err
 		case "tombstone":
-			added, err := r.tombstone(ctx, rec)
+			added, err := r.restoreTombstone(ctx, rec)
 			buried = buried || added
 			return err
 		}
@@ -168,21 +168,21 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	// All other records follow in the order of the file. States are restored in batches.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	states := make(chan Record, manyAtOnce)
+	states := make(chan Record, stateBatch)
 	var storing sync.WaitGroup
-	for range manyWriters {
+	for range stateWriters {
 		storing.Go(func() {
-			for batch := range gather(states) {
-				if err := r.states(ctx, batch); err != nil {
+			for batch := range batches(states) {
+				if err := r.restoreStates(ctx, batch); err != nil {
 					fail(err)
 				}
 				for range batch {
-					r.step(progress)
+					r.recordDone(progress)
 				}
 			}
 		})
 	}
-	err = r.each(file, func(rec Record, kind string) error {
+	err = r.eachRecord(file, func(rec Record, kind string) error {
 		if kind == "state" {
 			rec.Body = bytes.Clone(rec.Body)
 			select {
@@ -192,10 +192,10 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 				return context.Cause(ctx)
 			}
 		}
-		if err := r.record(ctx, rec, kind); err != nil {
-			return fmt.Errorf("a record of kind %s cannot be restored: %w", kind, err)
+		if err := r.restoreRecord(ctx, rec, kind); err != nil {
+			return fmt.Errorf("cannot restore a record of kind %s: %w", kind, err)
 		}
-		r.step(progress)
+		r.recordDone(progress)
 		return nil
 	})
 	close(states)
@@ -209,16 +209,16 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	if err != nil {
 		return err
 	}
-	return r.k.refreshDerive(ctx)
+	return r.k.fenceAll(ctx)
 }
 
-// gather yields batches of the records that wait in a channel, up to manyAtOnce in each, until
+// batches yields batches of the records that wait in a channel, up to stateBatch in each, until
 // the channel is closed.
-func gather(records <-chan Record) iter.Seq[[]Record] {
+func batches(records <-chan Record) iter.Seq[[]Record] {
 	return func(yield func([]Record) bool) {
 		for r := range records {
 			batch := []Record{r}
-			for full := false; !full && len(batch) < manyAtOnce; {
+			for full := false; !full && len(batch) < stateBatch; {
 				select {
 				case r, ok := <-records:
 					if full = !ok; ok {
@@ -235,32 +235,32 @@ func gather(records <-chan Record) iter.Seq[[]Record] {
 	}
 }
 
-// record restores one record. run has restored tombstones and their keys before, and restores
-// states in batches.
-func (r *restore) record(ctx context.Context, rec Record, kind string) error {
+// restoreRecord restores one record. run has restored tombstones and their keys before, and
+// restores states in batches.
+func (r *restore) restoreRecord(ctx context.Context, rec Record, kind string) error {
 	switch kind {
 	case "token", "source", "operator":
-		return r.credential(ctx, rec)
+		return r.restoreCredential(ctx, rec)
 	case "sourceset", "tokenset":
 		// The set is stored with the record that refers to it, which comes later.
 		return r.sets.apply(rec)
 	case "tokenuse":
-		return r.missing(ctx, rec)
+		return r.restoreIfMissing(ctx, rec)
 	case "road":
-		return r.road(ctx, rec)
+		return r.restoreRoad(ctx, rec)
 	}
 	return nil
 }
 
-func (r *restore) step(progress func(done, total int)) {
+func (r *restore) recordDone(progress func(done, total int)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done++
 	progress(r.done, r.info.Records)
 }
 
-// each calls do for every record of the file.
-func (r *restore) each(file io.ReadSeeker, do func(rec Record, kind string) error) error {
+// eachRecord calls do for every record of the file.
+func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string) error) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -279,9 +279,9 @@ func (r *restore) each(file io.ReadSeeker, do func(rec Record, kind string) erro
 	return err
 }
 
-// keys adds the keys of another installation's tombstones. A hash cannot be converted from one
-// key to another, so all keys are kept, and each vid is looked up by all of them.
-func (r *restore) keys(ctx context.Context, rec Record) (added bool, err error) {
+// restoreKeys adds the keys of another installation's tombstones. A hash cannot be converted
+// from one key to another, so all keys are kept, and each vid is looked up by all of them.
+func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
 		return false, err
@@ -293,14 +293,14 @@ func (r *restore) keys(ctx context.Context, rec Record) (added bool, err error) 
 		}
 		n := len(ours.Keys)
 		if ours.Keys = withKeys(ours.Keys, theirs.Keys); len(ours.Keys) == n {
-			return nil, errKeep
+			return nil, errKeepOwn
 		}
 		if len(ours.Keys) > maxVIDKeys {
 			return nil, errVIDKeys
 		}
 		return appendJSON(nil, codec.VIDKeysSubject, ours)
 	})
-	return !errors.Is(err, errKeep), r.merged(rec.Subject, err)
+	return !errors.Is(err, errKeepOwn), r.countMerged(rec.Subject, err)
 }
 
 // withKeys appends to ours those keys of theirs that it lacks.
@@ -313,8 +313,8 @@ func withKeys(ours, theirs [][]byte) [][]byte {
 	return ours
 }
 
-// roomFor returns an error if ours and theirs together are too many keys of tombstones.
-func (k *RecordStore) roomFor(ctx context.Context, theirs [][]byte) error {
+// checkKeyLimit returns an error if ours and theirs together are too many keys of tombstones.
+func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
 	}
@@ -332,7 +332,7 @@ func (k *RecordStore) roomFor(ctx context.Context, theirs [][]byte) error {
 	return nil
 }
 
-func (r *restore) tombstone(ctx context.Context, rec Record) (added bool, err error) {
+func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool, err error) {
 	t, err := decodeTombstone(rec.Subject, rec.Body)
 	if err != nil {
 		return false, err
@@ -341,7 +341,7 @@ func (r *restore) tombstone(ctx context.Context, rec Record) (added bool, err er
 		added, err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
 	}
 	if added {
-		r.count(rec.Subject, taken)
+		r.count(rec.Subject, restored)
 	} else {
 		r.count(rec.Subject, kept)
 	}
@@ -393,7 +393,7 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 // because the vids are not known.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
-	if _, err := k.refresh(ctx); err != nil { // no node can fold before it has received these tombstones
+	if err := k.fenceAll(ctx); err != nil { // no node can fold before it has received these tombstones
 		return err
 	}
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -401,7 +401,7 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 		if codec.IsMarker(r.Body) || !k.forgotten.Has(id) {
 			return nil
 		}
-		_, err := k.mark(ctx, codec.PartitionOf(id, k.engine.Partitions()), id)
+		_, err := k.storeMarker(ctx, codec.PartitionOf(id, k.engine.Partitions()), id)
 		return err
 	})
 	if err != nil {
@@ -420,29 +420,23 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	return nil
 }
 
-// refresh fences every partition, so that its owner takes it again and reads the states from
-// the store. seq is a sequence of SOURCES after all tombstones that this process has stored.
-func (k *RecordStore) refresh(ctx context.Context) (seq uint64, err error) {
+// fenceAll fences every partition, so that its owner first receives all tombstones stored so far,
+// takes the partition again and reads the states from the store.
+func (k *RecordStore) fenceAll(ctx context.Context) error {
 	end, err := k.engine.End(ctx, codec.Sources)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	seq = end.Last
 	for p := range k.engine.Partitions() {
-		if err := k.engine.Fence(ctx, p, seq); err != nil {
-			return 0, err
+		if err := k.engine.Fence(ctx, p, end.Last); err != nil {
+			return err
 		}
 	}
-	return seq, nil
+	return nil
 }
 
-func (k *RecordStore) refreshDerive(ctx context.Context) error {
-	_, err := k.refresh(ctx)
-	return err
-}
-
-// errKeep makes a change store nothing, because the service's own record takes precedence.
-var errKeep = errors.New("the service's own record is kept")
+// errKeepOwn makes a change store nothing, because the service's own record takes precedence.
+var errKeepOwn = errors.New("the service's own record is kept")
 
 // withoutForgotten returns v without the forgotten vehicles. ok is false if v contains none.
 func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
@@ -458,11 +452,11 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 	return v.Without(gone...)
 }
 
-// credential restores a token, a source or an operator. If the service has a credential of that
-// name, credential restores only its end. For a source or an operator it does so only if the
-// secret is the same, because a different secret may belong to another source or operator with
-// the same name.
-func (r *restore) credential(ctx context.Context, rec Record) error {
+// restoreCredential restores a token, a source or an operator. If the service has a credential
+// of that name, credential restores only its end. For a source or an operator it does so only
+// if the secret is the same, because a different secret may belong to another source or
+// operator with the same name.
+func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
 		return err
@@ -472,7 +466,7 @@ func (r *restore) credential(ctx context.Context, rec Record) error {
 	r.sets.record(rec.Subject, stored.Vehicles, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
 	_, err = r.k.update(ctx, rec.Subject, func(ours *access.Credential) error {
 		if theirs.Ended.IsZero() || !ours.Ended.IsZero() || !policy.Listed && ours.Hash != theirs.Hash {
-			return errKeep
+			return errKeepOwn
 		}
 		ours.Ended = theirs.Ended
 		return nil
@@ -480,54 +474,54 @@ func (r *restore) credential(ctx context.Context, rec Record) error {
 	if errors.Is(err, access.ErrNotFound) {
 		err = r.k.Create(ctx, theirs)
 	}
-	return r.mergedWith(policy.Noun+"set", stored.Vehicles.Sets, rec.Subject, err)
+	return r.countMergedSet(policy.Noun+"set", stored.Vehicles.Sets, rec.Subject, err)
 }
 
-func (r *restore) merged(subject string, err error) error {
-	if errors.Is(err, errKeep) {
+func (r *restore) countMerged(subject string, err error) error {
+	if errors.Is(err, errKeepOwn) {
 		r.count(subject, kept)
 		return nil
 	}
 	if err == nil {
-		r.count(subject, taken)
+		r.count(subject, restored)
 	}
 	return err
 }
 
-// mergedWith is merged for a record and the n parts of its set.
-func (r *restore) mergedWith(parts string, n int, subject string, err error) error {
+// countMergedSet is countMerged for a record and the n parts of its set.
+func (r *restore) countMergedSet(parts string, n int, subject string, err error) error {
 	for range n {
-		if err := r.merged(parts, err); err != nil {
+		if err := r.countMerged(parts, err); err != nil {
 			return err
 		}
 	}
-	return r.merged(subject, err)
+	return r.countMerged(subject, err)
 }
 
-// missing restores a record unchanged, if none is stored.
-func (r *restore) missing(ctx context.Context, rec Record) error {
+// restoreIfMissing restores a record unchanged, if none is stored.
+func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
 	_, err := r.k.engine.Store(ctx, codec.Tokens, []Write{{rec.Subject, rec.Sealed, 0, true}})
 	if errors.Is(err, ErrConflict) {
-		err = errKeep
+		err = errKeepOwn
 	}
-	return r.merged(rec.Subject, err)
+	return r.countMerged(rec.Subject, err)
 }
 
-// readersOfStates is the number of stored states that are looked up concurrently.
-const readersOfStates = 16
+// stateReaders is the number of stored states that are looked up concurrently.
+const stateReaders = 16
 
-// states restores those states of the batch that are newer than the stored ones, each into the
-// partition that its vehicle has in this installation. A state that changes during that is
-// compared again.
-func (r *restore) states(ctx context.Context, batch []Record) error {
+// restoreStates restores those states of the batch that are newer than the stored ones, each
+// into the partition that its vehicle has in this installation. A state that changes during
+// that is compared again.
+func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	for len(batch) > 0 {
 		wanted := make([]*Write, len(batch))
 		var failed error
 		var mu sync.Mutex // guards failed
 		var looking sync.WaitGroup
-		for n := range min(readersOfStates, len(batch)) {
+		for n := range min(stateReaders, len(batch)) {
 			looking.Go(func() {
-				for i := n; i < len(batch); i += readersOfStates {
+				for i := n; i < len(batch); i += stateReaders {
 					w, err := r.compare(ctx, batch[i])
 					if err != nil {
 						mu.Lock()
@@ -561,7 +555,7 @@ func (r *restore) states(ctx context.Context, batch []Record) error {
 		}
 		for _, rec := range of {
 			if rec.Subject != "" {
-				r.count(rec.Subject, taken)
+				r.count(rec.Subject, restored)
 			}
 		}
 	}
@@ -577,7 +571,7 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 		return nil, err
 	}
 	if r.forgotten(id, s) {
-		r.count(rec.Subject, leftOut)
+		r.count(rec.Subject, forgotten)
 		return nil, nil
 	}
 	subject := codec.StateSubject(codec.PartitionOf(id, e.Partitions()), id)
@@ -592,7 +586,7 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 			return nil, err
 		}
 		if r.forgotten(id, s) {
-			r.count(rec.Subject, leftOut)
+			r.count(rec.Subject, forgotten)
 			return nil, nil
 		}
 	} else if is.Seq != 0 {

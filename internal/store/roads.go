@@ -34,8 +34,8 @@ const (
 	shareEvery = time.Second
 	// shareBytes is the maximum size of such a message.
 	shareBytes = 256 << 10
-	// loadAgain is the pause after an attempt to read the profiles has failed.
-	loadAgain = 500 * time.Millisecond
+	// loadPause is the pause after an attempt to read the profiles has failed.
+	loadPause = 500 * time.Millisecond
 	// A batch of tiles ends at roadBatch tiles or at roadBatchBytes.
 	roadBatch      = 250
 	roadBatchBytes = 4 << 20
@@ -59,13 +59,13 @@ type RoadSharing interface {
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
-// roadKeeper maintains the map of one node.
-type roadKeeper struct {
+// roadStore maintains the map of one node.
+type roadStore struct {
 	*RecordStore
 	m    *road.Map
 	next uint64 // sequence of ROADS from which to read on
-	// mine holds the partitions that this node folded at the last look.
-	mine map[int]bool
+	// owned holds the partitions that this node folded at the last look.
+	owned map[int]bool
 	// unsaved holds packed tiles that are not stored yet.
 	unsaved map[road.Tile][]byte
 	// unread holds tiles that a newer version stored; this node does not write them.
@@ -75,23 +75,26 @@ type roadKeeper struct {
 
 // KeepRoads maintains a node's map of roads until the context ends. First it loads the stored
 // profiles and calls loaded. From then on it adds profiles that other nodes store, and evidence
-// of their cars. If judges is set, this node folds: KeepRoads sends the evidence of its own
+// of their cars. If folds is set, this node folds: KeepRoads sends the evidence of its own
 // cars to the other nodes, and stores the changed tiles of its partitions, every Patience.Roads
 // and at the end.
-func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, judges bool, loaded func()) {
-	(&roadKeeper{RecordStore: k, m: m, next: 1, mine: make(map[int]bool), unsaved: make(map[road.Tile][]byte), unread: make(map[road.Tile]bool)}).run(ctx, judges, loaded)
+func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
+	(&roadStore{
+		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
+		unread: make(map[road.Tile]bool),
+	}).run(ctx, folds, loaded)
 }
 
-func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
+func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 	sharing, shared := k.engine.(RoadSharing)
-	shares := shared && judges
+	shares := shared && folds
 	if shares {
 		k.m.Share()
 	}
 	if shared {
 		defer k.listen(sharing)()
 	}
-	k.loadPatiently(ctx)
+	k.loadWithRetry(ctx)
 	loaded()
 	share, store := time.NewTicker(shareEvery), time.NewTicker(k.config.Patience.Roads)
 	defer share.Stop()
@@ -99,25 +102,25 @@ func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
 	for {
 		select {
 		case <-ctx.Done():
-			if judges {
+			if folds {
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 				defer cancel()
-				maps.Copy(k.mine, k.engine.Folding()) // derive may have released its partitions already
+				maps.Copy(k.owned, k.engine.Folding()) // derive may have released its partitions already
 				if k.load(last) {
 					k.store(last)
 				}
 			}
 			return
 		case <-share.C:
-			if mine := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
-				k.mine = mine
+			if owned := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
+				k.owned = owned
 			}
 			if shares {
 				k.share(sharing)
 			}
 		case <-store.C:
 			// Records of other nodes are read first, so that the stored tile includes them.
-			if k.load(ctx) && judges {
+			if k.load(ctx) && folds {
 				k.store(ctx)
 			}
 		case <-k.roadsRestored:
@@ -126,20 +129,20 @@ func (k *roadKeeper) run(ctx context.Context, judges bool, loaded func()) {
 	}
 }
 
-// loadPatiently retries load until it succeeds or the context ends.
-func (k *roadKeeper) loadPatiently(ctx context.Context) {
+// loadWithRetry retries load until it succeeds or the context ends.
+func (k *roadStore) loadWithRetry(ctx context.Context) {
 	for !k.load(ctx) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(loadAgain):
+		case <-time.After(loadPause):
 		}
 	}
 }
 
 // load reads the records that were stored since the last call, and reports whether it
 // succeeded.
-func (k *roadKeeper) load(ctx context.Context) bool {
+func (k *roadStore) load(ctx context.Context) bool {
 	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			k.unread[tile] = true
@@ -150,10 +153,10 @@ func (k *roadKeeper) load(ctx context.Context) bool {
 	})
 	k.next = next
 	if damaged > 0 {
-		k.log.Warn("stored profiles of roads are damaged and left out: these roads are learned again", "records", damaged)
+		k.log.Warn("ignoring damaged road profiles: these roads will be learned again", "records", damaged)
 	}
 	if err != nil && ctx.Err() == nil {
-		k.failing.Log(k.log, "the profiles of roads cannot be read: trying again", "error", err)
+		k.failing.Log(k.log, "cannot read the road profiles; will retry", "error", err)
 	}
 	return err == nil
 }
@@ -161,7 +164,9 @@ func (k *roadKeeper) load(ctx context.Context) bool {
 // readRoads calls do for the stored tiles from a sequence on, and returns the sequence after
 // the last one. Damaged records, and records for which do returns an error, are skipped and
 // counted. An error from do that wraps [ErrStop] ends the scan.
-func (k *RecordStore) readRoads(ctx context.Context, from uint64, do func(road.Tile, Record) error) (next uint64, damaged int, err error) {
+func (k *RecordStore) readRoads(
+	ctx context.Context, from uint64, do func(road.Tile, Record) error,
+) (next uint64, damaged int, err error) {
 	next, damaged, err = k.engine.ScanFrom(ctx, codec.Roads, from, func(r Record) error {
 		tile, err := tileOfRoad(r.Subject)
 		if err != nil {
@@ -173,15 +178,15 @@ func (k *RecordStore) readRoads(ctx context.Context, from uint64, do func(road.T
 	return next, damaged, err
 }
 
-// writes reports whether this node is the writer of a tile.
-func (k *roadKeeper) writes(t road.Tile) bool {
-	return k.mine[codec.PartitionOf(t.String(), k.engine.Partitions())]
+// isWriter reports whether this node is the writer of a tile.
+func (k *roadStore) isWriter(t road.Tile) bool {
+	return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
 }
 
 // store stores this node's tiles that have changed. Tiles that cannot be stored are kept for
 // the next call.
-func (k *roadKeeper) store(ctx context.Context) {
-	maps.Copy(k.unsaved, k.m.Changed(k.writes))
+func (k *roadStore) store(ctx context.Context) {
+	maps.Copy(k.unsaved, k.m.Changed(k.isWriter))
 	for t := range k.unread {
 		delete(k.unsaved, t)
 	}
@@ -193,7 +198,7 @@ func (k *roadKeeper) store(ctx context.Context) {
 			return true
 		}
 		if _, err := k.engine.Store(ctx, codec.Roads, writes); err != nil {
-			k.failing.Log(k.log, "the profiles of roads cannot be stored: trying again later", "tiles", len(k.unsaved), "error", err)
+			k.failing.Log(k.log, "cannot store the road profiles; will retry", "tiles", len(k.unsaved), "error", err)
 			return false
 		}
 		for _, t := range batch {
@@ -214,16 +219,16 @@ func (k *roadKeeper) store(ctx context.Context) {
 }
 
 // share sends the evidence of this node's cars to the other nodes.
-func (k *roadKeeper) share(to RoadSharing) {
+func (k *roadStore) share(to RoadSharing) {
 	for _, evidence := range k.m.Drain(shareBytes) {
 		if err := to.ShareRoads(evidence); err != nil {
-			k.failing.Log(k.log, "other nodes cannot be told of the roads", "error", err)
+			k.failing.Log(k.log, "cannot send road evidence to the other nodes", "error", err)
 		}
 	}
 }
 
 // listen adds evidence from other nodes to the map, until the returned function is called.
-func (k *roadKeeper) listen(to RoadSharing) (stop func()) {
+func (k *roadStore) listen(to RoadSharing) (stop func()) {
 	return to.ListenRoads(func(evidence []byte, err error) {
 		if err == nil {
 			err = k.m.Absorb(evidence)
@@ -250,14 +255,14 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 		return nil
 	})
 	if err = cmp.Or(failed, err); err != nil {
-		return fmt.Errorf("the backup of %s failed: %w", codec.Roads, err)
+		return fmt.Errorf("cannot back up %s: %w", codec.Roads, err)
 	}
 	return nil
 }
 
-// road adds a tile to the next batch. A tile that the service has learned itself takes
+// restoreRoad adds a tile to the next batch. A tile that the service has learned itself takes
 // precedence.
-func (r *restore) road(ctx context.Context, rec Record) error {
+func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
 	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
 	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
 		return r.storeRoads(ctx)
@@ -276,7 +281,7 @@ func (r *restore) storeRoads(ctx context.Context) error {
 		r.count(codec.RoadPrefix, kept)
 	}
 	for range len(r.roads) - len(conflicts) {
-		r.count(codec.RoadPrefix, taken)
+		r.count(codec.RoadPrefix, restored)
 	}
 	r.roads, r.roadBytes = nil, 0
 	select {

@@ -28,7 +28,9 @@ func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 
 // CommitSpan starts the span of a group commit of requests. If no request is sampled,
 // CommitSpan returns ctx and a nil span.
-func CommitSpan(ctx context.Context, t trace.Tracer, requests []trace.SpanContext, samples int) (context.Context, trace.Span) {
+func CommitSpan(
+	ctx context.Context, t trace.Tracer, requests []trace.SpanContext, samples int,
+) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, nil
 	}

@@ -52,8 +52,8 @@ const (
 	usageBatch = 256
 )
 
-// usageKeeper is the state of [RecordStore.KeepUsage].
-type usageKeeper struct {
+// usageState is the state of [RecordStore.KeepUsage].
+type usageState struct {
 	loaded  chan struct{}    // closed once the table holds all stored usage
 	written map[string]int64 // number of calls of each token when last stored; only KeepUsage uses it
 
@@ -73,15 +73,15 @@ type partStored struct {
 	seq uint64
 }
 
-func newUsageKeeper() usageKeeper {
-	return usageKeeper{
+func newUsageState() usageState {
+	return usageState{
 		loaded: make(chan struct{}), written: make(map[string]int64), parts: make(map[usagePart]partStored),
 		unread: make(map[string]bool),
 	}
 }
 
 // isUnread reports whether a newer version stored this node's part of a token's usage.
-func (u *usageKeeper) isUnread(token string) bool {
+func (u *usageState) isUnread(token string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.unread[token]
@@ -89,7 +89,7 @@ func (u *usageKeeper) isUnread(token string) bool {
 
 // isLoaded reports whether the table holds all stored usage. Before that, nothing may be
 // stored, because it would replace usage that is not read yet.
-func (u *usageKeeper) isLoaded() bool {
+func (u *usageState) isLoaded() bool {
 	select {
 	case <-u.loaded:
 		return true
@@ -109,7 +109,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	}
 	id, by, _ := strings.Cut(rest, ".")
 	if r.Version > usageVersion {
-		k.leaveUsage(rest)
+		k.applyNewerUsage(rest)
 		return nil
 	}
 	if by == k.engine.NodeID() {
@@ -125,9 +125,9 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// leaveUsage applies a record that a newer version wrote. rest is ID.NODE. If it is this node's
-// own part, it is not replaced from then on.
-func (k *RecordStore) leaveUsage(rest string) {
+// applyNewerUsage applies a record that a newer version wrote. rest is ID.NODE. If it is this
+// node's own part, it is not replaced from then on.
+func (k *RecordStore) applyNewerUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
 		k.usage.mu.Lock()
 		defer k.usage.mu.Unlock()
@@ -180,7 +180,7 @@ func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) 
 	for id := range calls {
 		w, err := k.usageWrite(id)
 		if err != nil {
-			k.log.Warn("usage cannot be packed", "token_id", id, "error", err)
+			k.log.Warn("cannot encode the usage of a token", "token_id", id, "error", err)
 			return false
 		}
 		writes = append(writes, w)
@@ -189,7 +189,7 @@ func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) 
 		return true
 	}
 	if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
-		k.log.Warn("the usage of tokens cannot be stored: trying again in a minute", "tokens", len(writes), "error", err)
+		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(writes), "error", err)
 		return false
 	}
 	maps.Copy(k.usage.written, calls)
@@ -219,7 +219,7 @@ func (k *RecordStore) pruneUsage(ctx context.Context) {
 	for part, seq := range idle {
 		if err := k.dropPart(ctx, part, seq); err != nil {
 			if ctx.Err() == nil {
-				k.log.Warn("the usage that a node stored long ago cannot be dropped", "error", err)
+				k.log.Warn("cannot drop the outdated usage of a node", "error", err)
 			}
 			return
 		}
@@ -280,7 +280,7 @@ func decodeUsage(body []byte) (r usageRecord, err error) {
 	for _, d := range r.Days {
 		for _, calls := range d.Calls {
 			if len(calls) > 0 && slices.Min(calls) < 0 {
-				return r, unfit{"usage", errors.New("a number of calls is below zero")}
+				return r, unfit{"usage", errors.New("a number of calls is negative")}
 			}
 		}
 	}

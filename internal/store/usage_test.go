@@ -29,7 +29,7 @@ func TestUsageRoundTrips(t *testing.T) {
 			want.LastRefused, want.Reason = want.LastUsed.Add(time.Second), access.RateLimited
 		}
 		if got := packUsage(want, time.Unix(0, 0)).usage(); !reflect.DeepEqual(got, want) {
-			t.Fatalf("%+v became %+v", want, got)
+			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})
 }
@@ -52,7 +52,7 @@ func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 // A pass stores only the usage that has changed since the last pass, and each record once.
 func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{})
+	k, _ := runRecordStore(t, e, Config{})
 	var grants []*access.Grant
 	for range usageBatch + 10 {
 		tok, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations}, time.Now())
@@ -78,14 +78,14 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	}
 	k.storeUsage()
 	if n := stored(); n != 0 {
-		t.Fatalf("%d records without a call", n)
+		t.Fatalf("%d records without a call, want none", n)
 	}
 	for _, g := range grants {
 		g.Count(access.ThrottleSystem, access.Unknown, time.Now())
 	}
 	k.storeUsage()
 	if n := stored(); n != len(grants) {
-		t.Fatalf("%d records of %d", n, len(grants))
+		t.Fatalf("%d records, want %d", n, len(grants))
 	}
 	before, _ := e.Last(t.Context(), codec.Tokens, "tokenuse."+grants[0].Name+"."+e.NodeID())
 	grants[1].Count(access.ThrottleSystem, access.Unknown, time.Now())
@@ -100,7 +100,7 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 // before there were parts, and of newer versions, are tolerated.
 func TestUsageOfNodesThatAreGone(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runKeeper(t, e, Config{})
+	k, _ := runRecordStore(t, e, Config{})
 	g := issueOn(t, k)
 	now := time.Now().UTC().Truncate(time.Second)
 	put := func(node string, r usageRecord) {
@@ -124,17 +124,19 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	put(".THERE", packUsage(calls, now.Add(-usageIdle+time.Minute)))
 	put(".NEWER", usageRecord{Version: usageVersion + 1, LastUsed: now})
 	if u := k.tables.Tokens.Usage(g.Name, now); u.Since(0)[0][0] != 10 || u.LastUsed != used {
-		t.Errorf("before: %+v", u)
+		t.Errorf("before pruning: got %+v, want 10 calls and last use %s", u, used)
 	}
 	k.pruneUsage(t.Context())
-	for node, there := range map[string]bool{"": true, ".GONE": false, ".THERE": true, ".NEWER": true, "." + e.NodeID(): true} {
+	for node, there := range map[string]bool{
+		"": true, ".GONE": false, ".THERE": true, ".NEWER": true, "." + e.NodeID(): true,
+	} {
 		r, err := e.Last(t.Context(), codec.Tokens, "tokenuse."+g.Name+node)
 		if err != nil || (r.Seq != 0) != there {
-			t.Errorf("tokenuse.ID%s is there: %t, %v", node, r.Seq != 0, err)
+			t.Errorf("tokenuse.ID%s: stored %t, error %v; want stored %t", node, r.Seq != 0, err, there)
 		}
 	}
 	if u := k.tables.Tokens.Usage(g.Name, now); u.Since(0)[0][0] != 5 || u.LastUsed != used {
-		t.Errorf("after: %+v", u)
+		t.Errorf("after pruning: got %+v, want 5 calls and last use %s", u, used)
 	}
 }
 
@@ -148,7 +150,7 @@ func TestUsageOfNewerVersionStays(t *testing.T) {
 	for name, r := range map[string]Record{"schema": {Newer: true}, "record": {Body: newer}} {
 		t.Run(name, func(t *testing.T) {
 			e := newMemory(t)
-			k, _ := runKeeper(t, e, Config{})
+			k, _ := runRecordStore(t, e, Config{})
 			g, other := issueOn(t, k), issueOn(t, k)
 			r.Subject = "tokenuse." + g.Name + "." + e.NodeID()
 			if err := k.apply(r, sets{}); err != nil {
@@ -159,7 +161,7 @@ func TestUsageOfNewerVersionStays(t *testing.T) {
 				k.storeUsage()
 				is, err := e.Last(t.Context(), codec.Tokens, "tokenuse."+token.Name+"."+e.NodeID())
 				if err != nil || (is.Seq != 0) != stored {
-					t.Errorf("stored: %t, want %t; %v", is.Seq != 0, stored, err)
+					t.Errorf("stored: got %t, error %v; want %t", is.Seq != 0, err, stored)
 				}
 			}
 		})

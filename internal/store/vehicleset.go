@@ -77,7 +77,7 @@ func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Wri
 	}
 	g.Sets = len(writes)
 	if g.Sets >= MaxBatch {
-		return g, nil, fmt.Errorf("%d vehicles are more than one record can hold: grant all, or use several tokens", v.Len())
+		return g, nil, fmt.Errorf("too many vehicles for one record: %d; grant all, or use several tokens", v.Len())
 	}
 	return g, writes, nil
 }
@@ -94,7 +94,7 @@ func (g grantedRecord) check(kind access.Kind) error {
 		return errors.New("an operator has no vehicles of its own")
 	case len(g.IDs) > maxInlineIDs, g.Sets < 0, g.Sets >= MaxBatch,
 		g.All && (len(g.IDs) > 0 || g.Sets != 0), g.Sets > 0 && len(g.IDs) > 0:
-		return errors.New("its list of vehicles is longer than a record can hold, or there are two of them")
+		return errors.New("its list of vehicles is too long, or there are two lists")
 	}
 	if kind == access.SandboxKind {
 		reserved := access.SandboxVehicles()
@@ -140,7 +140,9 @@ func isEmptied(r Record) bool {
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
 // readVehicles reads the vehicles that a record grants.
-func readVehicles(ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord) (access.Vehicles, error) {
+func readVehicles(
+	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
+) (access.Vehicles, error) {
 	if g.All {
 		return access.AllVehicles(), nil
 	}

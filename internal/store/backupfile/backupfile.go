@@ -44,11 +44,11 @@ var frameSums = crc32.MakeTable(crc32.Castagnoli)
 
 // Errors of a backup that cannot be used. The store is unchanged.
 var (
-	ErrForeign = errors.New("this is no backup of carstate")
-	ErrOlder   = errors.New("this backup was written by an older carstate, which this version does not read: restore it with that version")
-	ErrNewer   = errors.New("this backup was written by a newer carstate: restore it with that version or a newer one")
+	ErrForeign = errors.New("not a carstate backup")
+	ErrOlder   = errors.New("this backup was written by an older version of carstate: restore it with that version")
+	ErrNewer   = errors.New("this backup was written by a newer version of carstate: restore it with that or a newer one")
 	ErrTorn    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
-	ErrUnfit   = errors.New("this backup holds a record that carstate never makes, so nothing of it is restored")
+	ErrUnfit   = errors.New("this backup has a record that carstate cannot have written, so nothing of it is restored")
 
 	ErrUnauthentic = errors.New("this backup was changed, or made by a service whose key was not given: " +
 		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")

@@ -49,7 +49,9 @@ func anySample(t *rapid.T) vehicle.Sample {
 		case vehicle.CurrentLongitude:
 			err = x.Set(s, rapid.Float64Range(-180, 180).Draw(t, "longitude"))
 		default:
-			limit := map[vehicle.Signal]float64{vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1}[s]
+			limit := map[vehicle.Signal]float64{
+				vehicle.Speed: 500, vehicle.OBDSpeed: 500, vehicle.EngineSpeed: 20000, vehicle.MILOn: 1,
+			}[s]
 			if limit == 0 {
 				limit = 100
 			}
@@ -74,14 +76,14 @@ func TestSamplesRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got) != len(want) {
-			t.Fatalf("%d samples became %d", len(want), len(got))
+			t.Fatalf("got %d samples, want %d", len(got), len(want))
 		}
 		for i := range want {
 			if len(want[i].Codes) == 0 {
 				want[i].Codes, got[i].Codes = nil, nil
 			}
 			if !reflect.DeepEqual(got[i], want[i]) {
-				t.Fatalf("%+v became %+v", want[i], got[i])
+				t.Fatalf("got %+v, want %+v", got[i], want[i])
 			}
 		}
 	})
@@ -103,7 +105,8 @@ func TestStatesRoundTrip(t *testing.T) {
 			if drives {
 				x.Time = vehicle.UnixMilli(base + int64(i)*10_000)
 				metres := rapid.Float64Range(0, 300).Draw(t, "metres")
-				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0025+metres/111e3), x.Set(vehicle.CurrentLongitude, 11.34),
+				if err := errors.Join(x.Set(vehicle.CurrentLatitude, 44.5+float64(i)*0.0025+metres/111e3),
+					x.Set(vehicle.CurrentLongitude, 11.34),
 					x.Set(vehicle.CurrentAccuracy, 5)); err != nil {
 					t.Fatal(err)
 				}
@@ -118,7 +121,7 @@ func TestStatesRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got != want {
-			t.Fatalf("%+v became %+v", want, got)
+			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})
 }
@@ -127,15 +130,20 @@ func TestStatesRoundTrip(t *testing.T) {
 func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	number := func() float32 { return rapid.Float32().Draw(t, "number") }
 	w = vehicle.Way{
-		Latitude: number(), Longitude: number(), Time: vehicle.UnixMilli(times.Draw(t, "fix")), AnchorLatitude: number(), AnchorLongitude: number(),
+		Latitude: number(), Longitude: number(), Time: vehicle.UnixMilli(times.Draw(t, "fix")),
+		AnchorLatitude: number(), AnchorLongitude: number(),
 		SpeedKmh: number(),
-		Octant:   rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"), Count: rapid.Byte().Draw(t, "count"),
+		Octant:   rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"),
+		Count: rapid.Byte().Draw(t, "count"),
 	}
 	for i := range w.Steps {
-		w.Steps[i] = vehicle.WayStep{Stretch: vehicle.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number(), Seconds: number()}
+		w.Steps[i] = vehicle.WayStep{
+			Stretch: vehicle.Stretch(rapid.Uint64().Draw(t, "stretch")), Metres: number(), Seconds: number(),
+		}
 	}
 	return w, vehicle.RoadAround{
-		Time: w.Time, FreeSecondsBehind: number(), FreeSecondsAhead: number(), DelayBehind: number(), DelayAhead: number(), ShownBehind: number(), FreeKmh: number(),
+		Time: w.Time, FreeSecondsBehind: number(), FreeSecondsAhead: number(),
+		DelayBehind: number(), DelayAhead: number(), ShownBehind: number(), FreeKmh: number(),
 		Cars: rapid.Byte().Draw(t, "cars"), Young: rapid.Bool().Draw(t, "young"),
 	}
 }
@@ -148,7 +156,7 @@ func TestStateWithoutPositions(t *testing.T) {
 	none := len(AppendState(nil, &s))
 	ways := wayLayout.size + roadLayout.size
 	if none > all-100 || all-none > ways {
-		t.Errorf("%d bytes with a way of %d, %d without one", all, ways, none)
+		t.Errorf("state of %d bytes with a way of %d, %d bytes without: want nearly all of the way saved", all, ways, none)
 	}
 	t.Logf("%d bytes with a way, %d without one", all, none)
 }
@@ -160,27 +168,27 @@ func TestSealCatches(t *testing.T) {
 		record := Seal(subject, append([]byte{0}, body...))
 		got, err := Unseal(subject, record)
 		if err != nil || !bytes.Equal(got, body) {
-			t.Fatalf("%x became %x, %v", body, got, err)
+			t.Fatalf("got %x, error %v; want %x", got, err, body)
 		}
 		at := rapid.IntRange(0, len(record)-1).Draw(t, "byte")
 		flipped := bytes.Clone(record)
 		flipped[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "bits"))
 		if _, err := Unseal(subject, flipped); !errors.Is(err, ErrDamaged) {
-			t.Fatalf("byte %d changed: %v", at, err)
+			t.Fatalf("byte %d changed: got %v, want %v", at, err, ErrDamaged)
 		}
 		if _, err := Unseal(subject, record[:rapid.IntRange(0, len(record)-1).Draw(t, "cut")]); !errors.Is(err, ErrDamaged) {
-			t.Fatalf("cut short: %v", err)
+			t.Fatalf("cut short: got %v, want %v", err, ErrDamaged)
 		}
 		if other := subjects.Draw(t, "other"); other != subject {
 			if _, err := Unseal(other, record); !errors.Is(err, ErrDamaged) {
-				t.Fatalf("under another subject: %v", err)
+				t.Fatalf("under another subject: got %v, want %v", err, ErrDamaged)
 			}
 		}
 	})
 }
 
 // A record of a later version is intact, but this version cannot read it.
-func TestSealTellsNewerVersions(t *testing.T) {
+func TestUnseal_NewerVersion(t *testing.T) {
 	const subject = "state.0.car"
 	record := []byte{SchemaVersion + 1, 1, 2, 3}
 	sum := Checksum(subject, record)
@@ -202,7 +210,7 @@ func TestSealTellsNewerVersions(t *testing.T) {
 		}},
 	} {
 		if err := c.decode(); !errors.Is(err, ErrNewer) {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: got %v, want %v", c.name, err, ErrNewer)
 		}
 	}
 }
@@ -223,11 +231,12 @@ func TestStoredFormat(t *testing.T) {
 		want string
 	}{
 		{"a sample", AppendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a state", AppendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f000004420001000000000000000000000000000000000000000000000000810800004841000000803f00"},
+		{"a state", AppendState(nil, &state), "d00f503031323000004841010125e8030000000000000000803f0000044200010000" +
+			"00000000000000000000000000000000000000000000810800004841000000803f00"},
 		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "03782bea3556"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
-			t.Errorf("%s is stored as\n%s, not\n%s", c.what, got, c.want)
+			t.Errorf("%s: got\n%s, want\n%s", c.what, got, c.want)
 		}
 	}
 }
@@ -244,8 +253,9 @@ func TestPartitionOf(t *testing.T) {
 		{"0", 3, 47, 4},
 		{"carA", 0, 0, 2},
 	} {
-		if p4, p64, p7 := PartitionOf(c.id, 4), PartitionOf(c.id, 64), PartitionOf(c.id, 7); p4 != c.p4 || p64 != c.p64 || p7 != c.p7 {
-			t.Errorf("%s: %d of 4, %d of 64, %d of 7", c.id, p4, p64, p7)
+		p4, p64, p7 := PartitionOf(c.id, 4), PartitionOf(c.id, 64), PartitionOf(c.id, 7)
+		if p4 != c.p4 || p64 != c.p64 || p7 != c.p7 {
+			t.Errorf("%s: got partitions %d of 4, %d of 64, %d of 7; want %d, %d, %d", c.id, p4, p64, p7, c.p4, c.p64, c.p7)
 		}
 	}
 	seen := make([]int, 64)
@@ -254,7 +264,7 @@ func TestPartitionOf(t *testing.T) {
 	}
 	for p, n := range seen {
 		if n < 800 || n > 1200 {
-			t.Errorf("partition %d got %d of 64,000 vehicles", p, n)
+			t.Errorf("partition %d has %d of 64,000 vehicles, want 800 to 1,200", p, n)
 		}
 	}
 }
@@ -271,7 +281,7 @@ func FuzzDecodeSamples(f *testing.F) {
 		bounded(t, len(body), func() {
 			err := DecodeSamples(body, func(x vehicle.Sample) {
 				if _, err := vehicle.ParseID(string(x.Vehicle)); err != nil {
-					t.Errorf("a sample of the vehicle %q", x.Vehicle)
+					t.Errorf("a sample has the invalid vid %q", x.Vehicle)
 				}
 			})
 			if err != nil && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNewer) {
@@ -310,7 +320,7 @@ func FuzzUnseal(f *testing.F) {
 			return
 		}
 		if again := Seal(subject, append([]byte{sealed[0]}, body...)); string(again) != string(sealed) {
-			t.Errorf("%x opened, and is sealed as %x", sealed, again)
+			t.Errorf("sealing the body again: got %x, want %x", again, sealed)
 		}
 	})
 }
@@ -322,6 +332,6 @@ func bounded(t *testing.T, input int, f func()) {
 	f()
 	runtime.ReadMemStats(&after)
 	if got, limit := after.TotalAlloc-before.TotalAlloc, uint64(64<<10+100*input); got > limit {
-		t.Errorf("%d bytes of input took %d bytes of memory", input, got)
+		t.Errorf("%d bytes of input: allocated %d bytes, want at most %d", input, got, limit)
 	}
 }

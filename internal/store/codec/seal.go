@@ -27,7 +27,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // record. The record must not be used.
 var (
 	ErrDamaged = errors.New("a stored record is damaged")
-	ErrNewer   = errors.New("a stored record was written by a newer carstate")
+	ErrNewer   = errors.New("a stored record was written by a newer version of carstate")
 )
 
 // IsNewer reports whether err means that a newer version wrote a record. It differs from
@@ -46,7 +46,8 @@ func (v otherVersion) Error() string {
 	if v > SchemaVersion {
 		return fmt.Sprintf("%v: schema version %d", ErrNewer, byte(v))
 	}
-	return fmt.Sprintf("a stored record was written by an older carstate, which this version does not read: schema version %d", byte(v))
+	return fmt.Sprintf("a stored record was written by an older version of carstate, which this one cannot read: "+
+		"schema version %d", byte(v))
 }
 
 // Is reports whether err is [ErrNewer].
@@ -62,7 +63,7 @@ func Seal(subject string, record []byte) []byte {
 // Unseal verifies a sealed record and returns its body, without a copy.
 func Unseal(subject string, record []byte) ([]byte, error) {
 	if len(record) < SealBytes {
-		return nil, fmt.Errorf("%w: %d bytes are too few", ErrDamaged, len(record))
+		return nil, fmt.Errorf("%w: too short: %d bytes", ErrDamaged, len(record))
 	}
 	body, sum := record[:len(record)-crc32.Size], record[len(record)-crc32.Size:]
 	if binary.LittleEndian.Uint32(sum) != Checksum(subject, body) {

@@ -28,7 +28,8 @@ var (
 )
 
 // mostStateBytes is enough for any sealed state whose numbers have usual sizes.
-var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size + 12*vehicle.NumSignals
+var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size +
+	12*vehicle.NumSignals
 
 // AppendState appends the packed state s.
 func AppendState(b []byte, s *vehicle.State) []byte {

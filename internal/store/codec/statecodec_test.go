@@ -46,7 +46,7 @@ func TestLayoutIsEncodingBinary(t *testing.T) {
 		var m vehicle.ThrottleMemory
 		throttleLayout.decode(bytes.Clone(raw), &m)
 		if got := throttleLayout.append(nil, &m); !bytes.Equal(got, raw) {
-			t.Fatalf("%x became %x", raw, got)
+			t.Fatalf("got %x, want %x", got, raw)
 		}
 	})
 }
@@ -59,7 +59,7 @@ func checkLayout[T comparable](t *testing.T, v T) {
 		t.Fatal(err)
 	}
 	if got := l.append([]byte("x"), &v); !bytes.Equal(got, want) || l.size != len(want)-1 {
-		t.Errorf("%T: %d bytes\n%x, not\n%x", v, l.size, got, want)
+		t.Errorf("%T: got %d bytes\n%x, want\n%x", v, l.size, got, want)
 	}
 	for i := range want {
 		if want[i] == 1 {
@@ -72,7 +72,7 @@ func checkLayout[T comparable](t *testing.T, v T) {
 	}
 	l.decode(bytes.Clone(want[1:]), &got)
 	if got != plain {
-		t.Errorf("%T: %+v, not %+v", v, got, plain)
+		t.Errorf("%T: got %+v, want %+v", v, got, plain)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestLayoutRefusesPointers(t *testing.T) {
 	}
 }
 
-var updateGolden = flag.Bool("update", false, "write testdata/state.json anew; only before version 1 is released")
+var updateGolden = flag.Bool("update", false, "rewrite testdata/state.json; only before version 1 is released")
 
 // A stored state of an earlier release decodes to the same values. testdata holds a state in
 // which every field is set, as bytes and as JSON. Fields that were added since then are zero. A
@@ -128,7 +128,7 @@ func TestStateOfThisVersion(t *testing.T) {
 	}
 	got, err := DecodeState(golden.Packed)
 	if err != nil || got != golden.State || got.ThrottleMemory == (vehicle.ThrottleMemory{}) || got.Way.Count == 0 {
-		t.Errorf("%v\n%+v, not\n%+v", err, got, golden.State)
+		t.Errorf("error %v; got\n%+v, want\n%+v", err, got, golden.State)
 	}
 }
 

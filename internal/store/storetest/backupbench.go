@@ -67,7 +67,10 @@ func Backups(b *testing.B, open Open) {
 		b.ReportMetric(float64(b.N)*fleet/b.Elapsed().Seconds(), "vehicles/s")
 	})
 	restore := func(b *testing.B, n *Node) {
-		if _, err := n.Restore(b.Context(), bytes.NewReader(file.Bytes()), access.BackupTrust{Anybody: true}, unaudited, func(int, int) {}); err != nil {
+		if _, err := n.Restore(
+			b.Context(), bytes.NewReader(file.Bytes()), access.BackupTrust{Anybody: true}, unaudited,
+			func(int, int) {},
+		); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,11 +19,14 @@ func recordsChange(t *testing.T, e store.Engine) {
 	longer := func(is store.Record) ([]store.Write, error) {
 		return []store.Write{{Subject: subject, Record: codec.Seal(subject, append(append([]byte{0}, is.Body...), 'x'))}}, nil
 	}
+	change := func(f func(store.Record) ([]store.Write, error)) (uint64, error) {
+		return store.Change(t.Context(), e, time.Second, codec.Sources, subject, f)
+	}
 	add := func() {
 		t.Helper()
-		_, err := store.Change(t.Context(), e, time.Second, codec.Sources, subject, longer)
+		_, err := change(longer)
 		for errors.Is(err, store.ErrConflict) { // on a busy machine, the conflicts may outlast Change's patience
-			_, err = store.Change(t.Context(), e, time.Second, codec.Sources, subject, longer)
+			_, err = change(longer)
 		}
 		if err != nil {
 			t.Error(err)
@@ -33,7 +36,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 		t.Helper()
 		r, err := e.Last(t.Context(), codec.Sources, subject)
 		if err != nil || !bytes.Equal(r.Body, bytes.Repeat([]byte{'x'}, length)) {
-			t.Fatalf("%q, %v; want %d", r.Body, err, length)
+			t.Fatalf("got record %q, error %v; want length %d", r.Body, err, length)
 		}
 		return r.Seq
 	}
@@ -51,42 +54,42 @@ func recordsChange(t *testing.T, e store.Engine) {
 	rev := is(40)
 
 	// A change without writes stores nothing, and an error of the change is returned unchanged.
-	seq, err := store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(store.Record) ([]store.Write, error) { return nil, nil })
+	seq, err := change(func(store.Record) ([]store.Write, error) { return nil, nil })
 	if seq != rev || err != nil {
-		t.Errorf("nothing to do: %d, %v", seq, err)
+		t.Errorf("without writes: got sequence %d, error %v; want %d", seq, err, rev)
 	}
 	// A deadline error from the change itself is not taken for a lost response.
 	for _, own := range []error{errors.New("kept"), context.DeadlineExceeded} {
-		if _, err := store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(store.Record) ([]store.Write, error) { return nil, own }); err != own {
-			t.Errorf("the error %v of a change became %v", own, err)
+		if _, err := change(func(store.Record) ([]store.Write, error) { return nil, own }); err != own {
+			t.Errorf("got error %v, want %v", err, own)
 		}
 	}
 	if is(40) != rev {
-		t.Error("the record was stored again")
+		t.Error("a change without writes stored the record again")
 	}
 
 	// Another writer is always faster.
 	others := 0
-	_, err = store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(is store.Record) ([]store.Write, error) {
+	_, err = change(func(is store.Record) ([]store.Write, error) {
 		others++
 		add()
 		return longer(is)
 	})
 	if !errors.Is(err, store.ErrConflict) || others < 2 {
-		t.Errorf("after %d conflicts: %v", others, err)
+		t.Errorf("after %d conflicts: got %v, want %v", others, err, store.ErrConflict)
 	}
 	is(40 + others)
 
 	// The function returns a conflict of its own, as it does when the set records that the
 	// record refers to are replaced while they are read.
 	tries := 0
-	if _, err = store.Change(t.Context(), e, time.Second, codec.Sources, subject, func(is store.Record) ([]store.Write, error) {
+	if _, err = change(func(is store.Record) ([]store.Write, error) {
 		if tries++; tries < 3 {
-			return nil, fmt.Errorf("%w: what it refers to was replaced", store.ErrConflict)
+			return nil, fmt.Errorf("%w: a set record was replaced", store.ErrConflict)
 		}
 		return longer(is)
 	}); err != nil || tries != 3 {
-		t.Errorf("%d tries: %v", tries, err)
+		t.Errorf("got %d attempts, error %v; want 3", tries, err)
 	}
 	is(41 + others)
 
@@ -98,7 +101,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 		return longer(is)
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("after the context ended: %v", err)
+		t.Errorf("after the context ended: got %v, want %v", err, context.Canceled)
 	}
 	is(42 + others)
 }

@@ -75,16 +75,16 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 		total += len(all)
 		for _, x := range all {
 			if int64(x.Time) <= got[x.Vehicle] {
-				t.Fatalf("%s: sample of %d after %d", x.Vehicle, x.Time, got[x.Vehicle])
+				t.Fatalf("%s: the sample of %d follows that of %d", x.Vehicle, x.Time, got[x.Vehicle])
 			}
 			got[x.Vehicle] = int64(x.Time)
 			if v, _ := x.Value(vehicle.Speed); v != float32((int64(x.Time)-1000)%200) {
-				t.Fatalf("%s at %d: speed %v", x.Vehicle, x.Time, v)
+				t.Fatalf("%s at %d: got the wrong speed %v", x.Vehicle, x.Time, v)
 			}
 		}
 	}
 	if total < writers*each {
-		t.Fatalf("%d samples came back of %d", total, writers*each)
+		t.Fatalf("got %d samples, want %d", total, writers*each)
 	}
 }
 
@@ -118,11 +118,11 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 	defer part.Close()
 	states := StoredStates(t, e, p)
 	if len(states) != 1 || states[vid] != state {
-		t.Fatalf("stored %+v, loaded %+v", state, states)
+		t.Fatalf("got states %+v, want %+v", states, state)
 	}
 	_, rest := readAll(t, part, 2)
 	if rest[0].Time != 2000 || rest[1].Time != 3000 {
-		t.Fatalf("after the cursor came %v and %v", rest[0].Time, rest[1].Time)
+		t.Fatalf("after the cursor: got samples of %v and %v, want 2000 and 3000", rest[0].Time, rest[1].Time)
 	}
 }
 
@@ -147,11 +147,11 @@ func stateOfOne(t *testing.T, e store.Engine) {
 		}
 		for v, s := range got {
 			if s.Time != at {
-				t.Errorf("%s is at %d; want %d", id(v), s.Time, at)
+				t.Errorf("%s: got a state of %d, want %d", id(v), s.Time, at)
 			}
 		}
 		if found := found.Load(); (found == vehicles) != (at != 0) || found != 0 && at == 0 {
-			t.Errorf("%d states at %d", found, at)
+			t.Errorf("found %d states of time %d, want all or none", found, at)
 		}
 	}
 	check(first, 0)
@@ -175,10 +175,10 @@ func stateOfOne(t *testing.T, e store.Engine) {
 	got := make([]vehicle.State, len(asked))
 	if err := second.Load(ctx, asked, func(i int, s vehicle.State) { got[i] = s }); err != nil ||
 		got[0] != got[2] || got[0] != (vehicle.State{}) || got[1] != all[id(7)] || got[3] != all[id(11)] {
-		t.Errorf("read %+v, %v", got, err)
+		t.Errorf("Load of two known vehicles: got %+v, error %v", got, err)
 	}
 	if err := second.Load(ctx, make([]vehicle.ID, store.MaxLoad+1), nil); err == nil {
-		t.Error("too many were asked for")
+		t.Error("Load of more than MaxLoad vehicles succeeded")
 	}
 	// The state of the same vehicle in another partition is another record.
 	other, err := e.Take(ctx, 1, "second", store.Anyone)
@@ -191,7 +191,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 	if err := second.Load(ended, asked, func(i int, _ vehicle.State) {
 		t.Errorf("%s was read after the end of the context", asked[i])
 	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end of its context: %v", err)
+		t.Errorf("after the context ended: got %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -220,13 +220,13 @@ func fencing(t *testing.T, e store.Engine) {
 		wg.Wait()
 		for i, err := range errs {
 			if last := i == racers-1; last && err != nil || !last && !errors.Is(err, store.ErrFenced) {
-				t.Fatalf("round %d, owner %d: %v", round, i, err)
+				t.Fatalf("round %d: commit of owner %d: got %v, want success only of the last owner", round, i, err)
 			}
 		}
 	}
 	for id, s := range StoredStates(t, e, 0) {
 		if id != vehicle.ID(fmt.Sprintf("by%d", racers-1)) || s.Time != rounds {
-			t.Errorf("a fenced owner stored %s at %d", id, s.Time)
+			t.Errorf("got a state of %s at %d, which only a fenced owner can have stored", id, s.Time)
 		}
 	}
 }
@@ -239,14 +239,14 @@ func releasing(t *testing.T, e store.Engine) {
 	polite := func(holder string) bool { asked = holder; return holder == "" }
 	first, err := e.Take(ctx, 0, "first", polite)
 	if err != nil || asked != "" {
-		t.Fatalf("of %q: %v", asked, err)
+		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
 	}
 	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
 	if err := first.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"carA": &s}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Take(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
-		t.Fatalf("of %q: %v", asked, err)
+		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
 	if err := e.Release(ctx, 0, "second"); err != nil { // a node that does not own it
 		t.Fatal(err)
@@ -262,13 +262,13 @@ func releasing(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	if err := first.Commit(ctx, 3, nil); !errors.Is(err, store.ErrFenced) {
-		t.Fatalf("who has released it: %v", err)
+		t.Fatalf("commit after a release: got %v, want %v", err, store.ErrFenced)
 	}
 	if err := e.Release(ctx, 0, "first"); err != nil {
 		t.Fatalf("released twice: %v", err)
 	}
 	if got, ok, err := store.State(ctx, e, "carA"); err != nil || !ok || got != s {
-		t.Fatalf("%+v, %v, %v", got, ok, err)
+		t.Fatalf("got state %+v, found %v, error %v; want %+v", got, ok, err, s)
 	}
 	if err := second.Commit(ctx, 3, nil); err != nil {
 		t.Fatal(err)
@@ -296,11 +296,14 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	}
 	updates, caughtUp, done := make(chan update, 100), make(chan struct{}), make(chan error)
 	go func() {
-		done <- e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) { updates <- update{id, s.Time} }, func() { close(caughtUp) })
+		done <- e.FollowStates(
+			ctx, func(id vehicle.ID, s vehicle.State) { updates <- update{id, s.Time} },
+			func() { close(caughtUp) },
+		)
 	}()
 	<-caughtUp
 	if u := <-updates; u != (update{"before", 20}) || len(updates) != 0 {
-		t.Fatalf("at the start came %v and %d more", u, len(updates))
+		t.Fatalf("at the start: got %v and %d more, want only the last state", u, len(updates))
 	}
 	// Two vehicles are used, because a feed may skip a state that is replaced before it was
 	// read.
@@ -368,7 +371,7 @@ func backupOfAll(t *testing.T, e store.Engine) {
 			seen[string(subject)] = true
 		}
 		if len(seen) != vehicles {
-			t.Fatalf("backup %d holds %d vehicles of %d", i, len(seen), vehicles)
+			t.Fatalf("backup %d: got %d vehicles, want %d", i, len(seen), vehicles)
 		}
 	}
 }

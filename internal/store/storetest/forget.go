@@ -31,13 +31,13 @@ func forgottenStays(t *testing.T, open Open) {
 	part := Take(t, n.Engine, p)
 	seq, samples, err := part.Next(t.Context())
 	if err != nil || len(samples) != 1 {
-		t.Fatalf("%v, %v", samples, err)
+		t.Fatalf("got samples %v, error %v; want one sample", samples, err)
 	}
 	n.Put(t, Speed(SecretVID, 3000, 50)) // waits to be folded
 
 	r := n.MustForget(t, SecretVID)
 	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want || r.AllowedAt != nil {
-		t.Errorf("%+v, want %+v", r, want)
+		t.Errorf("got receipt %+v, want %+v removed", r, want)
 	}
 	if text, _ := json.Marshal(r); bytes.Contains(text, []byte(SecretVID)) {
 		t.Errorf("the receipt names the vehicle: %s", text)
@@ -46,19 +46,22 @@ func forgottenStays(t *testing.T, open Open) {
 		t.Error("the node still knows the vehicle")
 	}
 	if tokens, sources := n.Grants(); tokens != 0 || sources != 0 {
-		t.Errorf("%d tokens and %d sources still name it", tokens, sources)
+		t.Errorf("%d tokens and %d sources still name the vehicle", tokens, sources)
 	}
-	err = part.Commit(t.Context(), seq, map[vehicle.ID]*vehicle.State{SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))})
+	err = part.Commit(
+		t.Context(), seq,
+		map[vehicle.ID]*vehicle.State{SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))},
+	)
 	if !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("a fold from before was stored: %v", err)
+		t.Errorf("commit of a fold from before: got %v, want %v", err, store.ErrRecalled)
 	}
 	part.Close()
 	n.FoldAll(t, p)
 	if _, stored := n.StateOf(t, SecretVID); stored {
-		t.Error("samples that waited brought it back")
+		t.Error("waiting samples brought the vehicle back")
 	}
 	if again := n.MustForget(t, SecretVID); !again.ForgottenAt.Equal(r.ForgottenAt) {
-		t.Errorf("a second forget puts the erasure off: %+v", again)
+		t.Errorf("a second forget: got time %s, want %s", again.ForgottenAt, r.ForgottenAt)
 	}
 
 	n.Stop()
@@ -73,13 +76,13 @@ func forgottenStays(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	if _, err := n.Allow(t.Context(), SecretVID); !errors.Is(err, access.ErrNotFound) {
-		t.Errorf("allowed twice: %v", err)
+		t.Errorf("allowing twice: got %v, want %v", err, access.ErrNotFound)
 	}
 	n.Put(t, Speed(SecretVID, 5000, 50))
 	n.FoldAll(t, p)
 	s, ok := n.StateOf(t, SecretVID)
 	if want := vehicle.Observe(vehicle.State{}, Speed(SecretVID, 5000, 50)); !ok || s != want {
-		t.Errorf("it did not start afresh: %v %+v", ok, s)
+		t.Errorf("after Allow: got state %+v, found %v; want %+v", s, ok, want)
 	}
 	testkit.Await(t, "the table knows it again", func() bool { return n.Knows(SecretVID) })
 }
@@ -97,7 +100,10 @@ func forgetCutOff(t *testing.T, open Open) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Store(t.Context(), codec.Sources, []store.Write{{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, stone...))}}); err != nil {
+	if _, err := n.Store(
+		t.Context(), codec.Sources,
+		[]store.Write{{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, stone...))}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.AwaitTombstones(t.Context()); err != nil {
@@ -107,7 +113,7 @@ func forgetCutOff(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	if _, ok := n.StateOf(t, SecretVID); !ok {
-		t.Fatal("a forget that is still under way is overtaken")
+		t.Fatal("EraseDue completed a forget that is still in progress")
 	}
 	ahead.Store(int64(2 * time.Minute))
 	if err := n.EraseDue(t.Context()); err != nil {
@@ -115,13 +121,13 @@ func forgetCutOff(t *testing.T, open Open) {
 	}
 	tokens, sources := n.Grants()
 	if _, ok := n.StateOf(t, SecretVID); ok || tokens+sources != 0 || n.Knows(SecretVID) {
-		t.Errorf("it is still there: %v, %d grants", ok, tokens+sources)
+		t.Errorf("after EraseDue: state stored %v, %d grants; want none", ok, tokens+sources)
 	}
 	if _, ok := n.StateOf(t, "Other1"); !ok {
 		t.Error("another vehicle lost its state")
 	}
 	if all := n.Forgotten().All(); len(all) != 1 || !all[0].Removed {
-		t.Errorf("it is not noted: %+v", all)
+		t.Errorf("got tombstones %+v, want one with Removed", all)
 	}
 }
 
@@ -147,11 +153,11 @@ func fencesDoNotRunAhead(t *testing.T, open Open) {
 	defer part.Close()
 	fence()
 	if err := part.Commit(t.Context(), 0, map[vehicle.ID]*vehicle.State{}); !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("a fold from before the fence: %v", err)
+		t.Errorf("commit after the fence: got %v, want %v", err, store.ErrRecalled)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if _, _, err := part.Next(ctx); !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("the owner reads on: %v", err)
+		t.Errorf("Next after the fence: got %v, want %v", err, store.ErrRecalled)
 	}
 }

@@ -22,37 +22,41 @@ func operatorsChange(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	if err := k.Create(testkit.Context(t), o); !errors.Is(err, access.ErrExists) {
-		t.Errorf("added twice: %v", err)
+		t.Errorf("adding twice: got %v, want %v", err, access.ErrExists)
 	}
 	if got, err := tables.Operators.Verify([]byte(key), time.Now()); err != nil || got.Name != "ada" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("Verify: got %+v, error %v; want ada", got, err)
 	}
 	key2, hash := access.NewSecret(access.OperatorKind)
-	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", func(o *access.Credential) error { return o.Rotate(hash, 0, time.Now()) }); err != nil {
+	if _, err := k.Update(
+		testkit.Context(t), access.OperatorKind, "ada",
+		func(o *access.Credential) error { return o.Rotate(hash, 0, time.Now()) },
+	); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tables.Operators.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrReplaced) {
-		t.Errorf("the replaced key: %v", err)
+		t.Errorf("the replaced key: got %v, want %v", err, access.ErrReplaced)
 	}
 	_, other := RunKeeper(t, e, store.Config{})
-	if got, err := other.Operators.Verify([]byte(key2), time.Now()); err != nil || got.Name != "ada" || got.Rotated.IsZero() {
-		t.Errorf("on another node: %+v, %v", got, err)
+	got, err := other.Operators.Verify([]byte(key2), time.Now())
+	if err != nil || got.Name != "ada" || got.Rotated.IsZero() {
+		t.Errorf("on another node: got %+v, error %v; want ada, rotated", got, err)
 	}
 	remove := func(o *access.Credential) error { o.Ended = time.Now(); return nil }
 	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", remove); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", remove); !errors.Is(err, access.ErrNotFound) {
-		t.Errorf("removed twice: %v", err)
+		t.Errorf("removing twice: got %v, want %v", err, access.ErrNotFound)
 	}
 	if _, err := tables.Operators.Verify([]byte(key2), time.Now()); !errors.Is(err, access.ErrRevoked) {
-		t.Errorf("after its removal: %v", err)
+		t.Errorf("after the removal: got %v, want %v", err, access.ErrRevoked)
 	}
 	testkit.Await(t, "the change is known", func() bool {
 		_, err := other.Operators.Verify([]byte(key2), time.Now())
 		return errors.Is(err, access.ErrRevoked)
 	})
 	if err := k.Create(testkit.Context(t), o); err != nil {
-		t.Errorf("the name of a removed one: %v", err)
+		t.Errorf("using the name of a removed operator: got %v, want success", err)
 	}
 }

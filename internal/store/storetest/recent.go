@@ -16,7 +16,9 @@ import (
 func recentOfOne(t *testing.T, e store.Engine) {
 	began := time.Now()
 	for i := int64(9); i >= 0; i-- {
-		batch := []vehicle.Sample{sample("car1", 1000+i, float64(i)), sample("car11", 1000+i, 99), sample("other", 1000+i, 99)}
+		batch := []vehicle.Sample{
+			sample("car1", 1000+i, float64(i)), sample("car11", 1000+i, 99), sample("other", 1000+i, 99),
+		}
 		if err := e.Append(testkit.Context(t), batch); err != nil {
 			t.Fatal(err)
 		}
@@ -26,15 +28,15 @@ func recentOfOne(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	if len(r.Samples) != 10 || r.Since.After(began) || !r.All {
-		t.Fatalf("%d samples since %s (asked at %s), all: %t", len(r.Samples), r.Since, began, r.All)
+		t.Fatalf("got %d samples since %s (asked at %s), all: %t; want 10 and all", len(r.Samples), r.Since, began, r.All)
 	}
 	for i, x := range r.Samples {
 		if v, _ := x.Value(vehicle.Speed); x.Vehicle != "car1" || int64(x.Time) != 1000+int64(i) || v != float32(i) {
-			t.Errorf("sample %d: %+v", i, x)
+			t.Errorf("sample %d: got %+v, which is wrong or out of order", i, x)
 		}
 	}
 	if r, err := e.Recent(testkit.Context(t), "nobody", 1000); err != nil || len(r.Samples) != 0 || !r.All {
-		t.Errorf("a vehicle that never reported: %+v, %v", r, err)
+		t.Errorf("a vehicle that never reported: got %+v, error %v; want no samples", r, err)
 	}
 }
 
@@ -49,7 +51,7 @@ func recentForgets(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	if r, err := e.Recent(testkit.Context(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
-		t.Errorf("forgotten: %+v, %v", r, err)
+		t.Errorf("after Forget: got %+v, error %v; want no samples", r, err)
 	}
 	if _, err := k.Allow(testkit.Context(t), "car1"); err != nil {
 		t.Fatal(err)
@@ -59,14 +61,15 @@ func recentForgets(t *testing.T, e store.Engine) {
 	}
 	r, err := e.Recent(testkit.Context(t), "car1", 1000)
 	if err != nil || len(r.Samples) != 1 || r.Samples[0].Time != 2000 {
-		t.Errorf("allowed again: %+v, %v", r, err)
+		t.Errorf("after Allow: got %+v, error %v; want one sample", r, err)
 	}
 }
 
 // recentLooksBack checks that samples that were stored long ago are found.
 func recentLooksBack(t *testing.T, open Open) {
 	var later atomic.Int64
-	e := opened(t, open, store.Config{DataDir: t.TempDir(), Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) }})
+	now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	e := opened(t, open, store.Config{DataDir: t.TempDir(), Now: now})
 	for i := range int64(3) {
 		if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000+i, 1)}); err != nil {
 			t.Fatal(err)
@@ -75,7 +78,7 @@ func recentLooksBack(t *testing.T, open Open) {
 	later.Store(int64(time.Hour))
 	r, err := e.Recent(testkit.Context(t), "car1", 1000)
 	if err != nil || len(r.Samples) != 3 || !r.All {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("an hour later: got %+v, error %v; want 3 samples and all", r, err)
 	}
 }
 
@@ -88,6 +91,6 @@ func recentEndsInTime(t *testing.T, e store.Engine) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if r, err := e.Recent(ctx, "car1", 1000); err != nil || r.All || len(r.Samples) != 0 || r.Since.IsZero() {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("after the context ended: got %+v, error %v; want no samples", r, err)
 	}
 }

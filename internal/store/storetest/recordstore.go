@@ -61,8 +61,9 @@ func tokensChange(t *testing.T, e store.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Developer != "Ada" || g.Rate != tok.Rate || !g.Expires.Equal(tok.Expires) || !g.Vehicles.Include("carA") || g.Vehicles.Include("carB") {
-		t.Fatalf("stored %+v, got %+v", tok, g.Credential)
+	if g.Developer != "Ada" || g.Rate != tok.Rate || !g.Expires.Equal(tok.Expires) ||
+		!g.Vehicles.Include("carA") || g.Vehicles.Include("carB") {
+		t.Fatalf("got %+v, want %+v", g.Credential, tok)
 	}
 	if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
 		t.Ended = time.Now()
@@ -71,10 +72,12 @@ func tokensChange(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	if _, err := tables.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrRevoked) {
-		t.Fatalf("after the revocation: %v", err)
+		t.Fatalf("after the revocation: got %v, want %v", err, access.ErrRevoked)
 	}
-	if _, err := k.Update(testkit.Context(t), access.TokenKind, "cstidNone", func(*access.Credential) error { return nil }); !errors.Is(err, access.ErrNotFound) {
-		t.Fatalf("an unknown token: %v", err)
+	if _, err := k.Update(
+		testkit.Context(t), access.TokenKind, "cstidNone", func(*access.Credential) error { return nil },
+	); !errors.Is(err, access.ErrNotFound) {
+		t.Fatalf("an unknown token: got %v, want %v", err, access.ErrNotFound)
 	}
 }
 
@@ -89,7 +92,7 @@ func largeSets(t *testing.T, e store.Engine) {
 		t.Helper()
 		g, ok := tables.Tokens.Get(tok.Name)
 		if !ok || g.Vehicles.Len() != want || !g.Vehicles.Include(ids[want-1]) {
-			t.Fatalf("found %v; want a set of %d", ok, want)
+			t.Fatalf("token found: %v; want one with a set of %d vehicles", ok, want)
 		}
 	}
 	check(tables, len(ids))
@@ -130,7 +133,10 @@ func racingUpdates(t *testing.T, e store.Engine) {
 func sourcesChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
 	add := func() (string, error) {
-		s, key, err := access.AddSource(access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true}, time.Now())
+		s, key, err := access.AddSource(
+			access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true},
+			time.Now(),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,10 +147,10 @@ func sourcesChange(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	if g, err := tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil || !g.Strict {
-		t.Fatalf("%+v, %v", g, err)
+		t.Fatalf("VerifyNamed: got %+v, error %v; want a strict source", g, err)
 	}
 	if _, err := add(); !errors.Is(err, access.ErrExists) {
-		t.Fatalf("the same name again: %v", err)
+		t.Fatalf("adding the same name again: got %v, want %v", err, access.ErrExists)
 	}
 	remove := func() error {
 		_, err := k.Update(testkit.Context(t), access.SourceKind, "gateway-1", func(s *access.Credential) error {
@@ -157,17 +163,17 @@ func sourcesChange(t *testing.T, e store.Engine) {
 		t.Fatal(err)
 	}
 	if err := remove(); !errors.Is(err, access.ErrNotFound) {
-		t.Fatalf("removed twice: %v", err)
+		t.Fatalf("removing twice: got %v, want %v", err, access.ErrNotFound)
 	}
 	if _, err := tables.Sources.Verify([]byte(key), time.Now()); err == nil {
-		t.Fatal("the key of a removed source still counts")
+		t.Fatal("the key of a removed source is still valid")
 	}
 	key2, err := add()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tables.Sources.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrNotKnown) {
-		t.Fatalf("the old key: %v", err)
+		t.Fatalf("the old key: got %v, want %v", err, access.ErrNotKnown)
 	}
 	if _, err := tables.Sources.Verify([]byte(key2), time.Now()); err != nil {
 		t.Fatal(err)
@@ -189,11 +195,17 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	}
 	for _, overlap := range []time.Duration{time.Hour, 0} {
 		nextSecret, hash := access.NewSecret(access.TokenKind)
-		if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error { return t.Rotate(hash, overlap, time.Now()) }); err != nil {
+		if _, err := k.Update(
+			testkit.Context(t), access.TokenKind, tok.Name,
+			func(t *access.Credential) error { return t.Rotate(hash, overlap, time.Now()) },
+		); err != nil {
 			t.Fatal(err)
 		}
 		nextKey, keyHash := access.NewSecret(access.SourceKind)
-		if _, err := k.Update(testkit.Context(t), access.SourceKind, "gateway-1", func(s *access.Credential) error { return s.Rotate(keyHash, overlap, time.Now()) }); err != nil {
+		if _, err := k.Update(
+			testkit.Context(t), access.SourceKind, "gateway-1",
+			func(s *access.Credential) error { return s.Rotate(keyHash, overlap, time.Now()) },
+		); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Await(t, "the change is known", func() bool {
@@ -204,22 +216,25 @@ func secretsRotate(t *testing.T, e store.Engine) {
 		_, err := tables.Tokens.Verify([]byte(secret), time.Now())
 		_, keyErr := tables.Sources.Verify([]byte(key), time.Now())
 		if (err == nil) != (overlap > 0) || (keyErr == nil) != (overlap > 0) {
-			t.Errorf("with an overlap of %v the old ones: %v, %v", overlap, err, keyErr)
+			t.Errorf("with an overlap of %v, the old token and key: got %v and %v", overlap, err, keyErr)
 		}
 	}
 	_, again := RunKeeper(t, e, store.Config{}) // acts as a node that starts later
 	if _, err := again.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrReplaced) {
-		t.Errorf("the first secret after it ended: %v", err)
+		t.Errorf("the first secret after it ended: got %v, want %v", err, access.ErrReplaced)
 	}
 }
 
 func auditOrder(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	if events, older, err := k.AuditPage(testkit.Context(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
-		t.Fatalf("an empty audit: %v, %d, %v", events, older, err)
+		t.Fatalf("an empty audit: got %v, older %d, error %v", events, older, err)
 	}
 	for i := range 5 {
-		if err := k.Audit(testkit.Context(t), access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)}); err != nil {
+		if err := k.Audit(
+			testkit.Context(t),
+			access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,7 +244,7 @@ func auditOrder(t *testing.T, e store.Engine) {
 	}
 	for i, want := range []string{"4", "3", "2"} {
 		if i >= len(events) || events[i].Object != want {
-			t.Fatalf("got %+v", events)
+			t.Fatalf("got %+v, want events 4, 3 and 2", events)
 		}
 	}
 	before, got := uint64(0), ""
@@ -248,6 +263,6 @@ func auditOrder(t *testing.T, e store.Engine) {
 		before = older
 	}
 	if before != 0 {
-		t.Fatalf("after the last page comes %d", before)
+		t.Fatalf("after the last page: got older %d, want 0", before)
 	}
 }

@@ -39,11 +39,13 @@ func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
 // RestoreInto merges a backup into a node.
 func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
 	t.Helper()
-	report, err := n.Restore(t.Context(), bytes.NewReader(backup), access.BackupTrust{Anybody: true}, unaudited, func(done, total int) {
+	progress := func(done, total int) {
 		if done < 1 || done > total {
-			t.Errorf("%d of %d records are done", done, total)
+			t.Errorf("progress reported %d of %d records", done, total)
 		}
-	})
+	}
+	trust := access.BackupTrust{Anybody: true}
+	report, err := n.Restore(t.Context(), bytes.NewReader(backup), trust, unaudited, progress)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +67,9 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	a.MustForget(t, cars[0])
 	backup := BackupOf(t, a)
 	info, err := store.CheckBackup(bytes.NewReader(backup))
-	if err != nil || info.Version != "v-test" || info.Partitions != a.Partitions() || info.Kinds["state"] != 1499 || info.Kinds["token"] != 4 || info.Kinds["tombstone"] != 1 {
-		t.Fatalf("%+v, %v", info, err)
+	if err != nil || info.Version != "v-test" || info.Partitions != a.Partitions() ||
+		info.Kinds["state"] != 1499 || info.Kinds["token"] != 4 || info.Kinds["tombstone"] != 1 {
+		t.Fatalf("CheckBackup: got %+v, error %v", info, err)
 	}
 	if bytes.Contains(backup, []byte(cars[0])) {
 		t.Error("the backup names a forgotten vehicle")
@@ -75,36 +78,38 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	b := started(t, open, store.Config{Partitions: 7})
 	report := RestoreInto(t, b, backup)
 	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1499}) {
-		t.Errorf("states: %+v", n)
+		t.Errorf("states: got %+v, want 1499 restored", n)
 	}
 	for i, id := range cars {
 		want, had := a.StateOf(t, id)
 		if got, ok := b.StateOf(t, id); ok != had || got != want || ok != (i != 0) {
-			t.Fatalf("%s: %v %+v, want %v %+v", id, ok, got, had, want)
+			t.Fatalf("%s: got found %v, state %+v; want found %v, state %+v", id, ok, got, had, want)
 		}
 	}
 	if len(b.Tables.Tokens.All()) != 4 {
-		t.Errorf("%d tokens", len(b.Tables.Tokens.All()))
+		t.Errorf("got %d tokens, want 4", len(b.Tables.Tokens.All()))
 	}
 	for _, want := range a.Tables.Tokens.All() {
 		got, ok := b.Tables.Tokens.Get(want.Name)
-		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Vehicles.All() != want.Vehicles.All() || got.Ended.IsZero() != want.Ended.IsZero() {
-			t.Errorf("token %s: %+v", want.Name, got)
+		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() ||
+			got.Vehicles.All() != want.Vehicles.All() || got.Ended.IsZero() != want.Ended.IsZero() {
+			t.Errorf("token %s: got %+v, want %+v", want.Name, got, want)
 		}
 	}
 	for _, want := range a.Tables.Sources.All() {
 		got, ok := b.Tables.Sources.Get(want.Name)
-		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() || got.Ended.IsZero() != want.Ended.IsZero() {
-			t.Errorf("source %s: %+v", want.Name, got)
+		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() ||
+			got.Ended.IsZero() != want.Ended.IsZero() {
+			t.Errorf("source %s: got %+v, want %+v", want.Name, got, want)
 		}
 	}
 	if !b.Forgotten().Has(cars[0]) {
-		t.Error("what was forgotten is not any more")
+		t.Error("a forgotten vehicle is not forgotten after the restore")
 	}
 	// Restoring it again changes nothing.
 	for kind, n := range RestoreInto(t, b, backup).Kinds {
 		if n.Restored != 0 {
-			t.Errorf("the second time, %s: %+v", kind, n)
+			t.Errorf("the second restore of %s: got %+v, want nothing restored", kind, n)
 		}
 	}
 }
@@ -120,11 +125,12 @@ func restoreAuthenticates(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(backup, []byte(key)) {
-		t.Error("the backup holds the key under which it is authenticated")
+		t.Error("the backup contains the key that authenticates it")
 	}
 	forged := bytes.Clone(backup)
 	forged[len(forged)-1] ^= 1
 	other, _ := access.NewSecret(access.BackupKind)
+	anyone := access.BackupTrust{Anybody: true}
 	for what, c := range map[string]struct {
 		into          *Node
 		file          []byte
@@ -138,8 +144,8 @@ func restoreAuthenticates(t *testing.T, open Open) {
 		"the key":                {into: b, file: backup, trust: access.BackupTrust{Key: key}, taken: true, proven: true},
 		"our own, another key":   {into: a, file: backup, trust: access.BackupTrust{Key: other}, taken: true, proven: true},
 		"our own":                {into: a, file: backup, taken: true, proven: true},
-		"any origin":             {into: b, file: forged, trust: access.BackupTrust{Anybody: true}, taken: true},
-		"any origin, proven":     {into: a, file: backup, trust: access.BackupTrust{Anybody: true}, taken: true, proven: true},
+		"any origin":             {into: b, file: forged, trust: anyone, taken: true},
+		"any origin, proven":     {into: a, file: backup, trust: anyone, taken: true, proven: true},
 	} {
 		audited := false
 		audit := func(info access.BackupInfo, merge func() error) error {
@@ -148,10 +154,11 @@ func restoreAuthenticates(t *testing.T, open Open) {
 		}
 		report, err := c.into.Restore(t.Context(), bytes.NewReader(c.file), c.trust, audit, func(int, int) {})
 		if audited != c.taken || (err == nil) != c.taken || err == nil && report.Backup.Authenticated != c.proven {
-			t.Errorf("%s: %v, authenticated %t, audited %t", what, err, report.Backup.Authenticated, audited)
+			t.Errorf("%s: got error %v, authenticated %t, audited %t; want success %t, authenticated %t",
+				what, err, report.Backup.Authenticated, audited, c.taken, c.proven)
 		}
 		if err != nil && !c.into.BadBackup(err) {
-			t.Errorf("%s: an error of its own: %v", what, err)
+			t.Errorf("%s: BadBackup is false for %v", what, err)
 		}
 	}
 }
@@ -161,7 +168,8 @@ func restoreAuthenticates(t *testing.T, open Open) {
 func restoreMerges(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	a.Drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
-	revokedHere, revokedThere, granted := a.Token(t, access.AllVehicles()), a.Token(t, access.AllVehicles()), a.Token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
+	revokedHere, revokedThere := a.Token(t, access.AllVehicles()), a.Token(t, access.AllVehicles())
+	granted := a.Token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
 	base := BackupOf(t, a)
 
 	// b begins as a copy of a. It has the tombstone keys of both.
@@ -182,31 +190,38 @@ func restoreMerges(t *testing.T, open Open) {
 	receipt := a.MustForget(t, "GoneLater") // not in the backup
 
 	if n, err := b.Bury(t.Context(), []access.ForgetReceipt{receipt, receipt}); n != 1 || err != nil {
-		t.Errorf("buried %d, %v", n, err)
+		t.Errorf("Bury: got %d, error %v; want 1", n, err)
 	}
 	report := RestoreInto(t, b, backup)
 	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1, Kept: 1, Forgotten: 3}) {
-		t.Errorf("states: %+v", n)
+		t.Errorf("states: got %+v, want 1 restored, 1 kept, 3 forgotten", n)
 	}
-	for id, at := range map[vehicle.ID]vehicle.UnixMilli{"Newer": 3000, "Older": 2000, "GoneThere": 0, "GoneHere": 0, "GoneLater": 0, "Back": 0} {
+	for id, at := range map[vehicle.ID]vehicle.UnixMilli{
+		"Newer": 3000, "Older": 2000, "GoneThere": 0, "GoneHere": 0, "GoneLater": 0, "Back": 0,
+	} {
 		if s, ok := b.StateOf(t, id); s.Time != at || ok != (at != 0) {
-			t.Errorf("%s: %v at %d, want %d", id, ok, s.Time, at)
+			t.Errorf("%s: got found %v, time %d; want time %d", id, ok, s.Time, at)
 		}
 	}
-	for id, gone := range map[vehicle.ID]bool{"Newer": false, "GoneThere": true, "GoneHere": true, "GoneLater": true, "Back": false} {
+	for id, gone := range map[vehicle.ID]bool{
+		"Newer": false, "GoneThere": true, "GoneHere": true, "GoneLater": true, "Back": false,
+	} {
 		if b.Forgotten().Has(id) != gone {
-			t.Errorf("%s: forgotten is not %v", id, gone)
+			t.Errorf("%s: want forgotten %v", id, gone)
 		}
 	}
 	for _, tok := range []access.Credential{revokedHere, revokedThere} {
 		if g, _ := b.Tables.Tokens.Get(tok.Name); g == nil || g.Ended.IsZero() {
-			t.Errorf("a revoked token lives: %+v", g)
+			t.Errorf("a revoked token is not revoked: got %+v", g)
 		}
 	}
 	if g, _ := b.Tables.Tokens.Get(granted.Name); g == nil || g.Vehicles.Len() != 1 || !g.Vehicles.Include("Older") {
-		t.Errorf("grants of the forgotten came back: %+v", g)
+		t.Errorf("got %+v, want a grant without the forgotten vehicles", g)
 	}
-	testkit.Await(t, "the tables follow", func() bool { return b.Knows("Older") && !b.Knows("GoneThere") && !b.Knows("GoneLater") })
+	testkit.Await(
+		t, "the tables follow",
+		func() bool { return b.Knows("Older") && !b.Knows("GoneThere") && !b.Knows("GoneLater") },
+	)
 }
 
 // restoreOperators checks that operators are restored by the same rules as sources.
@@ -231,12 +246,14 @@ func restoreOperators(t *testing.T, open Open) {
 	put(b, "another", bytes.Repeat([]byte{8}, len(hash)), false)
 	report := RestoreInto(t, b, BackupOf(t, a))
 	if n := report.Kinds["operator"]; n != (access.RestoreCount{Restored: 2, Kept: 2}) {
-		t.Errorf("%+v", n)
+		t.Errorf("operators: got %+v, want 2 restored, 2 kept", n)
 	}
-	for name, removed := range map[string]bool{"new": false, "removed-there": true, "removed-here": true, "another": false} {
+	for name, removed := range map[string]bool{
+		"new": false, "removed-there": true, "removed-here": true, "another": false,
+	} {
 		g, ok := b.Tables.Operators.Get(name)
 		if !ok || g.Ended.IsZero() == removed {
-			t.Errorf("%s: %v, %+v; want removed %v", name, ok, g, removed)
+			t.Errorf("%s: found %v, got %+v; want removed %v", name, ok, g, removed)
 		}
 	}
 }
@@ -251,7 +268,9 @@ func backupWhileServing(t *testing.T, open Open) {
 	id := a.Tables.Tokens.All()[2].Name
 	busy.Go(func() { // repeatedly replaces a large set
 		for ctx.Err() == nil {
-			if _, err := a.Update(ctx, access.TokenKind, id, func(*access.Credential) error { return nil }); err != nil && ctx.Err() == nil {
+			if _, err := a.Update(
+				ctx, access.TokenKind, id, func(*access.Credential) error { return nil },
+			); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}
@@ -268,7 +287,7 @@ func backupWhileServing(t *testing.T, open Open) {
 	for range 10 {
 		info, err := store.CheckBackup(bytes.NewReader(BackupOf(t, a)))
 		if err != nil || info.Kinds["token"] < 4 {
-			t.Errorf("%+v, %v", info, err)
+			t.Errorf("CheckBackup: got %+v, error %v; want at least 4 tokens", info, err)
 		}
 	}
 	stop()
@@ -280,15 +299,18 @@ func backupWhileServing(t *testing.T, open Open) {
 func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // an arbitrary tile
-	if _, err := n.Store(t.Context(), codec.Roads, []store.Write{{Subject: subject, Record: codec.Seal(subject, []byte("\x00no profile"))}}); err != nil {
+	if _, err := n.Store(
+		t.Context(), codec.Roads,
+		[]store.Write{{Subject: subject, Record: codec.Seal(subject, []byte("\x00no profile"))}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	n.KeepRoads(ctx, &n.Roads, false, cancel)
 	if n.Roads.Len() != 0 {
-		t.Errorf("%d stretches came of it", n.Roads.Len())
+		t.Errorf("the map has %d stretches, want none", n.Roads.Len())
 	}
 	if info, err := store.CheckBackup(bytes.NewReader(BackupOf(t, n))); err != nil || info.Kinds["road"] != 0 {
-		t.Errorf("%+v, %v", info, err)
+		t.Errorf("CheckBackup: got %+v, error %v; want no roads", info, err)
 	}
 }

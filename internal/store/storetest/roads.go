@@ -39,7 +39,10 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 				break
 			}
 			x := vehicle.Sample{Vehicle: id, Time: begin.Add(time.Duration(i) * every)}
-			if err := errors.Join(x.Set(vehicle.Speed, kmh), x.Set(vehicle.CurrentLatitude, roadLatitude+metres/111_195), x.Set(vehicle.CurrentLongitude, roadLongitude)); err != nil {
+			if err := errors.Join(
+				x.Set(vehicle.Speed, kmh), x.Set(vehicle.CurrentLatitude, roadLatitude+metres/111_195),
+				x.Set(vehicle.CurrentLongitude, roadLongitude),
+			); err != nil {
 				return err
 			}
 			s = m.Observe(s, x)
@@ -75,12 +78,12 @@ func LearnedMap(t *testing.T) *road.Map {
 
 // KeepRoads starts [store.RecordStore.KeepRoads] and returns once m has all stored profiles.
 // The function end stops it in order.
-func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, judges bool) (end func()) {
+func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	loaded := make(chan struct{})
 	var running sync.WaitGroup
-	running.Go(func() { k.KeepRoads(ctx, m, judges, func() { close(loaded) }) })
+	running.Go(func() { k.KeepRoads(ctx, m, folds, func() { close(loaded) }) })
 	<-loaded
 	end = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(end)
@@ -99,7 +102,7 @@ func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
-		t.Fatalf("the test knows %d stretches alone", len(want))
+		t.Fatalf("the test has learned only %d stretches", len(want))
 	}
 	wrong := 0
 	for s, kmh := range want {
@@ -108,7 +111,10 @@ func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 		}
 	}
 	if wrong > 0 || len(got) != len(want) {
-		t.Errorf("%d stretches are known, %d of the %d that should be are not or have another free flow", len(got), wrong, len(want))
+		t.Errorf(
+			"%d stretches are known, %d of the %d that should be are not or have another free flow",
+			len(got), wrong, len(want),
+		)
 	}
 }
 
@@ -117,7 +123,7 @@ func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 func roadsKept(t *testing.T, e store.Engine) {
 	takeAll(t, e)
 	if got := StoredRoads(t, e); len(got) != 0 {
-		t.Fatalf("an empty store knows %d stretches", len(got))
+		t.Fatalf("an empty store has %d stretches, want none", len(got))
 	}
 	m := LearnedMap(t)
 	KeepRoads(t, idle(e), m, true)()
@@ -137,7 +143,7 @@ func roadsKept(t *testing.T, e store.Engine) {
 		}
 	}
 	if faster < len(again)/2 {
-		t.Errorf("cars have driven 100 km/h since, and %d of %d stretches are said to allow it", faster, len(again))
+		t.Errorf("%d of %d stretches are known to allow 100 km/h, want at least half", faster, len(again))
 	}
 }
 
@@ -198,12 +204,15 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	restored := new(road.Map)
 	end := KeepRoads(t, k, restored, true)
 	for range 2 {
-		report, err := k.Restore(t.Context(), bytes.NewReader(backup.Bytes()), access.BackupTrust{Anybody: true}, unaudited, func(int, int) {})
+		report, err := k.Restore(
+			t.Context(), bytes.NewReader(backup.Bytes()), access.BackupTrust{Anybody: true}, unaudited,
+			func(int, int) {},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := report.Kinds["road"]; n != (access.RestoreCount{Restored: tiles}) && n != (access.RestoreCount{Kept: tiles}) {
-			t.Errorf("restored: %+v", n)
+			t.Errorf("roads: got %+v, want %d restored or kept", n, tiles)
 		}
 		testkit.Await(t, "the running node knows the roads", func() bool { return len(Learned(restored)) == len(Learned(m)) })
 		SameRoads(t, Learned(restored), Learned(m))
@@ -220,7 +229,7 @@ func Tiles(t *testing.T) map[string]bool {
 		tiles[tile.String()] = true
 	}
 	if len(tiles) < roadTiles {
-		t.Fatalf("the road is on %d tiles", len(tiles))
+		t.Fatalf("the road crosses %d tiles, want at least %d", len(tiles), roadTiles)
 	}
 	return tiles
 }

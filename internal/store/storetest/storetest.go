@@ -184,7 +184,7 @@ func (n *Node) Knows(id vehicle.ID) bool {
 	return ok
 }
 
-// StateOf returns the stored state of a vehicle. ok is false if there is none.
+// StateOf returns the stored state of a vehicle, and whether there is one.
 func (n *Node) StateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	t.Helper()
 	s, ok, err := store.State(t.Context(), n.Engine, id)
@@ -277,7 +277,9 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 // Token issues a token.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
-	tok, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: v}, time.Now())
+	tok, _, err := access.Issue(
+		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: v}, time.Now(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +292,8 @@ func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 // EndOf revokes a token, or removes a source or an operator.
 func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
 	t.Helper()
-	if _, err := n.Update(t.Context(), kind, name, func(c *access.Credential) error { c.Ended = time.Now(); return nil }); err != nil {
+	end := func(c *access.Credential) error { c.Ended = time.Now(); return nil }
+	if _, err := n.Update(t.Context(), kind, name, end); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -315,14 +318,21 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	for i := range 2000 { // more than fit into one set record
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%04d", i)+strings.Repeat("x", 240)))
 	}
-	for _, v := range []access.Vehicles{access.VehicleSet(SecretVID), access.VehicleSet(many[:10]...), access.VehicleSet(many...), access.AllVehicles()} {
+	for _, v := range []access.Vehicles{
+		access.VehicleSet(SecretVID), access.VehicleSet(many[:10]...), access.VehicleSet(many...),
+		access.AllVehicles(),
+	} {
 		ids = append(ids, n.Token(t, v).Name)
 	}
 	// The set shrinks, which leaves emptied set records.
-	if _, err := n.Update(t.Context(), access.TokenKind, ids[2], func(t *access.Credential) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }); err != nil {
+	shrink := func(t *access.Credential) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }
+	if _, err := n.Update(t.Context(), access.TokenKind, ids[2], shrink); err != nil {
 		t.Fatal(err)
 	}
-	for name, v := range map[string]access.Vehicles{"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...), "gone": access.VehicleSet(SecretVID), "all": access.AllVehicles()} {
+	for name, v := range map[string]access.Vehicles{
+		"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...),
+		"gone": access.VehicleSet(SecretVID), "all": access.AllVehicles(),
+	} {
 		s, _, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: v}, time.Now())
 		if err != nil {
 			t.Fatal(err)

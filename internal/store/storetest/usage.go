@@ -21,11 +21,11 @@ func usageSurvivesRestarts(t *testing.T, open Open) {
 			id, name = n.Token(t, access.AllVehicles()).Name, n.NodeID()
 		}
 		if n.NodeID() != name {
-			t.Errorf("the node is called %s and then %s", name, n.NodeID())
+			t.Errorf("after a restart: got name %s, want %s", n.NodeID(), name)
 		}
 		g, ok := n.Tables.Tokens.Get(id)
 		if !ok {
-			t.Fatal("the token is gone")
+			t.Fatal("the token was not restored")
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -37,10 +37,10 @@ func usageSurvivesRestarts(t *testing.T, open Open) {
 		n.KeepUsage(ended)
 		u := n.Tables.Tokens.Usage(id, now)
 		if got := u.Since(0); got[0][access.Answered] != int64(3*(round+1)) || got[1][access.RateLimited] != int64(round+1) {
-			t.Errorf("round %d: %v", round, got)
+			t.Errorf("round %d: got calls %v, want %d answered and %d rate limited", round, got, 3*(round+1), round+1)
 		}
 		if u.Reason != access.RateLimited || u.LastUsed.IsZero() {
-			t.Errorf("round %d: %+v", round, u)
+			t.Errorf("round %d: got %+v, want a last use and a last refusal", round, u)
 		}
 		n.Stop()
 	}
