@@ -27,9 +27,9 @@ const (
 	hysteresisDegrees = 10
 	// compassKmh is the speed above which a receiver's own heading is used.
 	compassKmh = 10
-	// standsKmh is the speed below which a car is taken to be stationary. Then a receiver's
+	// stationaryKmh is the speed below which a car is taken to be stationary. Then a receiver's
 	// noise neither turns it nor moves it to another stretch.
-	standsKmh = 1
+	stationaryKmh = 1
 	// partMetres is the length of the parts into which the line between two fixes is cut to
 	// find its stretches.
 	partMetres = 25
@@ -154,7 +154,7 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 			metres = float64(w.SpeedKmh+f.kmh) / 2 / 3.6 * step.Seconds()
 		}
 		metres = min(metres, fastestMetresPerSecond*step.Seconds())
-		if w.Count > 0 && line < measuredMetres && stands(w.SpeedKmh) && stands(f.kmh) {
+		if w.Count > 0 && line < measuredMetres && isStationary(w.SpeedKmh) && isStationary(f.kmh) {
 			driven.n, driven.part[0] = 1, part{stretch: w.Steps[0].Stretch, metres: float32(metres), seconds: float32(step.Seconds())}
 		} else {
 			driven.cut(w, f, line, metres, step.Seconds())
@@ -167,13 +167,13 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 	w.Latitude, w.Longitude, w.Time, w.SpeedKmh = float32(f.latitude), float32(f.longitude), f.time, f.kmh
 }
 
-// stands reports whether a speed is known and is that of a stationary car.
-func stands(kmh float32) bool { return kmh >= 0 && kmh < standsKmh }
+// isStationary reports whether a speed is known and is that of a stationary car.
+func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
 // turn sets the direction of travel from the receiver's heading, or from the last metres
 // driven.
 func turn(w *vehicle.Way, f fix) {
-	if w.Heading && stands(f.kmh) {
+	if w.Heading && isStationary(f.kmh) {
 		return
 	}
 	heading := float64(f.heading)

@@ -165,8 +165,8 @@ func TestHeadingOfReceiver(t *testing.T) {
 	}
 }
 
-// stand lets a car be stationary for a step, with a receiver's noise of 4 m.
-func (c *car) stand(t testing.TB, random *rand.Rand) {
+// wait lets a car be stationary for a step, with a receiver's noise of 4 m.
+func (c *car) wait(t testing.TB, random *rand.Rand) {
 	t.Helper()
 	latitude, longitude := c.latitude, c.longitude
 	c.move(4*random.NormFloat64(), 4*random.NormFloat64())
@@ -187,7 +187,7 @@ func TestStandstillJitter(t *testing.T) {
 		c.drive(t, 0, 90, step)
 		was, known := c.state.Way, m.Len()
 		for range 300 {
-			c.stand(t, random)
+			c.wait(t, random)
 		}
 		is := c.state.Way
 		if is.Octant != was.Octant || is.Count != was.Count || is.Steps[0].Stretch != was.Steps[0].Stretch || m.Len() != known {

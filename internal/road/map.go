@@ -150,8 +150,8 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	return true
 }
 
-// glimpse is what a stretch says at one time.
-type glimpse struct {
+// summary is what is known of a stretch at one time.
+type summary struct {
 	free, pace float32 // m/s, s/m
 	length     float32 // m
 	voices     uint32
@@ -159,7 +159,7 @@ type glimpse struct {
 	young, now bool // the free flow is a guess; pace and voices are valid
 }
 
-func (s *stretch) glimpse(unix uint32) (g glimpse) {
+func (s *stretch) summary(unix uint32) (g summary) {
 	g.free, g.young = s.freeFlow()
 	g.pace, g.voices, g.now = s.present(unix)
 	g.length, g.next = s.length(), s.likeliest()
@@ -174,7 +174,7 @@ type wayTally struct {
 	voices            uint32
 }
 
-func (t *wayTally) add(g glimpse, metres float32) {
+func (t *wayTally) add(g summary, metres float32) {
 	t.all += metres
 	if g.free == 0 {
 		return
@@ -250,24 +250,24 @@ func carsOf(voices uint32) uint8 {
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-// look reads a stretch. For an unknown one it returns the zero glimpse.
-func (m *Map) look(name vehicle.Stretch, unix uint32) glimpse {
+// look reads a stretch. For an unknown one it returns the zero summary.
+func (m *Map) look(name vehicle.Stretch, unix uint32) summary {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	i, ok := sh.find(name)
 	if !ok {
-		return glimpse{}
+		return summary{}
 	}
-	return sh.at(i).glimpse(unix)
+	return sh.at(i).summary(unix)
 }
 
 // lookAt reads the stretch at a place.
-func (m *Map) lookAt(p place, unix uint32) glimpse {
+func (m *Map) lookAt(p place, unix uint32) summary {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.at(p.number()).glimpse(unix)
+	return sh.at(p.number()).summary(unix)
 }
 
 // Len returns the number of known stretches.
@@ -338,7 +338,7 @@ func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition
 }
 
 func (s *stretch) condition(unix uint32) Condition {
-	g := s.glimpse(unix)
+	g := s.summary(unix)
 	c := Condition{Stretch: s.name, FreeKmh: 3.6 * float64(g.free), Young: g.young}
 	if g.now {
 		c.SpeedKmh, c.Cars = 3.6/float64(g.pace), int(carsOf(g.voices))

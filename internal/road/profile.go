@@ -156,7 +156,7 @@ func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest 
 
 // close ends the quarter hour in progress.
 func (s *stretch) close() {
-	s.count(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
+	s.addQuarter(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
 }
 
@@ -169,8 +169,8 @@ type lateQuarter struct {
 	voices          uint16
 }
 
-// count adds a quarter hour to the profile, if enough cars showed it.
-func (s *stretch) count(metres, seconds float32, voices uint16) {
+// addQuarter adds a quarter hour to the profile, if enough cars showed it.
+func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return
 	}

@@ -192,9 +192,9 @@ func jam(t testing.TB) *Map {
 	for _, f := range []flow{eastbound, westbound, street, crossing} {
 		teach(t, m, f)
 	}
-	stands := eastbound
-	stands.east, stands.metres = -1000, 1500
-	flows := queue(stands, start)
+	waiting := eastbound
+	waiting.east, waiting.metres = -1000, 1500
+	flows := queue(waiting, start)
 	for _, f := range []flow{westbound, street, crossing} {
 		f.cars, f.every, f.from = 12, 10*time.Second, start
 		flows = append(flows, f)
@@ -262,7 +262,7 @@ func TestStandingCars(t *testing.T) {
 		teach(t, &m, street)
 		f := street
 		f.cars, f.every, f.from = 60, 20*time.Second, start
-		run(t, &m, f, flow{name: "stands", cars: 1, from: start, east: -420, north: -70, degrees: 90, kmh: 0.01, metres: 0.01 / 3.6 * standing.Seconds()})
+		run(t, &m, f, flow{name: "waiting", cars: 1, from: start, east: -420, north: -70, degrees: 90, kmh: 0.01, metres: 0.01 / 3.6 * standing.Seconds()})
 		x := newCar(&m, "passes", -900, -70, start.Add(standing))
 		x.drive(t, 45, 90, 50*time.Second)
 		x.is(t, vehicle.NormalDriving)
@@ -278,7 +278,7 @@ func TestStandingInThinTraffic(t *testing.T) {
 		teach(t, &m, eastbound)
 		f := eastbound
 		f.cars, f.every, f.from = 10, 90*time.Second, start
-		shoulder := newCar(&m, "stands", 0, 0, start)
+		shoulder := newCar(&m, "waiting", 0, 0, start)
 		shoulder.drive(t, 60, 90, 4*time.Second)
 		for i := range 10 { // between two of the other cars
 			f.cars, f.from, f.name = 1, start.Add(time.Duration(i)*90*time.Second), fmt.Sprintf("thin%d", i)

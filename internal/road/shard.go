@@ -71,7 +71,7 @@ const mostLate = 4096
 func (sh *shard) addLate(i uint32, c contribution) {
 	q := sh.late[i]
 	if quarter := c.unix / quarterSeconds; q.quarter != quarter {
-		sh.at(i).count(q.metres, q.seconds, q.voices)
+		sh.at(i).addQuarter(q.metres, q.seconds, q.voices)
 		q = lateQuarter{quarter: quarter}
 	}
 	q.metres += c.metres
@@ -80,7 +80,7 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	if sh.late == nil || len(sh.late) == mostLate {
 		delete(sh.late, i) // it continues
 		for k, ended := range sh.late {
-			sh.at(k).count(ended.metres, ended.seconds, ended.voices)
+			sh.at(k).addQuarter(ended.metres, ended.seconds, ended.voices)
 		}
 		sh.late = make(map[uint32]lateQuarter)
 	}
@@ -110,16 +110,16 @@ func (sh *shard) insert(name vehicle.Stretch) uint32 {
 	if uint64(sh.count)*8 > uint64(len(sh.index))*7 {
 		sh.index = make([]uint32, max(64, 2*len(sh.index)))
 		for k := range sh.count {
-			sh.note(k)
+			sh.addToIndex(k)
 		}
 	} else {
-		sh.note(i)
+		sh.addToIndex(i)
 	}
 	return i
 }
 
-// note adds a stretch's number to the index.
-func (sh *shard) note(i uint32) {
+// addToIndex adds a stretch's number to the index.
+func (sh *shard) addToIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	h := hashOf(sh.at(i).name) / shards
 	for sh.index[h&mask] != 0 {

@@ -60,19 +60,19 @@ func TestNoiseMovesNoStandingCar(t *testing.T) {
 	for metres := 0.0; metres < 80; metres += 8 {
 		var m Map
 		teach(t, &m, street)
-		stands := newCar(&m, "stands", -420+metres, street.north, start)
-		stands.drive(t, 45, 90, 6*time.Second)
+		waiting := newCar(&m, "waiting", -420+metres, street.north, start)
+		waiting.drive(t, 45, 90, 6*time.Second)
 		var passing []*car
-		for stands.at < start.Add(8*time.Minute) {
-			if k := stands.at.Sub(start) / step; k%10 == 3 { // one every 20 s
-				passing = append(passing, newCar(&m, fmt.Sprintf("passes%d", k), -900, street.north, stands.at))
+		for waiting.at < start.Add(8*time.Minute) {
+			if k := waiting.at.Sub(start) / step; k%10 == 3 { // one every 20 s
+				passing = append(passing, newCar(&m, fmt.Sprintf("passes%d", k), -900, street.north, waiting.at))
 			}
 			for _, c := range passing {
 				c.drive(t, 45, 90, step)
 			}
-			stands.stand(t, random)
+			waiting.wait(t, random)
 		}
-		for _, c := range conditions(&m, stands.at) {
+		for _, c := range conditions(&m, waiting.at) {
 			if c.State == vehicle.TrafficJam {
 				t.Errorf("%g m on, %d cars at %.0f km/h make a jam", metres, c.Cars, c.SpeedKmh)
 			}
