@@ -25,7 +25,7 @@ const (
 	noCell      = "every cell is blank or unreadable"
 	noGoodCell  = "the only readings are outside what their sensors can give"
 	otherSensor = "only sensors that no rule uses were read"
-	nothingNew  = "repeats earlier values; no sensor was certainly read anew"
+	nothingNew  = "repeats earlier values; no sensor was certainly read again"
 )
 
 // Reasons why a reading is left out of a row that is kept.

@@ -56,7 +56,7 @@ func (f *Fleet) wrong() string {
 		}
 		// If cars had passed one another, the sum would be twice the length.
 		if len(r.cars) > 0 && math.Abs(around-r.lengthMeter) > 1e-6 {
-			return fmt.Sprintf("the cars and gaps of a road of %.1f m come to %.1f m", r.lengthMeter, around)
+			return fmt.Sprintf("the cars and gaps of a road of %.1f m are %.1f m long in total", r.lengthMeter, around)
 		}
 	}
 	idle := make(map[*car]bool)
