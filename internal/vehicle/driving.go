@@ -97,7 +97,7 @@ func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
 	off := engine.Time != 0 && engine.Value == 0 && engine.Time >= before.Time
-	if off && speed.Time > before.Time && speed.Value > drives && before.Value > drives {
+	if off && speed.Time > before.Time && speed.Value > drivingFrom && before.Value > drivingFrom {
 		s.Traffic.EngineMute = true
 	}
 	if !ok || speed.Value > moving || engine.Time == 0 || engine.Value > 0 || s.Traffic.EngineMute {
@@ -105,7 +105,7 @@ func (s *State) observeRest(before Reading) {
 	} else if s.RestingSince == 0 && off {
 		s.RestingSince = max(speed.Time, engine.Time)
 	}
-	if !ok || speed.Value >= stands {
+	if !ok || speed.Value >= stationaryBelow {
 		s.Traffic.Stood = 0
 	} else if s.Traffic.Stood == 0 {
 		s.Traffic.Stood = speed.Time

@@ -36,8 +36,8 @@ func (s *State) ExplainDriving() Explanation {
 		return Explanation{Rule: RuleStandstill, Version: DrivingRules,
 			Text: fmt.Sprintf("not driving: the car has stood for %d min, and neither engine nor ignition says that it waits", stood/time.Minute),
 			Facts: []Fact{
-				s.speedFact(stands, "stands below"),
-				{"time standing", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", speed.Time},
+				s.speedFact(stationaryBelow, "stationary below"),
+				{"time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", speed.Time},
 			}}
 	case v.NotDriving:
 		rested := speed.Time.Sub(s.RestingSince)
@@ -104,7 +104,7 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 		text += "; the road is young: it was not seen free yet"
 	}
 	if want := r.state(m.Share); want != s.Pace {
-		if !s.seenByOthers(t) && s.settles(r, want, t) {
+		if !s.seenByOthers(t) && s.isTooYoung(r, want, t) {
 			return text + fmt.Sprintf("; that is %s, but the drive has just begun", want)
 		}
 		return text + fmt.Sprintf("; that is %s, but not clearly so soon after a change", want)

@@ -69,7 +69,7 @@ func TestExplainDriving(t *testing.T) {
 	at = at.Add(time.Hour)
 	drive(60, 40)
 	drive(601, 0)
-	want(RuleStandstill, "stood for 10 min, and neither engine nor ignition", "Vehicle.Speed", "time standing")
+	want(RuleStandstill, "stood for 10 min, and neither engine nor ignition", "Vehicle.Speed", "time stationary")
 
 	s = State{}
 	at = at.Add(time.Hour)
@@ -80,7 +80,7 @@ func TestExplainDriving(t *testing.T) {
 	}
 
 	drive(3602, 0) // nobody parks on a motorway, so it takes an hour
-	want(RuleStandstill, "stood for 60 min", "time standing")
+	want(RuleStandstill, "stood for 60 min", "time stationary")
 	if f := s.ExplainDriving().Facts[1]; f.Value < f.Threshold || f.Threshold != closedAfter.Seconds() {
 		t.Errorf("a standstill on a motorway is explained by %+v", f)
 	}

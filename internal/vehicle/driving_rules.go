@@ -106,9 +106,9 @@ const (
 	freeFlowHolds = maxStep
 	// moving is the speed above which a car is certainly driving.
 	moving = 3
-	// A car below stands is taken to be stationary. At drives and above, no car is being
+	// A car below stationaryBelow is taken to be stationary. At drivingFrom and above, no car is being
 	// towed, and few cars have a start-stop system that stops the engine.
-	stands, drives = 1, 20
+	stationaryBelow, drivingFrom = 1, 20
 	// restAfter is how long a car is stationary with its engine off before it is parked
 	// rather than waiting. Start-stop systems stop the engine for minutes.
 	restAfter = 5 * time.Minute

@@ -75,7 +75,7 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 			s.MeanSpeed, s.Traffic.MeanSeconds = kmh, 0
 		}
 	}
-	s.judge(r, t)
+	s.setPace(r, t)
 }
 
 // startDrive resets what is known of traffic. A drive starts as "normal".
@@ -93,41 +93,41 @@ func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
 	if starts && stops {
-		s.stand(r, (from+to)/2, seconds)
+		s.addStop(r, (from+to)/2, seconds)
 		return
 	}
 	if starts {
 		ramp := min(seconds, (to-from)/rampKmhPerSecond)
 		slow := ramp * below(from, to, r.crawl)
-		s.stand(r, from, seconds-ramp)
-		s.stand(r, (from+r.crawl)/2, slow)
+		s.addStop(r, from, seconds-ramp)
+		s.addStop(r, (from+r.crawl)/2, slow)
 		from, seconds = r.crawl, ramp-slow
 	}
 	if !stops {
-		s.drive(r, from, to, seconds)
+		s.addDrive(r, from, to, seconds)
 		return
 	}
 	ramp := min(seconds, (from-to)/rampKmhPerSecond)
 	slow := ramp * below(from, to, r.crawl)
-	s.drive(r, from, r.crawl, ramp-slow)
-	s.stand(r, (r.crawl+to)/2, slow)
-	s.stand(r, to, seconds-ramp)
+	s.addDrive(r, from, r.crawl, ramp-slow)
+	s.addStop(r, (r.crawl+to)/2, slow)
+	s.addStop(r, to, seconds-ramp)
 }
 
-// stand adds seconds in which the car was stationary or at walking pace. Only the part
+// addStop adds seconds in which the car was stationary or at walking pace. Only the part
 // before stopCounts and the part after longStop enter the mean.
-func (s *State) stand(r *rules, kmh, seconds float32) {
+func (s *State) addStop(r *rules, kmh, seconds float32) {
 	m := &s.Traffic
 	until := m.Stop + seconds
 	counts := min(until, r.stopCounts) - min(m.Stop, r.stopCounts) + max(until, r.longStop) - max(m.Stop, r.longStop)
 	m.Stop, m.Rolled = min(until, r.longStop), 0
 	if m.Moved { // otherwise it idles where it was parked
-		s.average(r, kmh, kmh, counts)
+		s.addToMean(r, kmh, kmh, counts)
 	}
 }
 
-// drive adds seconds of linearly changing speed above walking pace.
-func (s *State) drive(r *rules, from, to, seconds float32) {
+// addDrive adds seconds of linearly changing speed above walking pace.
+func (s *State) addDrive(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
 	}
@@ -136,7 +136,7 @@ func (s *State) drive(r *rules, from, to, seconds float32) {
 		rolls := timeFor(r.moveUp-m.Rolled, from, to, seconds)
 		at := from + (to-from)*rolls/seconds
 		rolled := m.Rolled + (from+at)/2*rolls/3.6
-		s.stand(r, (from+at)/2, rolls)
+		s.addStop(r, (from+at)/2, rolls)
 		m.Rolled = rolled
 		if rolls >= seconds {
 			return
@@ -144,10 +144,10 @@ func (s *State) drive(r *rules, from, to, seconds float32) {
 		from, seconds = at, seconds-rolls
 	}
 	m.Stop = 0
-	s.average(r, from, to, seconds)
+	s.addToMean(r, from, to, seconds)
 }
 
-// average adds seconds of linearly changing speed to the mean, which is an exponentially
+// addToMean adds seconds of linearly changing speed to the mean, which is an exponentially
 // weighted moving average in continuous time. With the time constant τ = meanDecay, the
 // mean m of weight w becomes
 //
@@ -155,7 +155,7 @@ func (s *State) drive(r *rules, from, to, seconds float32) {
 //
 // The integral is computed exactly, so the number of steps into which a change of speed is
 // cut makes no difference.
-func (s *State) average(r *rules, from, to, seconds float32) {
+func (s *State) addToMean(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
 	}
@@ -208,9 +208,9 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-// judge sets Pace from the share, with hysteresis: within hold of a change, only a share
+// setPace sets Pace from the share, with hysteresis: within hold of a change, only a share
 // that is beyond the border by the factor clear changes it again.
-func (s *State) judge(r *rules, t UnixMilli) {
+func (s *State) setPace(r *rules, t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(r, t)
 	want := r.state(m.Share)
@@ -221,7 +221,7 @@ func (s *State) judge(r *rules, t UnixMilli) {
 			want = max(s.Pace, r.state(m.Share*r.clear))
 		}
 	}
-	if !road && s.settles(r, want, t) {
+	if !road && s.isTooYoung(r, want, t) {
 		want = s.Pace
 	}
 	if want != s.Pace {
@@ -229,9 +229,9 @@ func (s *State) judge(r *rules, t UnixMilli) {
 	}
 }
 
-// settles reports whether the drive is too young for the car's own speeds to make the
+// isTooYoung reports whether the drive is too young for the car's own speeds to make the
 // verdict want.
-func (s *State) settles(r *rules, want DrivingState, t UnixMilli) bool {
+func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle
 	if m.Cruise == 0 {

@@ -66,7 +66,7 @@ func observe(rules *rules, s State, x Sample) State {
 	has := func(g Signal) bool { return fresh&(1<<g) != 0 }
 
 	if x.Time > s.Time {
-		s.ThrottleMemory.judge(&s)
+		s.ThrottleMemory.runRules(&s)
 	}
 	s.observeThrottle(r, fresh, x.Time)
 	before, _ := s.speed()

@@ -44,7 +44,7 @@ func (s *State) Throttle() ThrottleVerdict {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
 	}
 	m := s.ThrottleMemory
-	m.judge(s)
+	m.runRules(s)
 	if a := &m.Alarm; a.Since != 0 {
 		return ThrottleVerdict{ThrottleAnomaly, min(s.Latest[throttleSensors[a.X]].Time, s.Latest[throttleSensors[a.Y]].Time)}
 	}

@@ -16,7 +16,7 @@ func checkThrottle(t interface{ Fatalf(string, ...any) }, s State) {
 	m := &s.ThrottleMemory
 	for i := range m.Pairs {
 		p := &m.Pairs[i]
-		if p.Weight < 0 || p.Weight > memory*1.01 || p.Sxx < 0 || p.Apart < 0 || p.Apart > apartAlarm {
+		if p.Weight < 0 || p.Weight > memory*1.01 || p.Sxx < 0 || p.Disagreement < 0 || p.Disagreement > disagreementAlarm {
 			t.Fatalf("pair %d is %+v", i, *p)
 		}
 		if p.Last > s.Time || m.Last > s.Time || m.Alarm.Since > s.Time || m.Alarm.Seen > m.Alarm.Looked {
@@ -118,18 +118,18 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)
 		before := s.ThrottleMemory
-		before.judge(&s)
+		before.runRules(&s)
 		x := Sample{Vehicle: "car", Time: s.Time + UnixMilli(rapid.Int64Range(2501, 3_600_000).Draw(t, "silence")), Readings: genReadings(t)}
 		s = Observe(s, x)
 		after := s.ThrottleMemory
-		after.judge(&s)
+		after.runRules(&s)
 		for i := range after.Pairs {
-			if got, most := after.Pairs[i].Apart, before.Pairs[i].Apart+aloneMost*(apartMost-aloneFree); got > most+0.01 {
-				t.Fatalf("pair %d: evidence %g after %g", i, got, before.Pairs[i].Apart)
+			if got, most := after.Pairs[i].Disagreement, before.Pairs[i].Disagreement+aloneMost*(disagreementMost-aloneFree); got > most+0.01 {
+				t.Fatalf("pair %d: evidence %g after %g", i, got, before.Pairs[i].Disagreement)
 			}
-			for k := range after.Pairs[i].Still {
-				if got := after.Pairs[i].Still[k].For; got > before.Pairs[i].Still[k].For {
-					t.Fatalf("pair %d: stuck for %g after %g", i, got, before.Pairs[i].Still[k].For)
+			for k := range after.Pairs[i].Stuck {
+				if got := after.Pairs[i].Stuck[k].For; got > before.Pairs[i].Stuck[k].For {
+					t.Fatalf("pair %d: stuck for %g after %g", i, got, before.Pairs[i].Stuck[k].For)
 				}
 			}
 		}

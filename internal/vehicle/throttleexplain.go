@@ -10,7 +10,7 @@ import (
 // and the value at which it would raise an anomaly.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
-	m.judge(s)
+	m.runRules(s)
 	switch {
 	case s.FaultCode != (TroubleCode{}):
 		e := explain(RuleTroubleCode)
@@ -56,7 +56,7 @@ func (a *AlarmMemory) text() string {
 	case RuleRedundantSensors, RulePlateCommand:
 		text := fmt.Sprintf("%s read %.0f %% and %s %.0f %%", x, a.ValueX, y, a.ValueY)
 		if a.Rule == RulePlateCommand && a.X == Command {
-			text = fmt.Sprintf("commanded %.0f %%, it stands at %.0f %%", a.ValueX, a.ValueY)
+			text = fmt.Sprintf("commanded %.0f %%, it is at %.0f %%", a.ValueX, a.ValueY)
 		}
 		if a.Expected != 0 {
 			text += fmt.Sprintf(" in place of %.0f %%", max(0, min(a.Expected, 100)))
@@ -66,7 +66,7 @@ func (a *AlarmMemory) text() string {
 		}
 		return text
 	case RuleStuckSensor:
-		return fmt.Sprintf("%s stayed at %.0f %% for %.0f s while %s moved by %.0f %% or more", x, a.ValueX, a.Measure, y, stillRange)
+		return fmt.Sprintf("%s stayed at %.0f %% for %.0f s while %s moved by %.0f %% or more", x, a.ValueX, a.Measure, y, stuckRange)
 	case RuleElectricalLimit:
 		return fmt.Sprintf("%s read %.0f %% for %.0f s", x, a.ValueX, a.Measure)
 	case RulePlatePedal:
@@ -195,9 +195,9 @@ type ThrottleAlarm struct {
 func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
 // ThrottleAlarm returns the present anomaly of a rule, and whether there is one.
-func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, stands bool) {
+func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, found bool) {
 	m := s.ThrottleMemory
-	m.judge(s)
+	m.runRules(s)
 	a := &m.Alarm
 	if a.Since == 0 {
 		return ThrottleAlarm{}, false

@@ -28,7 +28,7 @@ func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 		x, y Signal
 		text string
 	}{
-		{ThrottleActuator, ThrottlePosition, `^the plate does not stand .*: commanded \d+ %, it stands at 60 % in place of \d+ %; up to 2 % apart is normal$`},
+		{ThrottleActuator, ThrottlePosition, `^the plate is not where .*: commanded \d+ %, it is at 60 % in place of \d+ %; up to 2 % apart is normal$`},
 		{ThrottlePosition, ThrottlePositionB, `^two sensors .*: plate sensor A read \d+ % and plate sensor B 60 % in place of \d+ %; up to 3 % apart is normal$`},
 	} {
 		var s State

@@ -102,9 +102,9 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// anew reports whether v is a new reading of a sensor: another value, or the same value
+// isNew reports whether v is a new reading of a sensor: another value, or the same value
 // while none of the sensor's partners waits for it to follow.
-func (m *ThrottleMemory) anew(i ThrottleSensor, v float32, was Reading) bool {
+func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
 	}

@@ -29,7 +29,7 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	if f.Floor = min(f.Floor, up.hi); f.Floor == 0 && demand == Load {
 		f.Floor = up.hi // a load of zero: the engine was off
 	}
-	if up.hi-f.Floor <= demand.rest() {
+	if up.hi-f.Floor <= demand.restMargin() {
 		f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
 		f.RestFor = min(f.RestFor+min(gap, most), restsFor)
 	}
@@ -41,16 +41,16 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	after = min(gap, most)
 	if up.lo-f.Low >= rise {
 		if f.For += after; f.For >= lasts {
-			f.count(f.PlateHi-f.PlateLo > plateMoves)
+			f.addRise(f.PlateHi-f.PlateLo > plateMoves)
 			f.restart(up.hi, plate.Value)
 		}
 	}
 	return after, true
 }
 
-// rest returns how far above its lowest value a demand still counts as no demand. An idling
+// restMargin returns how far above its lowest value a demand still counts as no demand. An idling
 // engine bears some load.
-func (i ThrottleSensor) rest() float32 {
+func (i ThrottleSensor) restMargin() float32 {
 	if i == Load {
 		return loadRests
 	}
@@ -71,10 +71,10 @@ func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// count folds a rise that moved the plate, or did not. Once the plate is known to follow,
+// addRise folds a rise that moved the plate, or did not. Once the plate is known to follow,
 // an ignored rise is evidence of a fault. Before that it shows only that this car's plate
 // does not always follow.
-func (f *FollowMemory) count(moved bool) {
+func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {
 	case moved:

@@ -9,8 +9,8 @@ type finding struct {
 	unit           string
 }
 
-// judge runs the rules over all that was read at s.Time. It handles each time once.
-func (m *ThrottleMemory) judge(s *State) {
+// runRules runs the rules over all that was read at s.Time. It handles each time once.
+func (m *ThrottleMemory) runRules(s *State) {
 	t := s.Time
 	if m.Last == t || !s.throttleReadAt(t) {
 		return
@@ -36,14 +36,14 @@ func (m *ThrottleMemory) judge(s *State) {
 	}
 	for i := range Load {
 		if after := float32(0); s.Latest[throttleSensors[i]].Time == t {
-			anew := s.reading(i).Time == t
-			if anew {
-				after = m.Sensors[i].standsFor()
+			isNew := s.reading(i).Time == t
+			if isNew {
+				after = m.Sensors[i].timeCovered()
 			}
 			if !off {
 				m.report(s, m.limitFinding(s, i), after)
 			}
-			if !anew {
+			if !isNew {
 				continue
 			}
 			for _, f := range m.travelFindings(s, i) {
@@ -78,7 +78,7 @@ func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 	}
 	for i := range m.Pairs {
 		if p := &m.Pairs[i]; throttlePairs[i].x == Command {
-			p.Apart, p.Still, p.Rough = 0, [2]StillMemory{}, [2]RoughMemory{}
+			p.Disagreement, p.Stuck, p.Noise = 0, [2]StuckMemory{}, [2]NoiseMemory{}
 		}
 	}
 	m.Follow.Last, m.Follow.For = 0, 0
@@ -162,11 +162,11 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
-		{d.apart, d.x, d.y, p.Apart, apartAlarm, "percent s"},
-		{d.still, d.x, d.y, p.Still[0].For, stillAlarm, "s"},
-		{d.still, d.y, d.x, p.Still[1].For, stillAlarm, "s"},
-		{RuleNoise, d.x, d.y, p.Rough[0].Level, roughAlarm, "percent"},
-		{RuleNoise, d.y, d.x, p.Rough[1].Level, roughAlarm, "percent"},
+		{d.disagree, d.x, d.y, p.Disagreement, disagreementAlarm, "percent s"},
+		{d.stuck, d.x, d.y, p.Stuck[0].For, stuckAlarm, "s"},
+		{d.stuck, d.y, d.x, p.Stuck[1].For, stuckAlarm, "s"},
+		{RuleNoise, d.x, d.y, p.Noise[0].Level, noiseAlarm, "percent"},
+		{RuleNoise, d.y, d.x, p.Noise[1].Level, noiseAlarm, "percent"},
 	}
 }
 
@@ -180,7 +180,7 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 		f.alarm = highLimitAlarm
 	}
 	wideOpen := at == 2 && s.recent(Load, s.reading(i).Time) && s.reading(Load).Value >= fullLoad
-	if sensor.Rests&at != 0 || wideOpen {
+	if sensor.RestingEnds&at != 0 || wideOpen {
 		f.measure = 0
 	}
 	return f

@@ -67,9 +67,9 @@ type SensorMemory struct {
 	// AtLimit is how long the sensor has been at an end of its electrical range. OffLimits
 	// is how long it has been seen elsewhere.
 	AtLimit, OffLimits float32
-	// Rests says at which ends this car's sensor was seen before it had been seen elsewhere
+	// RestingEnds says at which ends this car's sensor was seen before it had been seen elsewhere
 	// for long enough: bit 0 is the low end, bit 1 the high one. The sensor may rest there.
-	Rests uint8
+	RestingEnds uint8
 }
 
 // PairMemory is what is known of two sensors that should agree.
@@ -80,17 +80,17 @@ type PairMemory struct {
 	// learned on this car. Weight is in seconds; Sxx is Σ w·(x-MeanX)², Sxy is Σ
 	// w·(x-MeanX)·(y-MeanY).
 	Weight, MeanX, MeanY, Sxx, Sxy float32
-	// Apart is the evidence that they disagree, in percent × seconds: a one-sided CUSUM of
+	// Disagreement is the evidence that they disagree, in percent × seconds: a one-sided CUSUM of
 	// their distance (see compare).
-	Apart float32
-	// Still and Rough watch x, then y: Still for a sensor that is stuck while the other
-	// moves, Rough for a sensor that moves while the other does not.
-	Still [2]StillMemory
-	Rough [2]RoughMemory
+	Disagreement float32
+	// Stuck and Noise watch x, then y: Stuck for a sensor that is stuck while the other
+	// moves, Noise for a sensor that moves while the other does not.
+	Stuck [2]StuckMemory
+	Noise [2]NoiseMemory
 }
 
-// StillMemory watches one sensor of a pair for being stuck while the other moves.
-type StillMemory struct {
+// StuckMemory watches one sensor of a pair for being stuck while the other moves.
+type StuckMemory struct {
 	// Since is when the sensor reached At, from which it has not moved.
 	Since UnixMilli
 	At    float32
@@ -98,15 +98,15 @@ type StillMemory struct {
 	// maximum of its lower bound. So the other was surely as low as Low and as high as
 	// High.
 	Low, High float32
-	// WasLo and WasHi are the other sensor's bounds at the previous look.
-	WasLo, WasHi float32
+	// PrevLow and PrevHigh are the other sensor's bounds at the previous look.
+	PrevLow, PrevHigh float32
 	// For is how long High has exceeded Low by too much.
 	For float32
 }
 
-// RoughMemory adds up what one sensor of a pair moved beyond the movement of the other.
-type RoughMemory struct {
-	Level float32 // decays with roughDecay
+// NoiseMemory adds up what one sensor of a pair moved beyond the movement of the other.
+type NoiseMemory struct {
+	Level float32 // decays with noiseDecay
 	Moved float32 // movement since the previous look at the other sensor
 	Wide  float32 // range of the other sensor at that look
 }

@@ -7,7 +7,7 @@ package vehicle
 // The evidence of a disagreement is a one-sided CUSUM (E. S. Page, 1954) of the distance d
 // that [PairMemory.off] returns, with the allowance free and limited steps:
 //
-//	Apart = min(max(Apart + after·(min(d, apartMost) - free), 0), apartAlarm)
+//	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	sx, sy := &m.Sensors[d.x], &m.Sensors[d.y]
@@ -35,7 +35,7 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		settled = sx.Step <= settledWithin && sy.Step <= settledWithin
 		free = aloneFree
 	default:
-		p.Rough[0].Moved, p.Rough[1].Moved = 0, 0
+		p.Noise[0].Moved, p.Noise[1].Moved = 0, 0
 		return 0, false
 	}
 	last := p.Last
@@ -43,21 +43,21 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 
 	var off float32
 	if p.mature() {
-		var told bool
-		off, told = p.off(hx, hy)
-		if off > free || told {
-			p.Apart = min(max(p.Apart+after*(min(off, apartMost)-free), 0), apartAlarm)
+		var conclusive bool
+		off, conclusive = p.off(hx, hy)
+		if off > free || conclusive {
+			p.Disagreement = min(max(p.Disagreement+after*(min(off, disagreementMost)-free), 0), disagreementAlarm)
 		}
 	}
 	if bracketed {
 		slope := min(max(abs(p.slope()), 0.5), 2)
-		p.Rough[0].fade(after)
-		p.Rough[1].fade(after)
+		p.Noise[0].fade(after)
+		p.Noise[1].fade(after)
 		if x.Time == t {
-			p.Rough[0].moved(sx.Step)
+			p.Noise[0].moved(sx.Step)
 		}
 		if y.Time == t {
-			p.Rough[1].moved(sy.Step)
+			p.Noise[1].moved(sy.Step)
 		}
 		// One sensor's reading, with readings of the other before and after it, can show
 		// that it is stuck. If this pair waits for a sensor to follow, a partner that
@@ -65,19 +65,19 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		// may be a true one.
 		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
 		if y.Time == t && !(waited && sy.Step == 0) {
-			p.Still[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.standsFor())
+			p.Stuck[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.timeCovered())
 		}
 		if y.Time == t {
-			p.Rough[0].observe(hy.width() / slope)
+			p.Noise[0].observe(hy.width() / slope)
 		}
 		if x.Time == t && !(waited && sx.Step == 0) {
-			p.Still[1].observe(y, hx, sx.PrevStart, sx.sure(together), sx.standsFor())
+			p.Stuck[1].observe(y, hx, sx.PrevStart, sx.sure(together), sx.timeCovered())
 		}
 		if x.Time == t {
-			p.Rough[1].observe(hx.width() * slope)
+			p.Noise[1].observe(hx.width() * slope)
 		}
 	} else {
-		p.Still, p.Rough = [2]StillMemory{}, [2]RoughMemory{}
+		p.Stuck, p.Noise = [2]StuckMemory{}, [2]NoiseMemory{}
 	}
 
 	within := d.free
@@ -112,12 +112,12 @@ func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx +
 // off returns by how much x and y, each somewhere in its range, disagree at least. It
 // compares in both directions: y with where x puts it, and x with where y puts it. While
 // the slope is in doubt, one direction alone may show a disagreement: a sensor that moves
-// while the other does not is wrong at any slope. told reports whether an agreement means
+// while the other does not is wrong at any slope. conclusive reports whether an agreement means
 // anything: it does not if one direction allows almost any value.
-func (p *PairMemory) off(x, y span) (off float32, told bool) {
+func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
-	return max(y.apart(toY), x.apart(toX)), min(toY.width(), toX.width()) <= apartMost
+	return max(y.distance(toY), x.distance(toX)), min(toY.width(), toX.width()) <= disagreementMost
 }
 
 // expectY returns the range of y for x in a range.
@@ -178,9 +178,9 @@ func (p *PairMemory) forget(weight float32) {
 // observe folds a sensor's reading r and its partner's range, which began at began. sure
 // reports whether the partner was surely in that range while the sensor had this reading;
 // otherwise the range before is included. after is the time for which the reading counts.
-func (m *StillMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
-	if m.Since == 0 || abs(r.Value-m.At) > stillWithin {
-		*m = StillMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, WasLo: 0, WasHi: 100}
+func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
+	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
+		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
 		return
 	}
 	if began < m.Since {
@@ -188,29 +188,29 @@ func (m *StillMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 	}
 	lo, hi := partner.lo, partner.hi
 	if !sure {
-		lo, hi = min(lo, m.WasLo), max(hi, m.WasHi)
+		lo, hi = min(lo, m.PrevLow), max(hi, m.PrevHigh)
 	}
-	m.WasLo, m.WasHi = partner.lo, partner.hi
+	m.PrevLow, m.PrevHigh = partner.lo, partner.hi
 	m.Low, m.High = min(m.Low, hi), max(m.High, lo)
-	room := float32(stillRange)
+	room := float32(stuckRange)
 	if (span{r.Value, r.Value}).saturated() {
-		room = stillRangeAtEnd
+		room = stuckRangeAtEnd
 	}
 	if m.High-m.Low > room {
-		m.For = min(m.For+after, 2*stillAlarm)
+		m.For = min(m.For+after, 2*stuckAlarm)
 	}
 }
 
-func (m *RoughMemory) fade(after float32) { m.Level = fade(m.Level, after, roughDecay) }
+func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
 // moved adds a step of the sensor. What its partner did is not known yet.
-func (m *RoughMemory) moved(step float32) {
-	m.Moved = min(m.Moved+max(0, min(step, roughMost)-roughFree), 2*roughMost)
+func (m *NoiseMemory) moved(step float32) {
+	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
 // observe adds to Level what the sensor moved beyond its partner's range, which is width
 // now and was Wide before. Level is a leaky integrator: fade lets it decay.
-func (m *RoughMemory) observe(width float32) {
+func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0
 }

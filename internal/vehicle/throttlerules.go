@@ -36,11 +36,11 @@ var throttleRules = [numThrottleRules]struct {
 	RuleRedundantSensors: {"throttle/redundant-sensors", 2, "voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E)",
 		"two sensors of one position no longer agree as they did on this car"},
 	RulePlateCommand: {"throttle/plate-command", 3, "throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112",
-		"the plate does not stand where it is commanded to"},
+		"the plate is not where it is commanded to be"},
 	RulePlatePedal: {"throttle/plate-pedal", 3, "throttle position rationality: P0121, P0068, P2119",
 		"the plate no longer moves when it is asked to, as it did on this car"},
 	RuleStuckSensor: {"throttle/stuck-sensor", 2, "sensor range/performance: P0121, P0221, P2121, P2126",
-		"a sensor stands still while its partner moves"},
+		"a sensor is stuck while its partner moves"},
 	RuleElectricalLimit: {"throttle/electrical-limit", 2, "circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128",
 		"a sensor is at the end of its electrical range, where this car's does not rest"},
 	RuleNoise: {"throttle/noise", 2, "circuit intermittent: P0124, P0224, P2124, P2129",
@@ -109,28 +109,28 @@ const (
 	saturated = 97.0
 
 	// Redundant sensors, plate and command: the sum of their distance beyond the allowance
-	// of the pair, over time. At most apartMost percent of a distance are added; apartAlarm
-	// is in percent × seconds. Healthy: 16.6 of 36.
-	apartMost, apartAlarm = 12.0, 36.0
-	sensorsFree           = 3.0
-	commandFree           = 2.0
+	// of the pair, over time. At most disagreementMost percent of a distance are added;
+	// disagreementAlarm is in percent × seconds. Healthy: 16.6 of 36.
+	disagreementMost, disagreementAlarm = 12.0, 36.0
+	sensorsFree                         = 3.0
+	commandFree                         = 2.0
 	// aloneFree is the allowance if time stamps may be seconds off, as in a gateway that
 	// sends its last readings every minute.
 	aloneFree = 6.0
 
-	// Stuck sensor: the sensor keeps its value within stillWithin for stillAlarm, and was
-	// read while its partner was surely in two places stillRange apart (stillRangeAtEnd if
+	// Stuck sensor: the sensor keeps its value within stuckWithin for stuckAlarm, and was
+	// read while its partner was surely in two places stuckRange apart (stuckRangeAtEnd if
 	// it may be at the end of its range). Surely means at two consecutive readings, one
 	// before and one after, if these are within sureWithin (and at least sureFrom apart if
 	// both sensors carry one time stamp); otherwise at three readings. Healthy: 1 of 5.
 	sureWithin, sureFrom                = 2.1, 1.2
-	stillRangeAtEnd                     = 30.0
-	stillWithin, stillRange, stillAlarm = 1.0, 8.0, 5.0
+	stuckRangeAtEnd                     = 30.0
+	stuckWithin, stuckRange, stuckAlarm = 1.0, 8.0, 5.0
 
-	// Noise compared with a partner: the sum of steps, each at most roughMost (one wrong
-	// reading is two steps, which raise no alarm), less roughFree and less what the
-	// partner's range explains. The sum decays with roughDecay. Healthy: 19.2 of 40.
-	roughMost, roughFree, roughDecay, roughAlarm = 12.0, 3.0, 20.0, 40.0
+	// Noise compared with a partner: the sum of steps, each at most noiseMost (one wrong
+	// reading is two steps, which raise no alarm), less noiseFree and less what the
+	// partner's range explains. The sum decays with noiseDecay. Healthy: 19.2 of 40.
+	noiseMost, noiseFree, noiseDecay, noiseAlarm = 12.0, 3.0, 20.0, 40.0
 
 	// Noise without a partner: the sum of steps, each at most travelMost, which decays with
 	// travelDecay. An alarm is what exceeds the movement of engine load (healthy 26 of 60)
@@ -188,9 +188,9 @@ const NumThrottlePairs = 3
 
 // throttlePairs are the pairs of sensors that should agree: y follows x.
 var throttlePairs = [NumThrottlePairs]struct {
-	x, y         ThrottleSensor
-	apart, still ThrottleRule
-	free         float32
+	x, y            ThrottleSensor
+	disagree, stuck ThrottleRule
+	free            float32
 }{
 	{PlateA, PlateB, RuleRedundantSensors, RuleStuckSensor, sensorsFree},
 	{PedalD, PedalE, RuleRedundantSensors, RuleStuckSensor, sensorsFree},

@@ -17,7 +17,7 @@ func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 		if ThrottleSensor(i) != Load {
 			m.Sensors[i].observeLimit(ThrottleSensor(i), v, s.Latest[g], t)
 		}
-		if m.anew(ThrottleSensor(i), v, s.Latest[g]) {
+		if m.isNew(ThrottleSensor(i), v, s.Latest[g]) {
 			m.Sensors[i].observe(v, was, t)
 			m.Ages[i] = 0
 		} else {
@@ -46,8 +46,8 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// standsFor returns the time for which the last reading counts.
-func (m *SensorMemory) standsFor() float32 {
+// timeCovered returns the time for which the last reading counts.
+func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost
 	}
@@ -71,7 +71,7 @@ func limit(v float32) uint8 {
 func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
 	if was.Time == 0 {
-		m.Rests |= at
+		m.RestingEnds |= at
 		return
 	}
 	after := t.seconds(was.Time)
@@ -87,7 +87,7 @@ func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t 
 	case at == 0:
 		m.AtLimit, m.OffLimits = 0, min(m.OffLimits+after, seen)
 	case m.OffLimits < seen:
-		m.Rests |= at
+		m.RestingEnds |= at
 	case limit(was.Value) == at:
 		m.AtLimit = min(m.AtLimit+after, 2*highLimitAlarm)
 	default:
@@ -102,8 +102,8 @@ func (m *SensorMemory) span() span { return span{min(m.Lo, m.PrevLo), max(m.Hi, 
 
 func (a span) width() float32 { return a.hi - a.lo }
 
-// apart returns the distance between two ranges, 0 if they touch.
-func (a span) apart(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
+// distance returns the distance between two ranges, 0 if they touch.
+func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
 // saturated reports whether a bound may be the end of the sensor's range rather than a
 // position.

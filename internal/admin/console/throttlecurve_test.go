@@ -46,7 +46,7 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	}
 	f.report("carA", s)
 	f.want(f.get("/vehicles/carA"), http.StatusOK, "The sensors that disagree", "the command", "plate sensor A",
-		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it stands at 60 % in place of",
+		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it is at 60 % in place of",
 		"anomaly from")
 	v := f.console.curve(t.Context(), "carA", &s).view().Throttle
 	raised := v.Since.Sub(begin)
