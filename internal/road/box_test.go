@@ -38,9 +38,11 @@ func TestConditionsIn(t *testing.T) {
 	}
 	boxes := map[string]Box{
 		"world": {-180, -90, 180, 90}, "a street": {11.31, 44.41, 11.32, 44.415}, "a town": {11.3, 44.4, 11.35, 44.45},
-		"the date line": {179.99, -17, -179.99, -16.97}, "east of it": {-180, -17, -179.99, -16.97}, "west of it": {179.99, -17, 180, -16.97},
-		"the pole": {-180, 89.95, 180, 90}, "a point": {11.3, 44.4, 11.3, 44.4}, "a meridian": {11.3, -90, 11.3, 90},
-		"nothing": {180, -1, -180, 1}, "around a stretch": Around(stretchAt(-17+0.02, 180, 0), 500), "around the pole": Around(stretchAt(90, 0, 0), 500),
+		"the date line": {179.99, -17, -179.99, -16.97}, "east of it": {-180, -17, -179.99, -16.97},
+		"west of it": {179.99, -17, 180, -16.97},
+		"the pole":   {-180, 89.95, 180, 90}, "a point": {11.3, 44.4, 11.3, 44.4}, "a meridian": {11.3, -90, 11.3, 90},
+		"nothing": {180, -1, -180, 1}, "around a stretch": Around(stretchAt(-17+0.02, 180, 0), 500),
+		"around the pole": Around(stretchAt(90, 0, 0), 500),
 	}
 	for name, b := range boxes {
 		var want []vehicle.Stretch
@@ -58,7 +60,8 @@ func TestConditionsIn(t *testing.T) {
 		if got := within(b); !slices.Equal(got, want) {
 			t.Errorf("%s: %d stretches, not %d", name, len(got), len(want))
 		}
-		if len(want) == 0 && (name == "a street" || name == "the date line" || name == "around a stretch" || name == "around the pole") {
+		if len(want) == 0 && (name == "a street" || name == "the date line" || name == "around a stretch" ||
+			name == "around the pole") {
 			t.Errorf("%s holds no stretch to test with", name)
 		}
 	}
@@ -68,7 +71,8 @@ func TestConditionsIn(t *testing.T) {
 	if n != 2 {
 		t.Errorf("yield was called %d times after it had enough", n-2)
 	}
-	if b := Around(stretchAt(44.4, 11.3, 0), 1000); math.Abs((b.North-b.South)*111.2-2) > 0.01 || math.Abs((b.East-b.West)*79.4-2) > 0.01 {
+	if b := Around(stretchAt(44.4, 11.3, 0), 1000); math.Abs((b.North-b.South)*111.2-2) > 0.01 ||
+		math.Abs((b.East-b.West)*79.4-2) > 0.01 {
 		t.Errorf("1 km around: %+v", b)
 	}
 }

@@ -88,7 +88,8 @@ func (m *Map) Absorb(message []byte) error {
 			unix:    binary.LittleEndian.Uint32(b[16:]), metres: number(20), seconds: number(24), voice: b[36] % 32,
 			fromMetres: number(28), fromSeconds: number(32),
 		}
-		if !Valid(e.stretch) || e.from != 0 && !Valid(e.from) || !plausible(e.metres, e.seconds) || !plausible(e.fromMetres, e.fromSeconds) {
+		if !Valid(e.stretch) || e.from != 0 && !Valid(e.from) || !plausible(e.metres, e.seconds) ||
+			!plausible(e.fromMetres, e.fromSeconds) {
 			return errMalformed
 		}
 		all = append(all, e)

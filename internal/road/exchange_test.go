@@ -145,7 +145,8 @@ func TestMalformedEvidence(t *testing.T) {
 		}
 	}
 	var m Map
-	if err := m.Absorb(slices.Concat(appendEvidence(nil, good), appendEvidence(nil, good))); err != nil || m.Len() != 1 {
+	if err := m.Absorb(slices.Concat(appendEvidence(nil, good), appendEvidence(nil, good))); err != nil ||
+		m.Len() != 1 {
 		t.Errorf("error %v, %d stretches", err, m.Len())
 	}
 	if err := m.Absorb(nil); err != nil {

@@ -155,7 +155,8 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 		}
 		metres = min(metres, fastestMetresPerSecond*step.Seconds())
 		if w.Count > 0 && line < measuredMetres && isStationary(w.SpeedKmh) && isStationary(f.kmh) {
-			driven.n, driven.part[0] = 1, part{stretch: w.Steps[0].Stretch, metres: float32(metres), seconds: float32(step.Seconds())}
+			driven.n, driven.part[0] = 1, part{stretch: w.Steps[0].Stretch, metres: float32(metres),
+				seconds: float32(step.Seconds())}
 		} else {
 			driven.cut(w, f, line, metres, step.Seconds())
 		}
@@ -230,7 +231,8 @@ func extend(w *vehicle.Way, p *part) {
 		i = w.Count - 1
 	}
 	copy(w.Steps[1:i+1], w.Steps[:i])
-	w.Steps[0] = vehicle.WayStep{Stretch: p.stretch, Metres: p.before.Metres + p.metres, Seconds: p.before.Seconds + p.seconds}
+	w.Steps[0] = vehicle.WayStep{Stretch: p.stretch, Metres: p.before.Metres + p.metres,
+		Seconds: p.before.Seconds + p.seconds}
 }
 
 // trim removes what lies more than behindMetres back. The newest step is kept whole.

@@ -28,12 +28,14 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 		t.Fatalf("a way out of bounds: %+v", w)
 	}
 	for i, x := range w.Steps {
-		if used := i < int(w.Count); used != Valid(x.Stretch) || !finite(x.Metres, x.Seconds) || x.Metres < 0 || x.Seconds < 0 || !used && x != (vehicle.WayStep{}) {
+		if used := i < int(w.Count); used != Valid(x.Stretch) || !finite(x.Metres, x.Seconds) || x.Metres < 0 ||
+			x.Seconds < 0 || !used && x != (vehicle.WayStep{}) {
 			t.Fatalf("step %d of %d is %+v", i, w.Count, x)
 		}
 	}
 	if !finite(a.FreeSecondsBehind, a.FreeSecondsAhead, a.DelayBehind, a.DelayAhead, a.ShownBehind, a.FreeKmh) ||
-		a.FreeSecondsBehind < 0 || a.FreeSecondsAhead < 0 || a.DelayBehind < 0 || a.DelayAhead < 0 || a.FreeKmh < 0 || a.FreeKmh > 301 || a.Time > s.Time {
+		a.FreeSecondsBehind < 0 || a.FreeSecondsAhead < 0 || a.DelayBehind < 0 || a.DelayAhead < 0 || a.FreeKmh < 0 ||
+		a.FreeKmh > 301 || a.Time > s.Time {
 		t.Fatalf("a road out of bounds: %+v", a)
 	}
 	if m := s.Traffic; !finite(m.Share, m.FreeKmh, s.MeanSpeed) || m.Share < 0 {
@@ -80,7 +82,8 @@ func TestDropped(t *testing.T) {
 			if x.state.Way != was.Way || x.state.Road != was.Road || m.Len() != known {
 				t.Errorf("it moved the car to %+v", x.state.Way)
 			}
-			if speed := x.state.Latest[vehicle.Speed]; speed.Time != x.at || speed.Value != 44 || x.state.MeanSpeed == was.MeanSpeed {
+			if speed := x.state.Latest[vehicle.Speed]; speed.Time != x.at || speed.Value != 44 ||
+				x.state.MeanSpeed == was.MeanSpeed {
 				t.Errorf("the speed of the same sample is %+v", speed)
 			}
 		})
@@ -190,7 +193,8 @@ func TestStandstillJitter(t *testing.T) {
 			c.wait(t, random)
 		}
 		is := c.state.Way
-		if is.Octant != was.Octant || is.Count != was.Count || is.Steps[0].Stretch != was.Steps[0].Stretch || m.Len() != known {
+		if is.Octant != was.Octant || is.Count != was.Count || is.Steps[0].Stretch != was.Steps[0].Stretch ||
+			m.Len() != known {
 			t.Errorf("%d m on, the noise led it over %d more stretches, to octant %d", 2*k, m.Len()-known, is.Octant)
 		}
 		if more := is.Steps[0].Metres - was.Steps[0].Metres; more > 1 {
@@ -206,7 +210,8 @@ func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
 	}
 	switch rapid.IntRange(0, 7).Draw(t, "place") {
 	case 0:
-		return [2]float64{rapid.Float64Range(-90, 90).Draw(t, "latitude"), rapid.Float64Range(-180, 180).Draw(t, "longitude")}
+		return [2]float64{rapid.Float64Range(-90, 90).Draw(t, "latitude"),
+			rapid.Float64Range(-180, 180).Draw(t, "longitude")}
 	case 1:
 		return [2]float64{
 			rapid.SampledFrom([]float64{-90, -89.9999, -1e-30, 0, 1e-6, 89.9999, 90}).Draw(t, "latitude"),
@@ -220,9 +225,11 @@ func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
 func anySample(t *rapid.T, id vehicle.ID, at vehicle.UnixMilli, last [2]float64) (vehicle.Sample, [2]float64) {
 	x := vehicle.Sample{Vehicle: id, Time: at}
 	place := anyPlace(t, last)
-	carries := rapid.SampledFrom([]string{"all", "all", "no heading", "no heading", "no speed", "latitude", "none"}).Draw(t, "carries")
+	carries := rapid.SampledFrom([]string{"all", "all", "no heading", "no heading", "no speed", "latitude",
+		"none"}).Draw(t, "carries")
 	if carries != "no speed" {
-		set(t, &x, vehicle.Speed, rapid.OneOf(rapid.SampledFrom([]float64{0, 9, 10, 50, 500}), rapid.Float64Range(0, 500)).Draw(t, "km/h"))
+		set(t, &x, vehicle.Speed, rapid.OneOf(rapid.SampledFrom([]float64{0, 9, 10, 50, 500}),
+			rapid.Float64Range(0, 500)).Draw(t, "km/h"))
 	}
 	if carries != "none" {
 		set(t, &x, vehicle.CurrentLatitude, place[0])
@@ -251,7 +258,8 @@ func TestAnyPositions(t *testing.T) {
 		at := start
 		for range rapid.IntRange(1, 40).Draw(t, "samples") {
 			i := rapid.IntRange(0, len(states)-1).Draw(t, "car")
-			at = at.Add(time.Duration(rapid.SampledFrom([]int64{0, 1, 1000, 2000, 5000, 10_000, 75_000, 75_001, 900_000}).Draw(t, "step")) * time.Millisecond)
+			at = at.Add(time.Duration(rapid.SampledFrom([]int64{0, 1, 1000, 2000, 5000, 10_000, 75_000, 75_001,
+				900_000}).Draw(t, "step")) * time.Millisecond)
 			x, place := anySample(t, vehicle.ID(rune('a'+i)), at, places[i])
 			places[i] = place
 			s := &states[i]
@@ -260,7 +268,8 @@ func TestAnyPositions(t *testing.T) {
 			if again := m.Observe(*s, x); again != *s {
 				t.Fatalf("the same sample again changed %+v to %+v", *s, again)
 			}
-			x, _ = anySample(t, x.Vehicle, s.Time.Add(-time.Duration(rapid.Int64Range(1, 100_000).Draw(t, "late"))*time.Millisecond), place)
+			x, _ = anySample(t, x.Vehicle, s.Time.Add(-time.Duration(rapid.Int64Range(1, 100_000).Draw(t,
+				"late"))*time.Millisecond), place)
 			if older := m.Observe(*s, x); older != *s {
 				t.Fatalf("an older sample changed %+v to %+v", *s, older)
 			}

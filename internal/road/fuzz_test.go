@@ -14,7 +14,8 @@ import (
 // heading and accuracy (float32 each).
 const fuzzedBytes = 1 + 4 + 4 + 8 + 8 + 4 + 4
 
-func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, longitude float64, heading, accuracy float32) []byte {
+func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, longitude float64, heading,
+	accuracy float32) []byte {
 	b = binary.LittleEndian.AppendUint32(append(b, car), uint32(stepMillis))
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(kmh))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(latitude))
@@ -98,10 +99,12 @@ func FuzzAbsorb(f *testing.F) {
 	here := stretchAt(townLatitude, townLongitude, 2)
 	f.Add([]byte{})
 	f.Add(make([]byte, evidenceBytes))
-	f.Add(appendEvidence(nil, evidence{stretch: here, from: here, unix: math.MaxUint32, metres: -1e6, seconds: 1e6, fromMetres: 1e6, voice: 255}))
+	f.Add(appendEvidence(nil, evidence{stretch: here, from: here, unix: math.MaxUint32, metres: -1e6, seconds: 1e6,
+		fromMetres: 1e6, voice: 255}))
 	var many []byte
 	for k := range 6 {
-		many = appendEvidence(many, evidence{stretch: here, unix: 1_700_000_000 + uint32(600*k), metres: 1e6, seconds: 1e-38, voice: byte(k), fromMetres: 100, fromSeconds: 1e-38, from: here})
+		many = appendEvidence(many, evidence{stretch: here, unix: 1_700_000_000 + uint32(600*k), metres: 1e6,
+			seconds: 1e-38, voice: byte(k), fromMetres: 100, fromSeconds: 1e-38, from: here})
 	}
 	f.Add(many)
 	f.Fuzz(func(t *testing.T, message []byte) {

@@ -134,7 +134,8 @@ func TestMalformedProfiles(t *testing.T) {
 
 // TestParseTile checks that names that no tile has are refused.
 func TestParseTile(t *testing.T) {
-	for _, name := range []string{"", "X", "0", "1", "47a1cbd595", "479e7580", "ffffffffffffffff", "479E75", "../479e75"} {
+	for _, name := range []string{"", "X", "0", "1", "47a1cbd595", "479e7580", "ffffffffffffffff", "479E75",
+		"../479e75"} {
 		if tile, err := ParseTile(name); err == nil {
 			t.Errorf("%q is tile %d", name, tile)
 		}

@@ -106,7 +106,8 @@ func set(t interface {
 // other cars show.
 func (c *car) is(t *testing.T, want vehicle.DrivingState) {
 	t.Helper()
-	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad || c.state.Road.Cars == 0 {
+	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad ||
+		c.state.Road.Cars == 0 {
 		t.Errorf("%s is in %s, want %s: %s", c.id, got, want, c.state.ExplainDriving().Text)
 	}
 }
@@ -169,7 +170,8 @@ func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 		behind := 15 * float64(i)
 		all = append(all, flow{
 			name: fmt.Sprintf("%sq%03dx", f.name, i), cars: 1, from: from, degrees: f.degrees, kmh: 12, metres: 400,
-			east: f.east + behind*math.Sin(f.degrees*math.Pi/180), north: f.north + behind*math.Cos(f.degrees*math.Pi/180),
+			east:  f.east + behind*math.Sin(f.degrees*math.Pi/180),
+			north: f.north + behind*math.Cos(f.degrees*math.Pi/180),
 		})
 	}
 	return all
@@ -262,7 +264,8 @@ func TestStandingCars(t *testing.T) {
 		teach(t, &m, street)
 		f := street
 		f.cars, f.every, f.from = 60, 20*time.Second, start
-		run(t, &m, f, flow{name: "waiting", cars: 1, from: start, east: -420, north: -70, degrees: 90, kmh: 0.01, metres: 0.01 / 3.6 * standing.Seconds()})
+		run(t, &m, f, flow{name: "waiting", cars: 1, from: start, east: -420, north: -70, degrees: 90, kmh: 0.01,
+			metres: 0.01 / 3.6 * standing.Seconds()})
 		x := newCar(&m, "passes", -900, -70, start.Add(standing))
 		x.drive(t, 45, 90, 50*time.Second)
 		x.is(t, vehicle.NormalDriving)

@@ -26,7 +26,8 @@ func TestLyingSource(t *testing.T) {
 			liar.name, liar.cars, liar.from, liar.claims = "lies", 1, start.Add(2*time.Minute), &claims
 			for _, c := range run(t, &m, f, liar)[:f.cars] {
 				if c.worst != vehicle.NormalDriving {
-					t.Errorf("beside a car that claims %g km/h %s was in %s, on a known road: %t", claims, c.id, c.worst, known)
+					t.Errorf("beside a car that claims %g km/h %s was in %s, on a known road: %t", claims, c.id,
+						c.worst, known)
 				}
 			}
 		}
@@ -42,7 +43,8 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 		f := street
 		f.cars, f.every, f.from = 60, 4*time.Second, start
 		liars := street
-		liars.name, liars.cars, liars.every, liars.from, liars.east = "lies", 3, 2*time.Second, start.Add(time.Minute), street.east+1000
+		liars.name, liars.cars, liars.every, liars.from, liars.east = "lies", 3, 2*time.Second, start.Add(time.Minute),
+			street.east+1000
 		liars.kmh, liars.metres = kmh, kmh/3.6*150
 		for _, c := range run(t, &m, f, liars)[:f.cars] {
 			if c.worst == vehicle.TrafficJam {
@@ -193,7 +195,8 @@ func TestYesterdayComesLate(t *testing.T) {
 	for name, was := range before {
 		is, _ := m.Condition(name, now)
 		if is.Cars != was.Cars || is.SpeedKmh != was.SpeedKmh {
-			t.Errorf("what is on a stretch changed from %d cars at %g km/h to %d at %g", was.Cars, was.SpeedKmh, is.Cars, is.SpeedKmh)
+			t.Errorf("what is on a stretch changed from %d cars at %g km/h to %d at %g", was.Cars, was.SpeedKmh,
+				is.Cars, is.SpeedKmh)
 		}
 		if was.Cars > 0 && is.FreeKmh < was.FreeKmh {
 			t.Errorf("the free flow of a stretch fell from %g to %g km/h", was.FreeKmh, is.FreeKmh)
@@ -229,9 +232,11 @@ func TestClockRollsOver(t *testing.T) {
 			f := street
 			f.cars, f.every, f.from, f.metres = 60, 90*time.Second, vehicle.At(at).Add(-day), 1500
 			run(t, &m, f)
-			f.name, f.cars, f.every, f.from, f.kmh, f.metres = "jam", 30, 10*time.Second, vehicle.At(at).Add(-5*time.Minute), 9, 600
+			f.name, f.cars, f.every, f.from, f.kmh, f.metres = "jam", 30, 10*time.Second,
+				vehicle.At(at).Add(-5*time.Minute), 9, 600
 			over := f
-			over.name, over.cars, over.from, over.east, over.metres = "over", 1, vehicle.At(at).Add(-time.Minute), f.east+100, 250
+			over.name, over.cars, over.from, over.east, over.metres = "over", 1, vehicle.At(at).Add(-time.Minute),
+				f.east+100, 250
 			cars := run(t, &m, f, over)
 			c := cars[len(cars)-1]
 			c.is(t, vehicle.TrafficJam)
@@ -242,7 +247,8 @@ func TestClockRollsOver(t *testing.T) {
 			later.drive(t, 9, 90, 90*time.Second)
 			later.is(t, vehicle.TrafficJam)
 			here := c.state.Way.Steps[0].Stretch
-			if x, _ := m.Condition(here, later.at); x.State != vehicle.TrafficJam || x.Since >= vehicle.At(at) || later.at.Sub(x.Since) > 10*time.Minute {
+			if x, _ := m.Condition(here, later.at); x.State != vehicle.TrafficJam || x.Since >= vehicle.At(at) ||
+				later.at.Sub(x.Since) > 10*time.Minute {
 				t.Errorf("%s since %s", x.State, x.Since.Time())
 			}
 		})

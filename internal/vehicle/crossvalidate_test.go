@@ -178,7 +178,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 		})
 		_, least := all[0].f1()
 		_, most := all[searches-1].f1()
-		t.Logf("%-34s %v (searches: macro-F1 %.3f to %.3f)", []string{"tuned on the other car", "tuned on the other drives"}[what], &all[searches/2], least, most)
+		t.Logf("%-34s %v (searches: macro-F1 %.3f to %.3f)",
+			[]string{"tuned on the other car", "tuned on the other drives"}[what], &all[searches/2], least, most)
 	}
 }
 

@@ -125,9 +125,11 @@ func (d *drive) do(words []string) error {
 
 var signalWords = map[string]vehicle.Signal{
 	"speed": vehicle.Speed, "obd_speed": vehicle.OBDSpeed, "engine": vehicle.EngineSpeed, "load": vehicle.EngineLoad,
-	"throttle": vehicle.ThrottlePosition, "throttle_b": vehicle.ThrottlePositionB, "relative": vehicle.RelativeThrottlePosition,
-	"actuator": vehicle.ThrottleActuator, "pedal_d": vehicle.AcceleratorPositionD, "pedal_e": vehicle.AcceleratorPositionE,
-	"mil": vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
+	"throttle": vehicle.ThrottlePosition, "throttle_b": vehicle.ThrottlePositionB,
+	"relative": vehicle.RelativeThrottlePosition,
+	"actuator": vehicle.ThrottleActuator, "pedal_d": vehicle.AcceleratorPositionD,
+	"pedal_e": vehicle.AcceleratorPositionE,
+	"mil":     vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
 }
 
 // read adds to r the reading that a word such as speed=0/4/9 gives to the i-th of the
@@ -203,7 +205,8 @@ func (d *drive) expect(words []string) error {
 			return err
 		}
 		if got != value {
-			return fmt.Errorf("%s is %s, want %s (mean %.1f km/h, %+v)", name, got, value, d.state.MeanSpeed, d.state.Traffic)
+			return fmt.Errorf("%s is %s, want %s (mean %.1f km/h, %+v)", name, got, value, d.state.MeanSpeed,
+				d.state.Traffic)
 		}
 	}
 	return nil

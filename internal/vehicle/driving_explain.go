@@ -34,7 +34,8 @@ func (s *State) ExplainDriving() Explanation {
 	case v.NotDriving && !s.resting():
 		stood := speed.Time.Sub(s.Traffic.Stood)
 		return Explanation{Rule: RuleStandstill, Version: DrivingRules,
-			Text: fmt.Sprintf("not driving: the car has stood for %d min, and neither engine nor ignition says that it waits", stood/time.Minute),
+			Text: fmt.Sprintf("not driving: the car has stood for %d min, "+
+				"and neither engine nor ignition says that it waits", stood/time.Minute),
 			Facts: []Fact{
 				s.speedFact(stationaryBelow, "stationary below"),
 				{"time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", speed.Time},
@@ -56,8 +57,10 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 	m, t := &s.Traffic, speed.Time
 	facts := []Fact{
 		{"share of the free flow", rounded(100 * m.Share), "percent", 100 * float64(r.jam), "jam up to", t},
-		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * float64(r.slow)), "slow up to", t},
-		{"speed when traffic is light, " + freeFlowWords[m.Source], rounded(m.FreeKmh), "km/h", math.NaN(), "", s.roadTime(t)},
+		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * float64(r.slow)), "slow up to",
+			t},
+		{"speed when traffic is light, " + freeFlowWords[m.Source], rounded(m.FreeKmh), "km/h", math.NaN(), "",
+			s.roadTime(t)},
 		s.speedFact(float32(math.NaN()), ""),
 		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), "", t},
 		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.firstMinute.Seconds(), "may be a jam from", t},
@@ -66,7 +69,8 @@ func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
 		facts = append(facts, Fact{"cars that show it, about", float64(s.Road.Cars), "", math.NaN(), "", s.Road.Time})
 	}
 	if m.Changed != 0 {
-		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", r.hold.Seconds(), "changes freely from", t})
+		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", r.hold.Seconds(),
+			"changes freely from", t})
 	}
 	return Explanation{Rule: RuleTraffic, Version: DrivingRules, Text: s.trafficText(r, t), Facts: facts}
 }
@@ -96,7 +100,8 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 	if s.seenByOthers(t) {
 		traffic = "traffic here moves at"
 	}
-	text := fmt.Sprintf("%s: %s %.0f km/h; "+road+" (%.0f %%)", s.Pace, traffic, m.Share*m.FreeKmh, m.FreeKmh, 100*m.Share)
+	text := fmt.Sprintf("%s: %s %.0f km/h; "+road+" (%.0f %%)", s.Pace, traffic, m.Share*m.FreeKmh, m.FreeKmh,
+		100*m.Share)
 	if s.seenByOthers(t) {
 		text += fmt.Sprintf("; about %d cars in the last minutes", s.Road.Cars)
 	}

@@ -46,16 +46,20 @@ func TestExplainDriving(t *testing.T) {
 	}
 	want("", "no speed was read")
 	drive(60, 50)
-	want(RuleTraffic, "normal driving: this car has averaged 50 km/h; ", "Vehicle.Speed", "mean speed of about a minute")
+	want(RuleTraffic, "normal driving: this car has averaged 50 km/h; ", "Vehicle.Speed",
+		"mean speed of about a minute")
 	drive(60, 12)
 	want(RuleTraffic, "slow driving: ", "share of the free flow", "time since the verdict changed")
 	drive(90, 12)
-	want(RuleTraffic, "traffic jam: this car has averaged 14 km/h; the road that it drove lately allows 37 km/h (37 %)", "share of the free flow")
+	want(RuleTraffic, "traffic jam: this car has averaged 14 km/h; the road that it drove lately allows 37 km/h (37 %)",
+		"share of the free flow")
 	drive(300, 60)
 	read(map[Signal]float64{FreeFlowSpeed: 100})
 	at = at.Add(time.Second)
 	read(map[Signal]float64{FreeFlowSpeed: 100, Speed: 60})
-	want(RuleTraffic, "slow driving: this car has averaged 60 km/h; its source says that the road allows 100 km/h (60 %)", "speed when traffic is light, as its source says")
+	want(RuleTraffic,
+		"slow driving: this car has averaged 60 km/h; its source says that the road allows 100 km/h (60 %)",
+		"speed when traffic is light, as its source says")
 
 	at = at.Add(time.Second)
 	read(map[Signal]float64{Speed: 0, EngineSpeed: 0})
@@ -93,7 +97,8 @@ func TestExplainDriving(t *testing.T) {
 	at = at.Add(time.Hour)
 	read(map[Signal]float64{Speed: 12})
 	drive(59, 12)
-	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; a street allows 33 km/h (36 %); that is traffic jam, but the drive has just begun")
+	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; a street allows 33 km/h (36 %); "+
+		"that is traffic jam, but the drive has just begun")
 }
 
 // TestExplanationFitsTheVerdict checks for any drive: there is a rule if and only if there

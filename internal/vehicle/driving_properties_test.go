@@ -55,7 +55,8 @@ func TestVerdictStands(t *testing.T) {
 			if was != 0 && s.Pace != was {
 				near := r.state(s.Traffic.Share/r.clear) != s.Pace && r.state(s.Traffic.Share*r.clear) != s.Pace
 				if changed != 0 && when.Sub(changed) < time.Minute && near {
-					t.Fatalf("%s became %s again after %v, at a share of %g", was, s.Pace, when.Sub(changed), s.Traffic.Share)
+					t.Fatalf("%s became %s again after %v, at a share of %g", was, s.Pace, when.Sub(changed),
+						s.Traffic.Share)
 				}
 				changed = when
 			}
@@ -70,7 +71,8 @@ func TestVerdictStands(t *testing.T) {
 // does.
 func TestFluentIsNormal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		speeds := rapid.SampledFrom([]*rapid.Generator[float64]{rapid.Float64Range(33, 49), rapid.Float64Range(54, 250)}).Draw(t, "road")
+		speeds := rapid.SampledFrom([]*rapid.Generator[float64]{rapid.Float64Range(33, 49),
+			rapid.Float64Range(54, 250)}).Draw(t, "road")
 		var s State
 		when := driveStart
 		for _, v := range rapid.SliceOfN(speeds, 1, 200).Draw(t, "speeds") {
@@ -158,14 +160,16 @@ func TestSamplingRate(t *testing.T) {
 				}
 				check(t, s)
 				if s.Pace != want {
-					t.Fatalf("every %v: %v is %s (%+v, mean %.1f), want %s", step, p.speeds, s.Pace, s.Traffic, s.MeanSpeed, want)
+					t.Fatalf("every %v: %v is %s (%+v, mean %.1f), want %s", step, p.speeds, s.Pace, s.Traffic,
+						s.MeanSpeed, want)
 				}
 				changes[run] = append(changes[run], changed)
 			}
 		}
 		for i := range changes[0] {
 			if late := (changes[1][i] - changes[0][i]).Abs(); late > 6*time.Minute {
-				t.Fatalf("%v: settled at %v every second, at %v every %v", drawn[i].speeds, changes[0][i], changes[1][i], every)
+				t.Fatalf("%v: settled at %v every second, at %v every %v", drawn[i].speeds, changes[0][i],
+					changes[1][i], every)
 			}
 		}
 	})

@@ -18,8 +18,10 @@ func FuzzObserve(f *testing.F) {
 	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|1<<EngineSpeed, 0, 0), 300_000, 1<<Speed, 0))
 	f.Add(appendSample(nil, 1, 1<<Speed|1<<DTCList, float32(math.NaN()), float32(math.Inf(1))))
 	const place = 1<<CurrentLatitude | 1<<CurrentLongitude
-	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|place, 50, 44.4, 11.3), 10_000, 1<<Speed|place|1<<CurrentHeading|1<<CurrentAccuracy, 50, 44.401, 11.3, 0, 5))
-	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|place, 100, 10, 179.999), 10_000, 1<<Speed|place, 100, 10, -179.998))
+	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|place, 50, 44.4, 11.3), 10_000,
+		1<<Speed|place|1<<CurrentHeading|1<<CurrentAccuracy, 50, 44.401, 11.3, 0, 5))
+	f.Add(appendSample(appendSample(nil, 0, 1<<Speed|place, 100, 10, 179.999), 10_000, 1<<Speed|place, 100, 10,
+		-179.998))
 	f.Add(appendSample(appendSample(nil, 0, place, 90, 0), 1000, place, float32(math.NaN()), float32(math.Inf(-1))))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s State

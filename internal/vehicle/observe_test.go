@@ -41,7 +41,8 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		x.Time = x.Time.Add(time.Second)
 		s = vehicle.Observe(s, x)
-		if s.Driving().At(x.Time, time.Minute) != vehicle.Answered || s.Throttle().At(x.Time, time.Minute) != vehicle.Answered {
+		if s.Driving().At(x.Time, time.Minute) != vehicle.Answered ||
+			s.Throttle().At(x.Time, time.Minute) != vehicle.Answered {
 			t.Fatal("no answer")
 		}
 	}); n != 0 {
@@ -65,7 +66,8 @@ func TestObserveIgnoresWhatHasNoTime(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	full := fullSample(b)
 	typical := vehicle.Sample{Vehicle: "car", Time: full.Time}
-	for s, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.EngineSpeed: 2000, vehicle.ThrottlePosition: 15} {
+	for s, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.EngineSpeed: 2000,
+		vehicle.ThrottlePosition: 15} {
 		if err := typical.Set(s, v); err != nil {
 			b.Fatal(err)
 		}

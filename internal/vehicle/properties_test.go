@@ -34,8 +34,10 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	if m := float64(s.MeanSpeed); math.IsNaN(m) || m < 0 || m > 500 {
 		t.Fatalf("mean speed is %g", m)
 	}
-	if m := s.Traffic; !(m.Share >= 0 && m.Share < 1000) || !(m.MeanSeconds >= 0 && m.MeanSeconds <= 60.01) || !(m.Stop >= 0 && m.Stop <= standardRules.longStop) ||
-		!(m.Rolled >= 0 && m.Rolled <= 1.001*standardRules.moveUp) || !(m.Cruise >= 0 && m.Cruise <= 1.001*standardRules.mostAssumed/standardRules.perCruise) ||
+	if m := s.Traffic; !(m.Share >= 0 && m.Share < 1000) || !(m.MeanSeconds >= 0 && m.MeanSeconds <= 60.01) ||
+		!(m.Stop >= 0 && m.Stop <= standardRules.longStop) ||
+		!(m.Rolled >= 0 && m.Rolled <= 1.001*standardRules.moveUp) ||
+		!(m.Cruise >= 0 && m.Cruise <= 1.001*standardRules.mostAssumed/standardRules.perCruise) ||
 		m.Start > s.Time || m.Changed > s.Time || (m.Start != 0) != speedRead || m.Source >= NumFreeFlowSources {
 		t.Fatalf("traffic is %+v at %d, speed read: %v", m, s.Time, speedRead)
 	}
@@ -50,7 +52,8 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	if d.Time != 0 && !readAt(s, d.Time, Speed, OBDSpeed, EngineSpeed, LowVoltageSystemState, FreeFlowSpeed) {
 		t.Fatalf("the driving verdict's time %d is that of no reading", d.Time)
 	}
-	if d.State != 0 && d.NotDriving || d.Time == 0 && d != (DrivingVerdict{}) || d.Time != 0 && d.State == 0 && !d.NotDriving {
+	if d.State != 0 && d.NotDriving || d.Time == 0 && d != (DrivingVerdict{}) ||
+		d.Time != 0 && d.State == 0 && !d.NotDriving {
 		t.Fatalf("a verdict that contradicts itself: %+v", d)
 	}
 	if speedRead && d.Time == 0 {
@@ -58,7 +61,8 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 	}
 	checkThrottle(t, s)
 	h := s.Throttle()
-	if h.Time == 0 && h.System == ThrottleNormal && readAny(s, ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator) {
+	if h.Time == 0 && h.System == ThrottleNormal &&
+		readAny(s, ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator) {
 		t.Fatalf("a throttle was read, but there is no throttle verdict")
 	}
 	if d.Time > s.Time || h.Time > s.Time {
@@ -87,7 +91,8 @@ func genReadings(t *rapid.T) Readings {
 		case DTCList:
 			err = r.SetCodes(rapid.SliceOfN(rapid.SampledFrom(someCodes), 0, 3).Draw(t, "codes"))
 		case LowVoltageSystemState:
-			err = r.SetIgnition(rapid.SampledFrom([]Ignition{IgnitionLock, IgnitionOff, IgnitionAccessory, IgnitionOn, IgnitionStart}).Draw(t, "ignition"))
+			err = r.SetIgnition(rapid.SampledFrom([]Ignition{IgnitionLock, IgnitionOff, IgnitionAccessory, IgnitionOn,
+				IgnitionStart}).Draw(t, "ignition"))
 		default:
 			lo, hi := signalTable[g].min, signalTable[g].max
 			err = r.Set(g, rapid.OneOf(
@@ -102,7 +107,8 @@ func genReadings(t *rapid.T) Readings {
 	return r
 }
 
-var someCodes = []TroubleCode{{'P', '0', '1', '2', '0'}, {'P', '2', '1', '7', '6'}, {'P', '0', '3', '0', '0'}, {'U', '0', '1', '0', '0'}}
+var someCodes = []TroubleCode{{'P', '0', '1', '2', '0'}, {'P', '2', '1', '7', '6'}, {'P', '0', '3', '0', '0'},
+	{'U', '0', '1', '0', '0'}}
 
 // steps are times between samples, in milliseconds, around the thresholds of the rules.
 var steps = rapid.OneOf(

@@ -35,7 +35,8 @@ func recordings(t *testing.T, dir, pattern string) []recording {
 		start := vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
 		for i := range d.Rows {
 			r := &d.Rows[i]
-			rec.samples = append(rec.samples, vehicle.Sample{Vehicle: "car", Time: start.Add(r.At), Readings: r.Readings})
+			rec.samples = append(rec.samples,
+				vehicle.Sample{Vehicle: "car", Time: start.Add(r.At), Readings: r.Readings})
 			rec.labels = append(rec.labels, r.Label)
 		}
 		all = append(all, rec)

@@ -150,5 +150,6 @@ func ParseIgnition(s string) (Ignition, error) {
 			return Ignition(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %s must be one of UNDEFINED, LOCK, OFF, ACC, ON, START", ErrImpossible, LowVoltageSystemState)
+	return 0, fmt.Errorf("%w: %s must be one of UNDEFINED, LOCK, OFF, ACC, ON, START", ErrImpossible,
+		LowVoltageSystemState)
 }

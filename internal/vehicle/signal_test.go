@@ -73,7 +73,8 @@ func TestSignalNames(t *testing.T) {
 		t.Errorf("an unknown signal calls itself %q", got)
 	}
 	for s, unit := range map[vehicle.Signal]string{
-		vehicle.Speed: "km/h", vehicle.OBDSpeed: "km/h", vehicle.EngineSpeed: "rpm", vehicle.ThrottlePosition: "percent", vehicle.MILOn: "",
+		vehicle.Speed: "km/h", vehicle.OBDSpeed: "km/h", vehicle.EngineSpeed: "rpm",
+		vehicle.ThrottlePosition: "percent", vehicle.MILOn: "",
 	} {
 		if s.Unit() != unit {
 			t.Errorf("%s is in %q, want %q", s, s.Unit(), unit)
@@ -82,7 +83,8 @@ func TestSignalNames(t *testing.T) {
 }
 
 func TestSignalByNameAllocatesNothing(t *testing.T) {
-	known, unknown := []byte("Vehicle.OBD.RelativeThrottlePosition"), []byte("Vehicle.Cabin.Door.Row1.DriverSide.IsOpen")
+	known, unknown := []byte("Vehicle.OBD.RelativeThrottlePosition"),
+		[]byte("Vehicle.Cabin.Door.Row1.DriverSide.IsOpen")
 	if n := testing.AllocsPerRun(100, func() {
 		vehicle.SignalByName(known)
 		vehicle.SignalByName(unknown)
@@ -92,7 +94,8 @@ func TestSignalByNameAllocatesNothing(t *testing.T) {
 }
 
 func TestIgnition(t *testing.T) {
-	for name, on := range map[string]bool{"UNDEFINED": false, "LOCK": false, "OFF": false, "ACC": false, "ON": true, "START": true} {
+	for name, on := range map[string]bool{"UNDEFINED": false, "LOCK": false, "OFF": false, "ACC": false, "ON": true,
+		"START": true} {
 		i, err := vehicle.ParseIgnition(name)
 		if err != nil || i.String() != name || i.On() != on {
 			t.Errorf("ParseIgnition(%q) = %s, on %v, %v", name, i, i.On(), err)

@@ -46,7 +46,8 @@ func (s *State) Throttle() ThrottleVerdict {
 	m := s.ThrottleMemory
 	m.runRules(s)
 	if a := &m.Alarm; a.Since != 0 {
-		return ThrottleVerdict{ThrottleAnomaly, min(s.Latest[throttleSensors[a.X]].Time, s.Latest[throttleSensors[a.Y]].Time)}
+		return ThrottleVerdict{ThrottleAnomaly,
+			min(s.Latest[throttleSensors[a.X]].Time, s.Latest[throttleSensors[a.Y]].Time)}
 	}
 	return ThrottleVerdict{ThrottleNormal, s.plateTime()}
 }

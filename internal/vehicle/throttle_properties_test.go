@@ -16,7 +16,8 @@ func checkThrottle(t interface{ Fatalf(string, ...any) }, s State) {
 	m := &s.ThrottleMemory
 	for i := range m.Pairs {
 		p := &m.Pairs[i]
-		if p.Weight < 0 || p.Weight > memory*1.01 || p.Sxx < 0 || p.Disagreement < 0 || p.Disagreement > disagreementAlarm {
+		if p.Weight < 0 || p.Weight > memory*1.01 || p.Sxx < 0 || p.Disagreement < 0 ||
+			p.Disagreement > disagreementAlarm {
 			t.Fatalf("pair %d is %+v", i, *p)
 		}
 		if p.Last > s.Time || m.Last > s.Time || m.Alarm.Since > s.Time || m.Alarm.Seen > m.Alarm.Looked {
@@ -34,11 +35,13 @@ func checkThrottle(t interface{ Fatalf(string, ...any) }, s State) {
 	if h.System == ThrottleNormal && h.Time != s.plateTime() {
 		t.Fatalf("normal at %d, but the plate was read at %d", h.Time, s.plateTime())
 	}
-	if h.Time != 0 && h.System == ThrottleAnomaly && !readAt(s, h.Time, DTCList, ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD, AcceleratorPositionE, EngineLoad) {
+	if h.Time != 0 && h.System == ThrottleAnomaly && !readAt(s, h.Time, DTCList, ThrottlePosition, ThrottlePositionB,
+		ThrottleActuator, AcceleratorPositionD, AcceleratorPositionE, EngineLoad) {
 		t.Fatalf("the throttle verdict's time %d is that of no reading", h.Time)
 	}
 	e := s.ExplainThrottle()
-	if (h.System == ThrottleAnomaly) != (e.Rule != throttleRules[NoThrottleRule].name) || e.Version < 1 || e.Text == "" {
+	if (h.System == ThrottleAnomaly) != (e.Rule != throttleRules[NoThrottleRule].name) || e.Version < 1 ||
+		e.Text == "" {
 		t.Fatalf("verdict %+v is explained as %+v", h, e)
 	}
 	told := map[string]bool{}
@@ -119,12 +122,14 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 		s := genPairs(t)
 		before := s.ThrottleMemory
 		before.runRules(&s)
-		x := Sample{Vehicle: "car", Time: s.Time + UnixMilli(rapid.Int64Range(2501, 3_600_000).Draw(t, "silence")), Readings: genReadings(t)}
+		x := Sample{Vehicle: "car", Time: s.Time + UnixMilli(rapid.Int64Range(2501, 3_600_000).Draw(t, "silence")),
+			Readings: genReadings(t)}
 		s = Observe(s, x)
 		after := s.ThrottleMemory
 		after.runRules(&s)
 		for i := range after.Pairs {
-			if got, most := after.Pairs[i].Disagreement, before.Pairs[i].Disagreement+aloneMost*(disagreementMost-aloneFree); got > most+0.01 {
+			if got, most := after.Pairs[i].Disagreement,
+				before.Pairs[i].Disagreement+aloneMost*(disagreementMost-aloneFree); got > most+0.01 {
 				t.Fatalf("pair %d: evidence %g after %g", i, got, before.Pairs[i].Disagreement)
 			}
 			for k := range after.Pairs[i].Stuck {
@@ -144,7 +149,8 @@ func TestAnomalyOutlastsSilence(t *testing.T) {
 		if s.ThrottleMemory.Alarm.Since == 0 || s.ThrottleMemory.Alarm.Drives+1 >= forgetDrives {
 			return
 		}
-		x := Sample{Vehicle: "car", Time: s.Time + UnixMilli(rapid.Int64Range(1, 1e9).Draw(t, "silence")), Readings: genReadings(t)}
+		x := Sample{Vehicle: "car", Time: s.Time + UnixMilli(rapid.Int64Range(1, 1e9).Draw(t, "silence")),
+			Readings: genReadings(t)}
 		calm := s.ThrottleMemory.Alarm.Calm
 		s = Observe(s, x)
 		if v := s.Throttle(); calm < calmFor-2*most && v.System != ThrottleAnomaly {

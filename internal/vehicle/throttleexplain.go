@@ -15,9 +15,11 @@ func (s *State) ExplainThrottle() Explanation {
 	case s.FaultCode != (TroubleCode{}):
 		e := explain(RuleTroubleCode)
 		e.Text += ": " + s.FaultCode.String()
-		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), "", s.Latest[DTCList].Time}}
+		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), "",
+			s.Latest[DTCList].Time}}
 		if gone := m.CodeGone; gone != 0 {
-			e.Facts = append(e.Facts, Fact{"time since the lists are without", s.Time.Sub(gone).Seconds(), "s", codeGoneFor.Seconds(), "normal again from", s.Time})
+			e.Facts = append(e.Facts, Fact{"time since the lists are without", s.Time.Sub(gone).Seconds(), "s",
+				codeGoneFor.Seconds(), "normal again from", s.Time})
 		}
 		return e
 	case m.Alarm.Since != 0:
@@ -66,11 +68,13 @@ func (a *AlarmMemory) text() string {
 		}
 		return text
 	case RuleStuckSensor:
-		return fmt.Sprintf("%s stayed at %.0f %% for %.0f s while %s moved by %.0f %% or more", x, a.ValueX, a.Measure, y, stuckRange)
+		return fmt.Sprintf("%s stayed at %.0f %% for %.0f s while %s moved by %.0f %% or more", x, a.ValueX, a.Measure,
+			y, stuckRange)
 	case RuleElectricalLimit:
 		return fmt.Sprintf("%s read %.0f %% for %.0f s", x, a.ValueX, a.Measure)
 	case RulePlatePedal:
-		return fmt.Sprintf("%.0f times in a row %s asked for more, and the plate moved by less than %.1f %%", a.Measure, y, plateMoves)
+		return fmt.Sprintf("%.0f times in a row %s asked for more, and the plate moved by less than %.1f %%", a.Measure,
+			y, plateMoves)
 	}
 	if a.X == a.Y {
 		return x

@@ -28,8 +28,10 @@ func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 		x, y Signal
 		text string
 	}{
-		{ThrottleActuator, ThrottlePosition, `^the plate is not where .*: commanded \d+ %, it is at 60 % in place of \d+ %; up to 2 % apart is normal$`},
-		{ThrottlePosition, ThrottlePositionB, `^two sensors .*: plate sensor A read \d+ % and plate sensor B 60 % in place of \d+ %; up to 3 % apart is normal$`},
+		{ThrottleActuator, ThrottlePosition,
+			`^the plate is not where .*: commanded \d+ %, it is at 60 % in place of \d+ %; up to 2 % apart is normal$`},
+		{ThrottlePosition, ThrottlePositionB,
+			`^two sensors .*: plate sensor A read \d+ % and plate sensor B 60 % in place of \d+ %; up to 3 % apart is normal$`},
 	} {
 		var s State
 		for i := range 400 {
@@ -48,7 +50,8 @@ func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 			t.Errorf("an anomaly is explained by %q, want %s", broken.Text, c.text)
 		}
 		for _, f := range append(e.Facts, broken.Facts...) {
-			if math.IsNaN(f.Threshold) != (f.Limit == "") || strings.Contains(f.Unit, " ") || strings.Contains(f.Name, "throttle/") {
+			if math.IsNaN(f.Threshold) != (f.Limit == "") || strings.Contains(f.Unit, " ") ||
+				strings.Contains(f.Name, "throttle/") {
 				t.Errorf("not for people: %+v", f)
 			}
 		}

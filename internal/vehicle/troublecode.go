@@ -33,7 +33,7 @@ func ParseTroubleCode(s string) (TroubleCode, error) {
 	return c, nil
 }
 
-var errTroubleCode = fmt.Errorf("%w: an entry of %s is no trouble code such as P0120", ErrImpossible, DTCList)
+var errTroubleCode = fmt.Errorf("%w: an entry of %s is not a trouble code such as P0120", ErrImpossible, DTCList)
 
 func validFailureType(s string) bool {
 	if s == "" {

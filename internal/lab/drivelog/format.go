@@ -21,7 +21,7 @@ const (
 const maxColumns = 64
 
 // errUnknown does not repeat the header, because the file may hold anything.
-var errUnknown = errors.New("the first line is no header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
+var errUnknown = errors.New("the first line is not the header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
 
 // column describes a column of the file.
 type column struct {

@@ -63,10 +63,11 @@ func (l *lines) fetch() {
 	var corrupt flate.CorruptInputError
 	switch err := l.scan.Err(); {
 	case err == nil:
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.As(err, &corrupt):
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader),
+		errors.As(err, &corrupt):
 		l.damaged = true
 	case errors.Is(err, bufio.ErrTooLong):
-		l.err = fmt.Errorf("a row is longer than %d bytes; this is no drive log", l.max.line)
+		l.err = fmt.Errorf("a row is longer than %d bytes; not a drive log", l.max.line)
 	default:
 		l.err = err
 	}

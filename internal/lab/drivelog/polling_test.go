@@ -186,7 +186,8 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 			found := recent // values before the first poll are the logger's own
 			for c, col := range snapshotColumns {
 				for at, v := range reads[c] {
-					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms && at > ms-snapshotCycle*490
+					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms &&
+						at > ms-snapshotCycle*490
 				}
 			}
 			if !found {

@@ -147,7 +147,8 @@ func TestDamagedGzip(t *testing.T) {
 	text.WriteString("time_s,v_Vehicle[km|h]\n")
 	for i := range 5000 {
 		text.WriteString(strings.Repeat("0", i%7)) // hard to compress evenly
-		text.WriteString(strconv.Itoa(i) + "." + strconv.Itoa(i*7919%10) + "," + strconv.Itoa(i%90) + "." + strconv.Itoa(i*i%1000) + "\n")
+		text.WriteString(strconv.Itoa(i) + "." + strconv.Itoa(i*7919%10) + "," + strconv.Itoa(i%90) + "." +
+			strconv.Itoa(i*i%1000) + "\n")
 	}
 	whole := mustRead(t, text.String())
 	packed := zip(t, []byte(text.String()))
@@ -209,7 +210,8 @@ func TestBounds(t *testing.T) {
 	}
 	// The real limit of a row, with the exported function.
 	long := head + strings.Repeat("1", bounds.line+1)
-	if _, err := Read(strings.NewReader(long), "x"); err == nil || !strings.Contains(err.Error(), "longer than 1048576 bytes") {
+	if _, err := Read(strings.NewReader(long), "x"); err == nil ||
+		!strings.Contains(err.Error(), "longer than 1048576 bytes") {
 		t.Errorf("row over 1 MiB: %v", err)
 	}
 }
@@ -221,14 +223,18 @@ func TestClocks(t *testing.T) {
 		want []string // times of the rows
 		set  bool     // a clock was set
 	}{
-		"midnight":            {kit + "23:59:59.900,1\n00:00:00.100,2\n", []string{"0s", "200ms"}, false},
-		"set back a little":   {kit + "10:00:01.000,1\n10:00:00.960,2\n10:00:01.060,3\n", []string{"0s", "1ms", "101ms"}, true},
-		"set back over night": {kit + "00:00:00.100,1\n23:59:59.900,2\n00:00:00.000,3\n", []string{"0s", "1ms", "101ms"}, true},
-		"summer time ends":    {kit + "02:59:59.000,1\n02:00:00.000,2\n02:00:01.000,3\n", []string{"0s", "1ms", "1.001s"}, true},
-		"long gap":            {kit + "10:00:00,1\n21:00:00,2\n", []string{"0s", "11h0m0s"}, false},
+		"midnight": {kit + "23:59:59.900,1\n00:00:00.100,2\n", []string{"0s", "200ms"}, false},
+		"set back a little": {kit + "10:00:01.000,1\n10:00:00.960,2\n10:00:01.060,3\n",
+			[]string{"0s", "1ms", "101ms"}, true},
+		"set back over night": {kit + "00:00:00.100,1\n23:59:59.900,2\n00:00:00.000,3\n",
+			[]string{"0s", "1ms", "101ms"}, true},
+		"summer time ends": {kit + "02:59:59.000,1\n02:00:00.000,2\n02:00:01.000,3\n",
+			[]string{"0s", "1ms", "1.001s"}, true},
+		"long gap": {kit + "10:00:00,1\n21:00:00,2\n", []string{"0s", "11h0m0s"}, false},
 		"clock found late": {"ts,rpm,speed\n946684800000,900,1\n1700000000000,910,2\n1700000001000,920,3\n",
 			[]string{"0s", "1ms", "1.001s"}, true},
-		"one wild time": {"time_s,v_vehicle\n1.0,1\n9000000,2\n1.2,3\n1.3,4\n", []string{"0s", "1ms", "2ms", "102ms"}, true},
+		"one wild time": {"time_s,v_vehicle\n1.0,1\n9000000,2\n1.2,3\n1.3,4\n", []string{"0s", "1ms", "2ms", "102ms"},
+			true},
 	} {
 		d := mustRead(t, c.text)
 		var got []string
@@ -246,7 +252,8 @@ func TestClocks(t *testing.T) {
 
 // A file of gaps alone would add up to more than a Duration holds.
 func TestTimeNeverOverflows(t *testing.T) {
-	for name, head := range map[string]string{"pyobd": "ts,rpm,speed\n", "carOBD": "ENGINE_RUN_TINE (),VEHICLE_SPEED ()\n"} {
+	for name, head := range map[string]string{"pyobd": "ts,rpm,speed\n",
+		"carOBD": "ENGINE_RUN_TINE (),VEHICLE_SPEED ()\n"} {
 		var b strings.Builder
 		b.WriteString(head)
 		for i := range 3_000 {

@@ -85,7 +85,8 @@ func (e *evaluator) throttle(at time.Duration) {
 	}
 	switch {
 	case found && e.anomaly == nil:
-		e.result.Anomalies = append(e.result.Anomalies, anomaly{At: at.Seconds(), Reason: ruleAndText(e.state.ExplainThrottle()), since: at})
+		e.result.Anomalies = append(e.result.Anomalies,
+			anomaly{At: at.Seconds(), Reason: ruleAndText(e.state.ExplainThrottle()), since: at})
 		e.anomaly = &e.result.Anomalies[len(e.result.Anomalies)-1]
 	case !found:
 		e.anomaly = nil

@@ -50,7 +50,9 @@ func TestEvaluator(t *testing.T) {
 	if want := [4]int{2, 1, 0, 0}; r.Confusion[0] != want {
 		t.Errorf("confusion %v", r.Confusion)
 	}
-	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 90 || !strings.Contains(r.Anomalies[0].Reason, "throttle/trouble-code: ") || !strings.Contains(r.Anomalies[0].Reason, "P2135") ||
+	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 90 ||
+		!strings.Contains(r.Anomalies[0].Reason, "throttle/trouble-code: ") ||
+		!strings.Contains(r.Anomalies[0].Reason, "P2135") ||
 		r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {
 		t.Errorf("anomalies %+v", r.Anomalies)
 	}
@@ -61,9 +63,11 @@ func TestEvaluator(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	var e Drives
-	e.add(fileResult{File: "broken.csv", Seconds: 60, States: stateSeconds{Normal: 60}, Anomalies: []anomaly{{At: 12.5, For: 3, Reason: "because"}}})
+	e.add(fileResult{File: "broken.csv", Seconds: 60, States: stateSeconds{Normal: 60},
+		Anomalies: []anomaly{{At: 12.5, For: 3, Reason: "because"}}})
 	var b bytes.Buffer
-	if err := e.WriteTables(&b); err != nil || !strings.Contains(b.String(), "broken.csv           12.5 s  3.0 s  because") {
+	if err := e.WriteTables(&b); err != nil ||
+		!strings.Contains(b.String(), "broken.csv           12.5 s  3.0 s  because") {
 		t.Errorf("%v, anomalies in\n%s", err, &b)
 	}
 	if err := e.WriteTables(failing{}); !errors.Is(err, io.ErrShortWrite) {
@@ -100,7 +104,8 @@ func TestReason(t *testing.T) {
 		if i >= 150 {
 			b = plate
 		}
-		if err := errors.Join(r.Readings.Set(vehicle.ThrottlePosition, plate), r.Readings.Set(vehicle.ThrottlePositionB, b)); err != nil {
+		if err := errors.Join(r.Readings.Set(vehicle.ThrottlePosition, plate),
+			r.Readings.Set(vehicle.ThrottlePositionB, b)); err != nil {
 			t.Fatal(err)
 		}
 		d.Rows = append(d.Rows, r)

@@ -210,7 +210,8 @@ func (r *FleetResult) Report() FleetReport {
 	return FleetReport{
 		Vehicles: r.Vehicles, Readings: r.Readings, Stretches: r.Stretches,
 		Confusion: r.All.Confusion, Sure: r.Sure.Confusion, MacroF1: r.All.MacroF1,
-		F1: stateF1{r.All.Of(vehicle.NormalDriving).F1(), r.All.Of(vehicle.SlowDriving).F1(), r.All.Of(vehicle.TrafficJam).F1()},
+		F1: stateF1{r.All.Of(vehicle.NormalDriving).F1(), r.All.Of(vehicle.SlowDriving).F1(),
+			r.All.Of(vehicle.TrafficJam).F1()},
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 func open(t *testing.T, rows ...string) *fcd.Fleet {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fleet.csv")
-	if err := os.WriteFile(path, []byte("vehicle,time,speed,latitude,longitude\n"+strings.Join(rows, ",44.5,11.5\n")+",44.5,11.5\n"), 0o600); err != nil {
+	text := "vehicle,time,speed,latitude,longitude\n" + strings.Join(rows, ",44.5,11.5\n") + ",44.5,11.5\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f, err := fcd.Open(t.Context(), path)
@@ -93,7 +94,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("macro-F1 %v, want %v", r.All.MacroF1, f)
 	}
 
-	if _, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil || !strings.Contains(err.Error(), "no label is of a car that sends") {
+	if _, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{label("C", 25, jam, true)}); err == nil ||
+		!strings.Contains(err.Error(), "no label is of a car that sends") {
 		t.Errorf("labels of other cars: %v", err)
 	}
 }
@@ -110,7 +112,8 @@ func TestLearn(t *testing.T) {
 	}
 	fleet := open(t, "A,100,50", "A,103,50", "B,105,50")
 	learn := open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")
-	r, err := Fleet(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true), label("L", 105, jam, true)})
+	r, err := Fleet(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true),
+		label("L", 105, jam, true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +125,8 @@ func TestLearn(t *testing.T) {
 	if strings.Join(seen, ", ") != strings.Join(want, ", ") {
 		t.Errorf("seen: %v\nwant: %v", seen, want)
 	}
-	if r.Vehicles != 2 || r.Readings != 2 || r.All.Rows != 2 || r.All.Confusion[0][1] != 1 || r.All.Confusion[2][0] != 1 {
+	if r.Vehicles != 2 || r.Readings != 2 || r.All.Rows != 2 || r.All.Confusion[0][1] != 1 ||
+		r.All.Confusion[2][0] != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -163,7 +167,8 @@ func TestThinned(t *testing.T) {
 			readings += len(at)
 		}
 		if r.Vehicles != len(sent) || r.All.Rows != len(sent) || r.Readings != readings {
-			t.Errorf("%d vehicles, %d labels, %d readings; %d cars sent %d", r.Vehicles, r.All.Rows, r.Readings, len(sent), readings)
+			t.Errorf("%d vehicles, %d labels, %d readings; %d cars sent %d", r.Vehicles, r.All.Rows, r.Readings,
+				len(sent), readings)
 		}
 		if last < len(rows)-told || last > len(rows) {
 			t.Errorf("%d of %d readings were told", last, len(rows))
@@ -207,7 +212,8 @@ func TestWithoutPositions(t *testing.T) {
 				t.Errorf("without positions %t: %+v", without, x)
 			}
 		}
-		if r, err := Fleet(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil || r.Readings != want {
+		if r, err := Fleet(t.Context(), c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); err != nil ||
+			r.Readings != want {
 			t.Errorf("without positions %t: %d readings, %v", without, r.Readings, err)
 		}
 	}
@@ -223,7 +229,8 @@ func TestStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := plain
 	c.Judged = func(vehicle.Sample, vehicle.DrivingState) { cancel() }
-	if _, err := Fleet(ctx, c, fleet, nil, []fcd.Label{label("A", 3, normal, true)}); !errors.Is(err, context.Canceled) {
+	_, err := Fleet(ctx, c, fleet, nil, []fcd.Label{label("A", 3, normal, true)})
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("ended with %v", err)
 	}
 }

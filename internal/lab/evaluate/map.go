@@ -61,7 +61,8 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	latitude, ok := x.Value(vehicle.CurrentLatitude)
 	longitude, also := x.Value(vehicle.CurrentLongitude)
 	if ok && also {
-		at := place{int32(math.Floor(float64(latitude) / spotDegrees)), int32(math.Floor(float64(longitude) / spotDegrees))}
+		at := place{int32(math.Floor(float64(latitude) / spotDegrees)),
+			int32(math.Floor(float64(longitude) / spotDegrees))}
 		p.places[at] = judgement{said, x.Time}
 	}
 }
@@ -87,7 +88,8 @@ func (p *Picture) look() {
 // is the fleet's name.
 func (p *Picture) Map(name string) string {
 	at, spots := p.worst()
-	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at), spots)
+	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at),
+		spots)
 }
 
 // worst returns all places as they were when most were jammed, and when that was after the
@@ -96,7 +98,8 @@ func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
 	for at := range p.places {
-		spots = append(spots, spot{(float64(at.latitude) + 0.5) * spotDegrees, (float64(at.longitude) + 0.5) * spotDegrees, p.then[at]})
+		spots = append(spots, spot{(float64(at.latitude) + 0.5) * spotDegrees,
+			(float64(at.longitude) + 0.5) * spotDegrees, p.then[at]})
 	}
 	return p.at.Sub(p.first).Round(time.Second), spots
 }
@@ -116,7 +119,8 @@ func plotMap(title string, spots []spot) string {
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
 	// A map that contains the date line continues beyond 180 degrees.
 	eastern := func(degrees float64) float64 { return degrees }
-	if slices.ContainsFunc(spots, func(s spot) bool { return s.longitude > 90 }) && slices.ContainsFunc(spots, func(s spot) bool { return s.longitude < -90 }) {
+	if slices.ContainsFunc(spots, func(s spot) bool { return s.longitude > 90 }) &&
+		slices.ContainsFunc(spots, func(s spot) bool { return s.longitude < -90 }) {
 		eastern = func(degrees float64) float64 { return math.Mod(degrees+360, 360) }
 		west, east = 360, 0
 	}
@@ -137,7 +141,8 @@ func plotMap(title string, spots []spot) string {
 	// Worse states are drawn later, above the others. Places that share a point of the page
 	// are drawn once.
 	slices.SortFunc(spots, func(a, b spot) int {
-		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude), cmp.Compare(a.longitude, b.longitude))
+		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude),
+			cmp.Compare(a.longitude, b.longitude))
 	})
 	type point struct {
 		x, y  int
@@ -145,7 +150,8 @@ func plotMap(title string, spots []spot) string {
 	}
 	drawn := make(map[point]bool)
 	for _, s := range spots {
-		at := point{margin + int((eastern(s.longitude)-west)*narrow*scale), pageHeader + margin + int((north-s.latitude)*scale), s.state}
+		at := point{margin + int((eastern(s.longitude)-west)*narrow*scale),
+			pageHeader + margin + int((north-s.latitude)*scale), s.state}
 		if !drawn[at] {
 			drawn[at] = true
 			p.mark(float64(at.x), float64(at.y), s.state)
@@ -158,7 +164,8 @@ func plotMap(title string, spots []spot) string {
 // mark draws one place.
 func (p *page) mark(x, y float64, state vehicle.DrivingState) {
 	m := mapMarks[state]
-	p.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, x-m.size/2, y-m.size/2, m.size, m.size, m.colour)
+	p.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, x-m.size/2, y-m.size/2, m.size, m.size,
+		m.colour)
 }
 
 // metresPerDegree is the length of a degree of latitude.

@@ -13,7 +13,8 @@ func TestShortNames(t *testing.T) {
 	for _, c := range []struct{ paths, want []string }{
 		{[]string{"a/x.csv", "a/y.csv"}, []string{"x.csv", "y.csv"}},
 		{[]string{"a/x.csv", "b/x.csv", "b/y.csv"}, []string{"a/x.csv", "b/x.csv", "y.csv"}},
-		{[]string{"monday/a/x.csv", "tuesday/a/x.csv", "tuesday/b/x.csv"}, []string{"monday/a/x.csv", "tuesday/a/x.csv", "b/x.csv"}},
+		{[]string{"monday/a/x.csv", "tuesday/a/x.csv", "tuesday/b/x.csv"},
+			[]string{"monday/a/x.csv", "tuesday/a/x.csv", "b/x.csv"}},
 		{[]string{"x.csv", "./a/../b/x.csv"}, []string{"x.csv", "b/x.csv"}},
 		{[]string{"x.csv", "x.csv"}, []string{"x.csv", "x.csv"}},
 		{[]string{"/x.csv", "/b/x.csv", "../x.csv"}, []string{"x.csv", "b/x.csv", "../x.csv"}},
@@ -29,7 +30,8 @@ func TestShortNames(t *testing.T) {
 func TestShortNamesDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		paths := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) string {
-			return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "x.csv"}), 1, 4).Draw(t, "parts"), "/")
+			return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "x.csv"}), 1, 4).Draw(t, "parts"),
+				"/")
 		}), 1, 8, filepath.Clean).Draw(t, "paths")
 		seen := map[string]bool{}
 		for i, name := range ShortNames(paths) {

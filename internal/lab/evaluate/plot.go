@@ -116,11 +116,13 @@ func (p *page) end() string {
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
 	x := p.legend(pageLeft, func(x int, state vehicle.DrivingState) {
-		p.put(`<rect x="%d" y="14" width="14" height="14" fill="%s" stroke="#999999" stroke-width="0.5"/>`, x, bandColours[state])
+		p.put(`<rect x="%d" y="14" width="14" height="14" fill="%s" stroke="#999999" stroke-width="0.5"/>`, x,
+			bandColours[state])
 	})
 	p.put(`<rect x="%d" y="18" width="14" height="%d" fill="%s"/>`, x, stripHeight, anomalyColour)
 	p.put(`<text x="%d" y="25">throttle anomaly</text>`, x+19)
-	p.put(`<text x="%d" y="25" text-anchor="end">below a plot: label, anomalies; dashed: a pause, cut out</text>`, pageWidth-pageRight)
+	p.put(`<text x="%d" y="25" text-anchor="end">below a plot: label, anomalies; dashed: a pause, cut out</text>`,
+		pageWidth-pageRight)
 	for i := range tracks {
 		p.panel(&tracks[i], pageHeader+panelHeight*i)
 	}
@@ -145,12 +147,15 @@ func (p *page) panel(t *Track, top int) {
 	p.bands(t.bands[labelBand], x, bottom+2, stripHeight, append([]string{""}, bandColours[1:]...))
 	p.bands(t.bands[anomalyBand], x, bottom+3+stripHeight, stripHeight, []string{"", anomalyColour})
 	for _, kmh := range y.Ticks {
-		p.put(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#bbbbbb" stroke-width="0.5"/>`, pageLeft, pageWidth-pageRight, y.At(kmh), y.At(kmh))
+		p.put(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#bbbbbb" stroke-width="0.5"/>`, pageLeft,
+			pageWidth-pageRight, y.At(kmh), y.At(kmh))
 		p.put(`<text x="%d" y="%.1f" text-anchor="end">%.0f</text>`, pageLeft-6, y.At(kmh)+4, kmh)
 	}
-	p.put(`<text x="14" y="%d" transform="rotate(-90 14 %d)" text-anchor="middle">speed, km/h</text>`, y0+panelCurve/2, y0+panelCurve/2)
+	p.put(`<text x="14" y="%d" transform="rotate(-90 14 %d)" text-anchor="middle">speed, km/h</text>`, y0+panelCurve/2,
+		y0+panelCurve/2)
 	for _, at := range t.pauses {
-		p.put(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#666666" stroke-dasharray="3 3"/>`, x(at), x(at), y0, bottom)
+		p.put(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#666666" stroke-dasharray="3 3"/>`, x(at), x(at), y0,
+			bottom)
 	}
 	p.minutes(t.end, x, bottom+2*stripHeight+4)
 	curve := make([]plot.Point, len(t.speeds))
@@ -166,7 +171,8 @@ func (p *page) panel(t *Track, top int) {
 func (p *page) bands(bands []band, x func(time.Duration) float64, top, height int, colours []string) {
 	for _, b := range bands {
 		if c := colours[b.Value]; c != "" && b.To > b.From {
-			p.put(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x(b.From), top, max(x(b.To)-x(b.From), 0.5), height, c)
+			p.put(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x(b.From), top,
+				max(x(b.To)-x(b.From), 0.5), height, c)
 		}
 	}
 }

@@ -106,7 +106,8 @@ func (e *Drives) states(t *score.Tables) {
 			}
 			return fmt.Sprintf("%.1f %%", 100*seconds/r.Seconds)
 		}
-		t.Line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow), of(r.States.Jam), of(r.States.None), len(r.Anomalies))
+		t.Line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow),
+			of(r.States.Jam), of(r.States.None), len(r.Anomalies))
 	}
 	for i := range e.Files {
 		row(access.Printable(e.Files[i].File), &e.Files[i])

@@ -46,13 +46,16 @@ func recorded(t testing.TB) []aDrive {
 			}
 			one := aDrive{car: c.folder, name: strings.TrimSuffix(filepath.Base(file), ".csv.gz")}
 			for i := range d.Rows {
-				one.samples = append(one.samples, vehicle.Sample{Vehicle: "car", Time: start.Add(d.Rows[i].At), Readings: d.Rows[i].Readings})
+				one.samples = append(one.samples, vehicle.Sample{Vehicle: "car", Time: start.Add(d.Rows[i].At),
+					Readings: d.Rows[i].Readings})
 			}
 			drives = append(drives, one)
 			if c.folder == "carobd" {
 				drives = append(drives,
-					one.only("carobd, A and load", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition),
-					one.only("carobd, A and D", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.ThrottlePosition, vehicle.AcceleratorPositionD))
+					one.only("carobd, A and load", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.EngineLoad,
+						vehicle.ThrottlePosition),
+					one.only("carobd, A and D", vehicle.OBDSpeed, vehicle.EngineSpeed, vehicle.ThrottlePosition,
+						vehicle.AcceleratorPositionD))
 			}
 		}
 	}
@@ -64,7 +67,8 @@ func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 	out := aDrive{car: car, name: d.name}
 	for i := range d.samples {
 		x := vehicle.Sample{Vehicle: "car", Time: d.samples[i].Time}
-		copyReadings(&x.Readings, &d.samples[i].Readings, func(g vehicle.Signal) bool { return slices.Contains(signals, g) })
+		copyReadings(&x.Readings, &d.samples[i].Readings,
+			func(g vehicle.Signal) bool { return slices.Contains(signals, g) })
 		if !x.Empty() {
 			out.samples = append(out.samples, x)
 		}
@@ -77,8 +81,10 @@ func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float64{
 	"petrol": func(foot, plate float64) map[vehicle.Signal]float64 {
 		return map[vehicle.Signal]float64{
-			vehicle.ThrottlePosition: 17 + 0.7*plate, vehicle.ThrottlePositionB: min(49+0.7*plate, 99.2), vehicle.ThrottleActuator: 17 + 0.7*plate,
-			vehicle.AcceleratorPositionD: 16 + 0.6*foot, vehicle.AcceleratorPositionE: 31.7 + 0.6*foot, vehicle.EngineLoad: 25 + 0.7*foot,
+			vehicle.ThrottlePosition: 17 + 0.7*plate, vehicle.ThrottlePositionB: min(49+0.7*plate, 99.2),
+			vehicle.ThrottleActuator:     17 + 0.7*plate,
+			vehicle.AcceleratorPositionD: 16 + 0.6*foot, vehicle.AcceleratorPositionE: 31.7 + 0.6*foot,
+			vehicle.EngineLoad: 25 + 0.7*foot,
 		}
 	},
 	// The second sensor of each pair runs against the first, or at half its slope.
@@ -90,7 +96,8 @@ var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float
 	},
 	"diesel": func(foot, _ float64) map[vehicle.Signal]float64 {
 		return map[vehicle.Signal]float64{
-			vehicle.ThrottlePosition: 83.5, vehicle.AcceleratorPositionD: 14 + 0.7*foot, vehicle.AcceleratorPositionE: 14.4 + 0.7*foot,
+			vehicle.ThrottlePosition: 83.5, vehicle.AcceleratorPositionD: 14 + 0.7*foot,
+			vehicle.AcceleratorPositionE: 14.4 + 0.7*foot,
 		}
 	},
 	"one sensor": func(foot, plate float64) map[vehicle.Signal]float64 {
@@ -201,7 +208,8 @@ func explained(e vehicle.Explanation) string {
 		if !math.IsNaN(f.Threshold) {
 			threshold = fmt.Sprintf(" of %g", f.Threshold)
 		}
-		words = append(words, fmt.Sprintf("%s %.1f%s %s at %.1f s;", f.Name, f.Value, threshold, f.Unit, f.Time.Sub(start).Seconds()))
+		words = append(words, fmt.Sprintf("%s %.1f%s %s at %.1f s;", f.Name, f.Value, threshold, f.Unit,
+			f.Time.Sub(start).Seconds()))
 	}
 	return strings.Join(words, " ")
 }

@@ -25,7 +25,8 @@ func TestForwardFilledFeeds(t *testing.T) {
 			if every > 0 {
 				read = d.inTurn(every)
 			}
-			for what, fed := range map[string]aDrive{"as read": read, "repeated each second": read.filled(time.Second), "repeated in each row": read.filledRows()} {
+			for what, fed := range map[string]aDrive{"as read": read, "repeated each second": read.filled(time.Second),
+				"repeated in each row": read.filledRows()} {
 				var s vehicle.State
 				at, why := fed.anomaly(&s)
 				if at != 0 {

@@ -220,8 +220,10 @@ func (y *tally) line(c class) string {
 		}
 		return y.after[int(share*float64(len(y.after)-1))].Seconds()
 	}
-	return fmt.Sprintf("| %s | %s | %s | %d | %d | %.3f | %d | %.2f | %.1f | %.1f |", c.car, c.on, c.kind, y.tried, y.observable,
-		float64(y.found)/float64(max(1, y.observable)), y.brief, float64(y.within)/float64(max(1, y.found)), at(0.5), at(0.9))
+	return fmt.Sprintf("| %s | %s | %s | %d | %d | %.3f | %d | %.2f | %.1f | %.1f |", c.car, c.on, c.kind, y.tried,
+		y.observable,
+		float64(y.found)/float64(max(1, y.observable)), y.brief, float64(y.within)/float64(max(1, y.found)), at(0.5),
+		at(0.9))
 }
 
 func (y *tally) add(o outcome) {

@@ -11,7 +11,8 @@ import (
 )
 
 var (
-	full  = flag.Bool("full", false, "every drive at every interval, every fault at three times of each drive: minutes instead of seconds")
+	full = flag.Bool("full", false,
+		"every drive at every interval, every fault at three times of each drive: minutes instead of seconds")
 	table = flag.Bool("table", false, "print the figures")
 )
 
@@ -56,8 +57,10 @@ func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 
 // intervals are the times between two readings of a car.
 var intervals = []time.Duration{
-	500 * time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond, 3 * time.Second,
-	4 * time.Second, 5 * time.Second, 6 * time.Second, 8 * time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute,
+	500 * time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond,
+	3 * time.Second,
+	4 * time.Second, 5 * time.Second, 6 * time.Second, 8 * time.Second, 10 * time.Second, 15 * time.Second,
+	30 * time.Second, time.Minute,
 }
 
 // TestHealthyAtAnyInterval reads the recorded drives less often, in two ways. Time stamps
@@ -115,9 +118,11 @@ func TestInventedCars(t *testing.T) {
 				if every > 2*time.Second {
 					within = 40 * every
 				}
-				o := try(t, s, j.Begin(Fault{Kind: Offset, On: vehicle.AcceleratorPositionD, Size: 20}), d.samples[half:], time.Hour+within)
+				o := try(t, s, j.Begin(Fault{Kind: Offset, On: vehicle.AcceleratorPositionD, Size: 20}),
+					d.samples[half:], time.Hour+within)
 				if !o.found || o.after > within {
-					t.Errorf("%s %s: a pedal sensor 20 %% off: found %v after %v, want within %v", car, d.name, o.found, o.after, within)
+					t.Errorf("%s %s: a pedal sensor 20 %% off: found %v after %v, want within %v", car, d.name, o.found,
+						o.after, within)
 				}
 			}
 		}

@@ -25,7 +25,8 @@ const (
 	NumKinds     = iota
 )
 
-var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "short to battery", "noise", "lost command", "stuck plate", "open plate", "limp home"}
+var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "short to battery", "noise",
+	"lost command", "stuck plate", "open plate", "limp home"}
 
 // String names the kind for people.
 func (k Kind) String() string { return kindNames[k] }

@@ -73,7 +73,8 @@ func TestMargins(t *testing.T) {
 			if min(first, second) <= 0.05 {
 				validated = "only one half comes near: nothing to set a threshold by"
 			} else {
-				validated = fmt.Sprintf("halves reach %.2f, %.2f: %d of %d", first, second, overSecond(headroom*first)+overFirst(headroom*second), len(of))
+				validated = fmt.Sprintf("halves reach %.2f, %.2f: %d of %d", first, second,
+					overSecond(headroom*first)+overFirst(headroom*second), len(of))
 			}
 		}
 		for _, car := range []string{"kit_obd", "carobd", "carobd, A and load", "carobd, A and D", "pyobd", "hil"} {
@@ -83,6 +84,7 @@ func TestMargins(t *testing.T) {
 				validated += fmt.Sprintf("; %s by the others' %.2f: %d", car, others, overMine(headroom*others))
 			}
 		}
-		fmt.Printf("| %s | %.2f (%s/%s) | %s |\n", strings.ReplaceAll(measure, "Vehicle.OBD.", ""), of[worst], worst.car, worst.name, validated)
+		fmt.Printf("| %s | %.2f (%s/%s) | %s |\n", strings.ReplaceAll(measure, "Vehicle.OBD.", ""), of[worst],
+			worst.car, worst.name, validated)
 	}
 }

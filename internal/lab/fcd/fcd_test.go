@@ -75,11 +75,12 @@ func TestSamples(t *testing.T) {
 		"A 1012500 Vehicle.Speed=31.5 " + lat + "=-44.5 " + lon + "=-11.25",
 	}
 	for name, text := range map[string]string{
-		"plain":           small,
-		"gzip":            zipped(t, small),
-		"Windows":         "\xef\xbb\xbf" + strings.ReplaceAll(small, "\n", "\r\n"),
-		"other order":     "speed,lane,Longitude,Latitude,Time,Vehicle\n0,a,11.25,44.5,0,A\n50,,,,0.25,B\n31.5,c,-11.25,-44.5,12.5,A\n",
-		"quoted":          "\"vehicle\",\"time\",\"latitude\",\"longitude\",\"speed\",\"note\"\n\"A\",0,44.5,11.25,0,\"a, b\"\n\"B\",.25,,,50,\n\"A\",12.5,-44.5,-11.25,31.5,\"\"\n",
+		"plain":       small,
+		"gzip":        zipped(t, small),
+		"Windows":     "\xef\xbb\xbf" + strings.ReplaceAll(small, "\n", "\r\n"),
+		"other order": "speed,lane,Longitude,Latitude,Time,Vehicle\n0,a,11.25,44.5,0,A\n50,,,,0.25,B\n31.5,c,-11.25,-44.5,12.5,A\n",
+		"quoted": "\"vehicle\",\"time\",\"latitude\",\"longitude\",\"speed\",\"note\"\n" +
+			"\"A\",0,44.5,11.25,0,\"a, b\"\n\"B\",.25,,,50,\n\"A\",12.5,-44.5,-11.25,31.5,\"\"\n",
 		"spaces":          "vehicle, time, latitude, longitude, speed\nA, 0, 44.5, 11.25, 0\nB, 0.25, , , 50\n\nA, 12.5, -44.5, -11.25, 31.5\n",
 		"no last newline": strings.TrimSuffix(small, "\nB,13,,,\n"),
 	} {
@@ -88,9 +89,11 @@ func TestSamples(t *testing.T) {
 		}
 	}
 
-	got := described(t, file(t, "accuracy,vehicle,time,latitude,longitude,speed,heading\n4.5,A,1,1,2,3,270\n,A,2,1,2,3,\n"), 0)
+	got := described(t, file(t,
+		"accuracy,vehicle,time,latitude,longitude,speed,heading\n4.5,A,1,1,2,3,270\n,A,2,1,2,3,\n"), 0)
 	if want := []string{
-		"A 1000 Vehicle.Speed=3 " + lat + "=1 " + lon + "=2 Vehicle.CurrentLocation.Heading=270 Vehicle.CurrentLocation.HorizontalAccuracy=4.5",
+		"A 1000 Vehicle.Speed=3 " + lat + "=1 " + lon +
+			"=2 Vehicle.CurrentLocation.Heading=270 Vehicle.CurrentLocation.HorizontalAccuracy=4.5",
 		"A 2000 Vehicle.Speed=3 " + lat + "=1 " + lon + "=2",
 	}; !slices.Equal(got, want) {
 		t.Errorf("with heading and accuracy:\n%s", strings.Join(got, "\n"))
@@ -100,7 +103,8 @@ func TestSamples(t *testing.T) {
 func TestOpen(t *testing.T) {
 	path := file(t, strings.Replace(small, "A,0,", "C,0.2,", 1))
 	f, err := Open(t.Context(), path)
-	if want := (&Fleet{Vehicles: []vehicle.ID{"A", "B", "C"}, Readings: 3, First: 200 * time.Millisecond, Last: 12500 * time.Millisecond, path: path}); err != nil || !reflect.DeepEqual(f, want) {
+	if want := (&Fleet{Vehicles: []vehicle.ID{"A", "B", "C"}, Readings: 3, First: 200 * time.Millisecond,
+		Last: 12500 * time.Millisecond, path: path}); err != nil || !reflect.DeepEqual(f, want) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -118,7 +122,8 @@ func TestRefused(t *testing.T) {
 	const good = header + "A,1,44.5,11.25,10\n"
 	for _, c := range []struct{ text, want string }{
 		{"", "fleet.csv, line 1: the file is empty"},
-		{"vehicle,time,latitude,speed\nA,1,44.5,10\n", "line 1: there is no column longitude; the columns must be named vehicle, time, latitude, longitude, speed"},
+		{"vehicle,time,latitude,speed\nA,1,44.5,10\n",
+			"line 1: there is no column longitude; the columns must be named vehicle, time, latitude, longitude, speed"},
 		{"vehicle,time,time,latitude,longitude,speed\n", "line 1: two columns are named time"},
 		{header, "fleet.csv: there is no reading in it"},
 		{good + "x-98765,2,44.5,11.25,10\n", "line 3: a vid consists of ASCII letters and digits only"},
@@ -127,29 +132,33 @@ func TestRefused(t *testing.T) {
 		{good + "A,98765s,44.5,11.25,10\n", "line 3: the time must be a number of seconds"},
 		{good + "A,-98765,44.5,11.25,10\n", "line 3: the time must"},
 		{good + "A,NaN,44.5,11.25,10\n", "line 3: the time must"},
-		{good + "A,2,98765,11.25,10\n", "line 3: impossible value: Vehicle.CurrentLocation.Latitude must be between -90 and 90 degrees"},
+		{good + "A,2,98765,11.25,10\n",
+			"line 3: impossible value: Vehicle.CurrentLocation.Latitude must be between -90 and 90 degrees"},
 		{good + "A,2,44.5,11.25,98765\n", "line 3: impossible value: Vehicle.Speed must"},
 		{good + "A,2,44.5,nan,10\n", "line 3: impossible value: Vehicle.CurrentLocation.Longitude must"},
 		{good + "A,2,44.5,11.25,x98765\n", "line 3: speed must be a number"},
 		{good + "\nA,0.5,44.5,11.25,98765\n", "line 4: impossible value"},
 		{good + "A,0.5,44.5,11.25,10\n", "line 3: its time is before that of the row above; sort"},
 		{good + "A,2,44.5\n", "line 3: the row has more or fewer cells"},
-		{good + "\"A,2,44.5,11.25,10\n" + strings.Repeat("A,2,44.5,11.25,10\n", 10_000), "line 3: the row is longer than 65536 bytes"},
+		{good + "\"A,2,44.5,11.25,10\n" + strings.Repeat("A,2,44.5,11.25,10\n", 10_000),
+			"line 3: the row is longer than 65536 bytes"},
 		{good + "A\"98765,2,44.5,11.25,10\n", "line 3: bare"},
 		{good + "A,40000000,44.5,11.25,10\n", "fleet.csv: its readings span more than a year"},
 		{zipped(t, small)[:60], "the file ends early or is damaged"},
 		{"\x1f\x8bnothing", "the file ends early or is damaged"},
 	} {
 		_, err := Open(t.Context(), file(t, c.text))
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "98765") || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "98765") ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.60q: %v", c.text, err)
 		}
 	}
 	dir := t.TempDir()
-	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a directory: %v", err)
 	}
-	if _, err := Open(t.Context(), filepath.Join(dir, "none.csv")); err == nil || err.Error() != "none.csv cannot be read: no such file or directory" {
+	if _, err := Open(t.Context(), filepath.Join(dir, "none.csv")); err == nil ||
+		err.Error() != "none.csv cannot be read: no such file or directory" {
 		t.Errorf("no file: %v", err)
 	}
 }
@@ -160,14 +169,16 @@ func TestTooManyVehicles(t *testing.T) {
 	for i := range maxVehicles + 1 {
 		fmt.Fprintf(&b, "V%d,0,,,50\n", i)
 	}
-	if _, err := Open(t.Context(), file(t, b.String())); err == nil || !strings.Contains(err.Error(), "line 100002: there are more than 100000 vehicles") {
+	if _, err := Open(t.Context(), file(t, b.String())); err == nil ||
+		!strings.Contains(err.Error(), "line 100002: there are more than 100000 vehicles") {
 		t.Error(err)
 	}
 }
 
 func TestLabels(t *testing.T) {
 	const header = "vehicle,time,truth,sure,share\n"
-	got, err := ReadLabels(t.Context(), file(t, header+"B,20,jam,1,0.2\nB,30.5,slow,0,0.5\nA,20,normal,1,0.9\nA,10,slow,1,0.5\n"))
+	got, err := ReadLabels(t.Context(), file(t,
+		header+"B,20,jam,1,0.2\nB,30.5,slow,0,0.5\nA,20,normal,1,0.9\nA,10,slow,1,0.5\n"))
 	want := []Label{
 		{"A", 10 * time.Second, vehicle.SlowDriving, true},
 		{"B", 20 * time.Second, vehicle.TrafficJam, true},
@@ -186,7 +197,8 @@ func TestLabels(t *testing.T) {
 		{header + "x-98765,1,jam,1,\n", "line 2: a vid"},
 		{header + "A,1,jam,1,\nA,1\n", "line 3: the row has"},
 	} {
-		if _, err := ReadLabels(t.Context(), file(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "98765") {
+		if _, err := ReadLabels(t.Context(), file(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "98765") {
 			t.Errorf("%q: %v", c.text, err)
 		}
 	}
@@ -224,7 +236,8 @@ func TestRecordedFleets(t *testing.T) {
 				continue
 			}
 			for _, l := range all {
-				if _, ok := slices.BinarySearch(f.Vehicles, l.Vehicle); !ok || l.At < f.First || l.At > f.Last+10*time.Second {
+				if _, ok := slices.BinarySearch(f.Vehicles, l.Vehicle); !ok || l.At < f.First ||
+					l.At > f.Last+10*time.Second {
 					t.Fatalf("%s: a label of a car or a time that the fleet has not: %s", folder, l.At)
 				}
 			}
@@ -246,7 +259,8 @@ func FuzzSamples(f *testing.F) {
 				checkError(t, err)
 				return
 			}
-			if id, err := vehicle.ParseID(string(x.Vehicle)); err != nil || len(id) > vehicle.MaxReportingID || x.Time < last || x.Time < 7 || x.Empty() {
+			if id, err := vehicle.ParseID(string(x.Vehicle)); err != nil || len(id) > vehicle.MaxReportingID ||
+				x.Time < last || x.Time < 7 || x.Empty() {
 				t.Fatalf("%+v after %d", x, last)
 			}
 			last = x.Time
@@ -270,7 +284,8 @@ func FuzzLabels(f *testing.F) {
 		}
 		last := time.Duration(0)
 		for _, l := range all {
-			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < vehicle.NormalDriving || l.Truth > vehicle.TrafficJam {
+			if vehicle.CheckID(string(l.Vehicle)) != nil || l.At < last || l.Truth < vehicle.NormalDriving ||
+				l.Truth > vehicle.TrafficJam {
 				t.Fatalf("%+v after %s", l, last)
 			}
 			last = l.At
@@ -280,7 +295,8 @@ func FuzzLabels(f *testing.F) {
 
 func checkError(t *testing.T, err error) {
 	t.Helper()
-	if text := err.Error(); len(text) > 200 || strings.Contains(text, "\n") || !strings.HasPrefix(text, "f, line ") && !strings.HasPrefix(text, "f: ") {
+	if text := err.Error(); len(text) > 200 || strings.Contains(text, "\n") ||
+		!strings.HasPrefix(text, "f, line ") && !strings.HasPrefix(text, "f: ") {
 		t.Fatalf("an error that is not one short line with a place: %q", text)
 	}
 }

@@ -101,7 +101,8 @@ func open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	var in *os.File
 	if err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file; it is read more than once, so give a file and no pipe", filepath.Base(path))
+		return nil, fmt.Errorf("%s is not a regular file; it is read more than once, so name a file and not a pipe",
+			filepath.Base(path))
 	}
 	if err == nil {
 		in, err = os.Open(path)

@@ -73,7 +73,8 @@ func openTable(r io.Reader, name string, columns []string, needed int) (*table, 
 	for i, column := range columns {
 		at := slices.Index(header, column)
 		if at < 0 && i < needed {
-			return nil, t.complain("there is no column %s; the columns must be named %s, separated by commas", column, strings.Join(columns[:needed], ", "))
+			return nil, t.complain("there is no column %s; the columns must be named %s, separated by commas", column,
+				strings.Join(columns[:needed], ", "))
 		}
 		if at >= 0 && slices.Contains(header[at+1:], column) {
 			return nil, t.complain("two columns are named %s", column)

@@ -41,7 +41,8 @@ func (t *Tables) Confusion(a *Agreement) {
 	t.Line("\nlabel \\ verdict\tnone\tnormal\tslow\tjam\tprecision\trecall\tF1")
 	for truth, row := range a.Confusion {
 		s := a.Of(vehicle.DrivingState(truth + 1))
-		t.Line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3], s.Precision(), s.Recall(), s.F1())
+		t.Line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3],
+			s.Precision(), s.Recall(), s.F1())
 	}
 	t.Flush()
 	t.Line("\n%d labelled rows, accuracy %.3f, macro-F1 %.3f", a.Rows, a.Accuracy, a.MacroF1)

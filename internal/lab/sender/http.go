@@ -72,7 +72,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
 	if err != nil {
-		return 0, errors.New("the ingest address makes no sense (--ingest-url, --ingest-addr)")
+		return 0, errors.New("invalid ingest address (--ingest-url, --ingest-addr)")
 	}
 	req.Header.Set("Authorization", "Bearer "+s.as.Key)
 	req.Header.Set("Content-Type", "application/x-ndjson")
@@ -86,7 +86,7 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return time.Second, fmt.Errorf("the ingest listener's answer broke off: %w", err)
+		return time.Second, fmt.Errorf("the response of the ingest listener ended early: %w", err)
 	}
 	var answer struct {
 		Error    string `json:"error"`
@@ -95,8 +95,10 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 			Reason string `json:"reason"`
 		} `json:"rejected"`
 	}
-	if err := json.Unmarshal(text, &answer); err != nil || resp.StatusCode != http.StatusAccepted && answer.Error == "" && answer.Rejected == nil {
-		return 0, fmt.Errorf("what answers at %s is not carstate's ingest listener (--ingest-addr, --ingest-url)", req.URL.Host)
+	if err := json.Unmarshal(text, &answer); err != nil ||
+		resp.StatusCode != http.StatusAccepted && answer.Error == "" && answer.Rejected == nil {
+		return 0, fmt.Errorf("%s is not carstate's ingest listener (--ingest-addr, --ingest-url)",
+			req.URL.Host)
 	}
 	switch {
 	case len(answer.Rejected) > 0:
@@ -105,7 +107,8 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 		return 0, nil
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return time.Duration(max(1, min(seconds, 30))) * time.Second, fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
+		return time.Duration(max(1, min(seconds, 30))) * time.Second,
+			fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
 	}
 	err = fmt.Errorf("the service refused the telemetry: %s", answer.Error)
 	if resp.StatusCode == http.StatusUnauthorized {

@@ -57,10 +57,12 @@ func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config
 	}
 	s := &mqttSender{host: host, broken: make(chan error, 2)}
 	s.client = paho.NewClient(paho.ClientConfig{
-		Conn:               packets.NewThreadSafeConn(conn),
-		PacketTimeout:      30 * time.Second, // a busy service makes publishers wait
-		OnClientError:      func(err error) { s.broken <- err },
-		OnServerDisconnect: func(d *paho.Disconnect) { s.broken <- fmt.Errorf("it said goodbye with reason 0x%02x", d.ReasonCode) },
+		Conn:          packets.NewThreadSafeConn(conn),
+		PacketTimeout: 30 * time.Second, // a busy service makes publishers wait
+		OnClientError: func(err error) { s.broken <- err },
+		OnServerDisconnect: func(d *paho.Disconnect) {
+			s.broken <- fmt.Errorf("the server disconnected with reason 0x%02x", d.ReasonCode)
+		},
 	})
 	ack, err := s.client.Connect(ctx, &paho.Connect{
 		ClientID: as.Name + "-" + rand.Text()[:8], KeepAlive: 30, CleanStart: true,
@@ -69,15 +71,18 @@ func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config
 	if ack != nil && ack.ReasonCode >= 0x80 {
 		switch ack.ReasonCode {
 		case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
-			return nil, sourceUnknown{fmt.Errorf("the MQTT listener at %s refused the source's name or key: check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)}
+			return nil, sourceUnknown{fmt.Errorf("the MQTT listener at %s refused the source's name or key: "+
+				"check --source and --key (MQTT reason 0x%02x)", host, ack.ReasonCode)}
 		}
-		return nil, fmt.Errorf("the MQTT listener at %s takes nobody in now: try again in a while (MQTT reason 0x%02x)", host, ack.ReasonCode)
+		return nil, fmt.Errorf("the MQTT listener at %s accepts no connection now: try again later (MQTT reason 0x%02x)",
+			host, ack.ReasonCode)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, fmt.Errorf("there is no MQTT at %s: is the port right, and does it need mqtts://? (--mqtt-url)", host)
+		return nil, fmt.Errorf("no MQTT server at %s: is the port right, and does it need mqtts://? (--mqtt-url)",
+			host)
 	}
 	return s, nil
 }
@@ -85,7 +90,7 @@ func connectMQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config
 func dialMQTT(ctx context.Context, rawURL string, trust *tls.Config) (net.Conn, string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, "", errors.New("the MQTT address makes no sense (--mqtt-url, --mqtt-addr)")
+		return nil, "", errors.New("invalid MQTT address (--mqtt-url, --mqtt-addr)")
 	}
 	host := u.Host
 	if u.Port() == "" {

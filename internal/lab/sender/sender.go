@@ -78,7 +78,9 @@ func unreachable(what, host, flags string, err error) error {
 		err = u.Err
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("the %s at %s shows a certificate that this system does not trust: name it with --ca FILE", what, host)
+		return fmt.Errorf("the %s at %s shows a certificate that this system does not trust: name it with --ca FILE",
+			what, host)
 	}
-	return fmt.Errorf("the %s at %s cannot be reached: %w: check the address, and say https:// or mqtts:// if it uses TLS (%s)", what, host, err, flags)
+	return fmt.Errorf("the %s at %s cannot be reached: %w: "+
+		"check the address, and say https:// or mqtts:// if it uses TLS (%s)", what, host, err, flags)
 }

@@ -54,7 +54,8 @@ func TestSourceThatSpreads(t *testing.T) {
 			t.Errorf("%s, just made: %v after %d tries", name, err, asked.Load())
 		}
 		asked.Store(0)
-		if err := send(Login{Name: "gateway", Key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") || asked.Load() != 1 {
+		if err := send(Login{Name: "gateway", Key: "key"}); err == nil || !strings.Contains(err.Error(), "refused") ||
+			asked.Load() != 1 {
 			t.Errorf("%s, made long ago: %v after %d tries", name, err, asked.Load())
 		}
 	}

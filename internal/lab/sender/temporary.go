@@ -25,7 +25,8 @@ const (
 // WithSource adds a temporary source for some vehicles and calls send with it. The source
 // is removed when send returns, and expires after life at the latest. Its name begins with
 // what.
-func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration, send func(Login) error) (err error) {
+func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
+	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
 	s, err := client.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: of, Expires: time.Now().Add(life)})
 	if err != nil {
@@ -50,9 +51,11 @@ func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 
 // WithToken issues a temporary access token for some vehicles and calls ask with it. The
 // token is revoked when ask returns, and expires after life at the latest.
-func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration, ask func(token string) error) (err error) {
+func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
+	ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.TokenRequest{
-		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of, Expires: time.Now().Add(life),
+		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of,
+		Expires: time.Now().Add(life),
 	})
 	if err != nil {
 		return err

@@ -59,6 +59,7 @@ func Mixed(c Config) time.Duration {
 // traffic returns the fleet of c on its roads.
 func (c *Config) traffic() traffic.Config {
 	return traffic.Config{
-		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions,
+		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow,
+		WithoutPositions: c.WithoutPositions,
 	}
 }

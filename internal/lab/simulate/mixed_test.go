@@ -40,8 +40,10 @@ func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 						anomalies++
 					}
 				}
-				t.Logf("after %s: %d normal, %d slow, %d in a jam; %d anomalies", end, driving[1], driving[2], driving[3], anomalies)
-				if min(driving[vehicle.NormalDriving], driving[vehicle.SlowDriving], driving[vehicle.TrafficJam], anomalies) == 0 {
+				t.Logf("after %s: %d normal, %d slow, %d in a jam; %d anomalies", end, driving[1], driving[2],
+					driving[3], anomalies)
+				if min(driving[vehicle.NormalDriving], driving[vehicle.SlowDriving], driving[vehicle.TrafficJam],
+					anomalies) == 0 {
 					t.Errorf("after %s the verdicts are %v, with %d anomalies", end, driving, anomalies)
 				}
 			}

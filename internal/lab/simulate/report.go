@@ -234,7 +234,8 @@ func (s *Simulation) throttleReport() *throttleReport {
 // Print prints the report for people.
 func (r *Report) Print(w io.Writer) error {
 	t := score.NewTables(w)
-	t.Line("%d cars drove for %s; %d samples acknowledged, %d refused", r.Vehicles, (time.Duration(r.Seconds) * time.Second), r.Acknowledged, r.Refused)
+	t.Line("%d cars drove for %s; %d samples acknowledged, %d refused", r.Vehicles,
+		(time.Duration(r.Seconds) * time.Second), r.Acknowledged, r.Refused)
 	if r.FirstRefusal != "" {
 		t.Line("The first was refused because: %s", r.FirstRefusal)
 	}
@@ -256,7 +257,8 @@ func (r *Report) Print(w io.Writer) error {
 func (r *drivingScore) print(t *score.Tables) {
 	t.Line("\nThe label is the state of the road around the car; each answer is a row.")
 	t.Confusion(&r.Agreement)
-	t.Line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed, r.SoonAfter)
+	t.Line("Of %d answers that disagree, %d came within a minute of a change of the road's state.", r.Disagreed,
+		r.SoonAfter)
 	t.Line("Parked cars: %d answers \"not driving\", %d others.", r.ParkedRight, r.ParkedOtherwise)
 	t.Line("%d answers do not count: the service had not yet folded the car's latest samples.", r.Behind)
 

@@ -262,7 +262,8 @@ func (s *Simulation) tell(ctx context.Context) {
 	before, at := int64(0), time.Now()
 	for range periodic.Every(ctx, tellEvery) {
 		n, now := s.acknowledged.Load(), time.Now()
-		fmt.Fprintf(s.Progress, "%s, %.0f samples/s acknowledged\n", s.status(), float64(n-before)/now.Sub(at).Seconds())
+		fmt.Fprintf(s.Progress, "%s, %.0f samples/s acknowledged\n", s.status(),
+			float64(n-before)/now.Sub(at).Seconds())
 		before, at = n, now
 	}
 }
@@ -270,7 +271,8 @@ func (s *Simulation) tell(ctx context.Context) {
 // late returns how far the stored samples are behind the clock. The caller must hold mu.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
-	return time.Since(s.begin.Add(s.now).Time()) + time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
+	return time.Since(s.begin.Add(s.now).Time()) +
+		time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
 }
 
 // status returns the state of the fleet in one line.
@@ -286,7 +288,8 @@ func (s *Simulation) status() string {
 		}
 	}
 	line := fmt.Sprintf("%s: %d normal, %d slow, %d in a jam, %d parked, %d between roads; %d with a fault",
-		s.now.Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam], parked, of[0]-parked, s.faults.standing())
+		s.now.Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam], parked,
+		of[0]-parked, s.faults.standing())
 	if late := s.late(); late > lateMost {
 		line += fmt.Sprintf("; %s behind the clock", late.Truncate(time.Second))
 	}
@@ -309,7 +312,8 @@ func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil
 	}
-	light, ids := underWay(traffic.Config{Vehicles: c.Vehicles, PerSecond: lightPerSecond, Seed: c.Seed, Light: true}), c.IDs()
+	light, ids := underWay(traffic.Config{Vehicles: c.Vehicles, PerSecond: lightPerSecond, Seed: c.Seed, Light: true}),
+		c.IDs()
 	begin := vehicle.At(time.Now().Add(-c.Backdate - sender.Between - lightTime))
 	for light.Now() < lightTime {
 		var samples []vehicle.Sample

@@ -33,14 +33,17 @@ func TestScoreBoard(t *testing.T) {
 	b.driving(known{Parked: true, latest: off}, before) // the sample that says it is parked is not folded yet
 	b.driving(known{Parked: true, latest: off, ended: true}, before)
 	b.driving(known{Parked: true, latest: off}, client.DrivingAnswer{State: client.NormalDriving, AsOf: off})
-	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want || b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
+	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want ||
+		b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
 		t.Errorf("%+v", b)
 	}
-	if b.byFlow != [10][4]int{0: {3: 1}, 2: {1: 1}, 4: {0: 1}, 9: {1: 1}} || b.disagreed != 2 || b.soon != 1 || b.parked != [2]int{3, 1} || b.behind != 1 {
+	if b.byFlow != [10][4]int{0: {3: 1}, 2: {1: 1}, 4: {0: 1}, 9: {1: 1}} || b.disagreed != 2 || b.soon != 1 ||
+		b.parked != [2]int{3, 1} || b.behind != 1 {
 		t.Errorf("%+v", b)
 	}
 
-	anomaly, normal := client.ThrottleAnswer{System: client.ThrottleAnomaly}, client.ThrottleAnswer{System: client.ThrottleNormal}
+	anomaly, normal := client.ThrottleAnswer{System: client.ThrottleAnomaly},
+		client.ThrottleAnswer{System: client.ThrottleNormal}
 	f := &standingFault{observable: 5 * time.Minute}
 	b.throttle(0, known{now: 4 * time.Minute}, normal)
 	b.throttle(0, known{now: 5 * time.Minute, fault: f}, normal)
@@ -51,7 +54,8 @@ func TestScoreBoard(t *testing.T) {
 	b.throttle(1, known{now: 9 * time.Minute}, anomaly) // the same alarm
 	b.throttle(1, known{now: 10 * time.Minute}, client.ThrottleAnswer{})
 	b.throttle(1, known{now: 11 * time.Minute}, anomaly)
-	if b.faulty != (throttleCounts{0, 1, 2}) || b.healthy != (throttleCounts{1, 1, 3}) || b.falseAlarms != 2 || f.asked != 2 || f.found != 7*time.Minute {
+	if b.faulty != (throttleCounts{0, 1, 2}) || b.healthy != (throttleCounts{1, 1, 3}) || b.falseAlarms != 2 ||
+		f.asked != 2 || f.found != 7*time.Minute {
 		t.Errorf("%+v, %+v", b, f)
 	}
 }
@@ -91,7 +95,8 @@ func TestFaultBook(t *testing.T) {
 		}
 	}
 	// A car with a fault gets no other one, which takes up 5 minutes of an hour.
-	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds || changed == 0 {
+	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds ||
+		changed == 0 {
 		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)
 	}
 	if b.standing() == 0 || b.standing() > cars/3 {

@@ -111,7 +111,8 @@ const (
 
 // New returns a fleet whose cars already drive.
 func New(c Config) *Fleet {
-	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2)), sky: rand.New(rand.NewPCG(c.Seed, 4))}
+	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2)),
+		sky: rand.New(rand.NewPCG(c.Seed, 4))}
 	for range c.Vehicles {
 		f.cars = append(f.cars, &car{place: sideStreet, sensors: newSensors(f.random)})
 	}
@@ -321,7 +322,8 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	case c.parks && c.mps == 0:
 		c.place, c.parks, c.mps2, c.due = parked, false, 0, f.now // it reports that it is off
 		c.until = f.now + shortestPark + time.Duration(f.random.ExpFloat64()*float64(meanPark-shortestPark))
-	case c.road != nil && f.now >= c.there && wholeSecond && c.road.admit(c, f.random.IntN(max(1, len(c.road.cars))), f.now):
+	case c.road != nil && f.now >= c.there && wholeSecond &&
+		c.road.admit(c, f.random.IntN(max(1, len(c.road.cars))), f.now):
 		c.place = onRoad
 	}
 }

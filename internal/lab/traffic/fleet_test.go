@@ -50,7 +50,8 @@ func (f *Fleet) wrong() string {
 				return "a car on a road is elsewhere too"
 			}
 			found[c] = true
-			if math.IsNaN(c.mps) || c.mps < 0 || c.mps > 1.2*max(c.desiredMps, 40) || c.meter < 0 || c.meter >= r.lengthMeter {
+			if math.IsNaN(c.mps) || c.mps < 0 || c.mps > 1.2*max(c.desiredMps, 40) || c.meter < 0 ||
+				c.meter >= r.lengthMeter {
 				return fmt.Sprintf("%.2f m/s at %.2f m", c.mps, c.meter)
 			}
 		}
@@ -149,7 +150,8 @@ func TestAllStates(t *testing.T) {
 	}
 	all := float64(len(f.cars)) * tide.Seconds()
 	t.Logf("no truth %.2f, normal %.2f, slow %.2f, jam %.2f, parked %.2f of the time",
-		float64(seconds[0])/all, float64(seconds[1])/all, float64(seconds[2])/all, float64(seconds[3])/all, float64(parked)/all)
+		float64(seconds[0])/all, float64(seconds[1])/all, float64(seconds[2])/all, float64(seconds[3])/all,
+		float64(parked)/all)
 	for _, n := range []int{seconds[1], seconds[2], seconds[3], 2 * parked} {
 		if float64(n) < 0.1*all {
 			t.Errorf("too little of something: %v, parked %d", seconds, parked)
@@ -184,7 +186,8 @@ func TestHealthyCars(t *testing.T) {
 				reports++
 				states[i] = vehicle.Observe(states[i], vehicle.Sample{Vehicle: "car", Time: start.Add(at), Readings: r})
 				if v := states[i].Throttle(); v.Time != 0 && v.System == vehicle.ThrottleAnomaly {
-					t.Fatalf("car %d, %g readings a second, after %s: %s", i, perSecond, at, states[i].ExplainThrottle().Text)
+					t.Fatalf("car %d, %g readings a second, after %s: %s", i, perSecond, at,
+						states[i].ExplainThrottle().Text)
 				}
 			}); err != nil {
 				t.Fatal(err)

@@ -39,7 +39,8 @@ func TestLayOut(t *testing.T) {
 	f := New(Config{Vehicles: 1500, PerSecond: 1, Seed: 5})
 	for i, r := range f.roads {
 		for _, other := range f.roads[:i] {
-			if gap := r.ring.middle.to(other.ring.middle) - r.ring.reachMeter() - other.ring.reachMeter(); gap < apartMeter-1e-6 {
+			gap := r.ring.middle.to(other.ring.middle) - r.ring.reachMeter() - other.ring.reachMeter()
+			if gap < apartMeter-1e-6 {
 				t.Errorf("two roads are %.0f m apart", gap)
 			}
 		}
@@ -64,7 +65,8 @@ func from(r *vehicle.Readings) point {
 // moves faster than cars do, however often it reports and wherever it was; and that the
 // heading is that of the road.
 func TestPositions(t *testing.T) {
-	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 8 * time.Minute, 10: 3 * time.Minute} {
+	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 8 * time.Minute,
+		10: 3 * time.Minute} {
 		f := New(Config{Vehicles: 200, PerSecond: perSecond, Seed: 4})
 		type fix struct {
 			at time.Duration
@@ -119,8 +121,10 @@ func TestPositions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if mean := errs / float64(fixes-parkedFixes); headings < fixes/4 || headings == fixes || parkedFixes == 0 || moved == 0 || mean < 3 || mean > 9 {
-			t.Errorf("%g Hz: %d fixes, %d with a heading, %d parked, %d cars came to another road; %.1f m off on average", perSecond, fixes, headings, parkedFixes, moved, mean)
+		if mean := errs / float64(fixes-parkedFixes); headings < fixes/4 || headings == fixes || parkedFixes == 0 ||
+			moved == 0 || mean < 3 || mean > 9 {
+			t.Errorf("%g Hz: %d fixes, %d with a heading, %d parked, "+
+				"%d cars changed roads; %.1f m off on average", perSecond, fixes, headings, parkedFixes, moved, mean)
 		}
 	}
 }

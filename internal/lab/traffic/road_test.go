@@ -18,7 +18,8 @@ func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Dura
 	r.light = newLight(k, r.lengthMeter)
 	n := int(km * perKm)
 	for i := range n {
-		r.cars = append(r.cars, &car{road: r, driver: k.like(random), meter: r.lengthMeter * float64(i) / float64(n), mps: 3})
+		r.cars = append(r.cars, &car{road: r, driver: k.like(random), meter: r.lengthMeter * float64(i) / float64(n),
+			mps: 3})
 	}
 	now := time.Duration(0)
 	for now < settle {
@@ -73,7 +74,8 @@ func TestLightTraffic(t *testing.T) {
 		}
 		slices.Sort(shares)
 		if median := shares[len(shares)/2]; median < 0.9 || median > 1.1 || shares[len(shares)/50] < normalAbove {
-			t.Errorf("at %.0f km/h: median share %.2f, of 1 in 50 below %.2f", k.limitKmh, median, shares[len(shares)/50])
+			t.Errorf("at %.0f km/h: median share %.2f, of 1 in 50 below %.2f", k.limitKmh, median,
+				shares[len(shares)/50])
 		}
 	}
 }

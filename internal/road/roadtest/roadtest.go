@@ -28,14 +28,16 @@ const every = 5 * time.Second
 // Drive lets cars drive along the street at a speed, each a gap after the one before, and
 // returns their samples in order of time. The cars' names are the street's name, the prefix
 // and a number.
-func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time, gap time.Duration) (samples []vehicle.Sample) {
+func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
+	gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195
 	sin, cos := math.Sincos(s.Heading * math.Pi / 180)
 	steps := int(s.Metres / (kmh / 3.6 * every.Seconds()))
 	for car := range cars {
 		for step := range steps + 1 {
 			metres := float64(step) * kmh / 3.6 * every.Seconds()
-			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("%s%s%d", s.Name, prefix, car)), Time: vehicle.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
+			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("%s%s%d", s.Name, prefix, car)),
+				Time: vehicle.At(from.Add(time.Duration(car)*gap + time.Duration(step)*every))}
 			for signal, value := range map[vehicle.Signal]float64{
 				vehicle.Speed: kmh, vehicle.CurrentHeading: s.Heading,
 				vehicle.CurrentLatitude:  s.Latitude + metres*cos/metresPerDegree,
