@@ -50,9 +50,10 @@ func someFlows(t *rapid.T) (flows []flow) {
 	return flows
 }
 
-// TestExchange checks that a node which absorbs the evidence of another node's cars, batch
-// by batch, has the same conditions of every stretch and the same next stretches.
-func TestExchange(t *testing.T) {
+// TestExchange_SameConditions checks that a node which absorbs the evidence of another
+// node's cars, batch by batch, has the same conditions of every stretch and the same next
+// stretches.
+func TestExchange_SameConditions(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var from, to Map
 		from.Share()

@@ -43,9 +43,9 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	}
 }
 
-// TestDropped checks that a position that is not accepted is counted by its reason, and
-// that the rest of its sample is used.
-func TestDropped(t *testing.T) {
+// TestObserve_DropsBadFixes checks that a position that is not accepted is counted by its
+// reason, and that the rest of its sample is used.
+func TestObserve_DropsBadFixes(t *testing.T) {
 	for _, c := range []struct {
 		why   Dropped
 		spoil func(*car, *vehicle.Sample)

@@ -236,9 +236,9 @@ func TestJamIsSaidInTime(t *testing.T) {
 	x.is(t, vehicle.TrafficJam)
 }
 
-// TestTunnel checks that a car without fixes is judged by its own speeds, and by its road
-// again once it has left the tunnel.
-func TestTunnel(t *testing.T) {
+// TestTunnel_OwnSpeeds checks that a car without fixes is judged by its own speeds, and by
+// its road again once it has left the tunnel.
+func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
 	x.drive(t, 100, 270, 20*time.Second)

@@ -299,7 +299,8 @@ func TestNotDriving(t *testing.T) {
 		c.report(x)
 	}
 	if !c.state.Driving().NotDriving || c.state.Way.Count == 0 {
-		t.Fatalf("%+v", c.state.Driving())
+		t.Fatalf("the verdict is %+v with a way of %d stretches, want not driving and a way",
+			c.state.Driving(), c.state.Way.Count)
 	}
 	// Only the first sample was folded before the ignition was known to be off.
 	if n := m.Len(); n != 0 {

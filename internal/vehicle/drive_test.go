@@ -13,7 +13,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestDrives runs the stories in testdata/drives, one file a story: a short drive, and the
+// TestDrives_Stories runs the stories in testdata/drives, one file a story: a short drive, and the
 // verdicts that it must lead to. A line is one of
 //
 //	# what the story is about
@@ -31,7 +31,7 @@ import (
 // unknown or stale; driving_time and throttle_time are the verdicts' times since the start,
 // or none. at=6m asks later than the last sample, and max_age=5m limits the age of what is
 // accepted.
-func TestDrives(t *testing.T) {
+func TestDrives_Stories(t *testing.T) {
 	files, err := filepath.Glob("testdata/drives/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no stories: %v", err)

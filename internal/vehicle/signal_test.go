@@ -93,7 +93,7 @@ func TestSignalByNameAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestIgnition(t *testing.T) {
+func TestParseIgnition(t *testing.T) {
 	for name, on := range map[string]bool{"UNDEFINED": false, "LOCK": false, "OFF": false, "ACC": false, "ON": true,
 		"START": true} {
 		i, err := vehicle.ParseIgnition(name)
@@ -122,7 +122,7 @@ func TestIgnition(t *testing.T) {
 	}
 }
 
-func TestSetCodes(t *testing.T) {
+func TestSetCodes_Limits(t *testing.T) {
 	var r vehicle.Readings
 	if err := r.SetCodes(nil); err != nil || !r.Has(vehicle.DTCList) {
 		t.Errorf("an empty list is a reading too: %v", err)

@@ -7,8 +7,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestOutcomes asks for a verdict at the limits of its age.
-func TestOutcomes(t *testing.T) {
+// TestAt_LimitsOfAge asks for a verdict at the limits of its age.
+func TestAt_LimitsOfAge(t *testing.T) {
 	const read = vehicle.UnixMilli(1_000_000)
 	for _, c := range []struct {
 		name   string

@@ -13,9 +13,9 @@ import (
 
 var update = flag.Bool("update", false, "write what is read now to testdata/*.want")
 
-// TestDrives reads the invented drives in testdata and compares each with a golden file:
-// each row's time, readings and label, and what was left out.
-func TestDrives(t *testing.T) {
+// TestDrives_MatchGolden reads the invented drives in testdata and compares each with a
+// golden file: each row's time, readings and label, and what was left out.
+func TestDrives_MatchGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.csv")
 	if err != nil || len(files) < len(formats) {
 		t.Fatalf("%d drives in testdata, %v", len(files), err)

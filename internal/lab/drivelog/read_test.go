@@ -117,7 +117,7 @@ func TestNoUsableRow(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
+func TestOpen_Unreadable(t *testing.T) {
 	if _, err := Open(t.Context(), "testdata/absent.csv"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
@@ -186,7 +186,7 @@ func TestReaderFails(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestRead_EnforcesLimits(t *testing.T) {
 	row := "1,2\n"
 	head := "time_s,v_vehicle\n"
 	small := limits{unpacked: 4 << 10, line: 1 << 10, rows: 100}
@@ -216,7 +216,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestClocks(t *testing.T) {
+func TestClocks_BackAndAhead(t *testing.T) {
 	const kit = "Time,Vehicle Speed Sensor\n"
 	for name, c := range map[string]struct {
 		text string
@@ -277,7 +277,7 @@ func TestTimeNeverOverflows(t *testing.T) {
 
 // The rows of one second of run time are spread evenly in it. While the engine is off and
 // its clock shows 0, time passes all the same.
-func TestRunTime(t *testing.T) {
+func TestRunTime_SpreadsRows(t *testing.T) {
 	d := mustRead(t, "ENGINE_RUN_TIME (),VEHICLE_SPEED ()\n"+
 		"0.0,1,\n0.0,2,\n0.0,3,\n0.0,4,\n0.0,5,\n0.0,6,\n2.0,7,\n2.0,8,\n2.0,9,\n2.0,10,\n4.0,11,\n500.0,12,\n1.0,13,\n")
 	want := []int64{0, 490, 980, 1470, 1960, 2450, 2940, 3440, 3940, 4440, 4940, 500940, 501430}

@@ -61,7 +61,7 @@ func TestEvaluator(t *testing.T) {
 	}
 }
 
-func TestTables(t *testing.T) {
+func TestWriteTables_Anomalies(t *testing.T) {
 	var e Drives
 	e.add(fileResult{File: "broken.csv", Seconds: 60, States: stateSeconds{Normal: 60},
 		Anomalies: []anomaly{{At: 12.5, For: 3, Reason: "because"}}})
@@ -79,9 +79,9 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// TestPlot checks that a page is well-formed, whatever the name of a file and however
+// TestPlot_WellFormed checks that a page is well-formed, whatever the name of a file and however
 // little is in it.
-func TestPlot(t *testing.T) {
+func TestPlot_WellFormed(t *testing.T) {
 	d := &drivelog.Drive{Rows: []drivelog.Row{{}}}
 	_, empty := run(`<script>&"`, d)
 	text := Plot([]Track{empty, {name: "no rows"}})
@@ -93,8 +93,9 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// TestReason checks that the reason of an anomaly names the rule and its sensors.
-func TestReason(t *testing.T) {
+// TestReason_NamesRuleAndSensors checks that the reason of an anomaly names the rule and
+// its sensors.
+func TestReason_NamesRuleAndSensors(t *testing.T) {
 	d := &drivelog.Drive{}
 	for i := range 200 {
 		plate := float64(15 + 10*(i/10%3))

@@ -49,8 +49,8 @@ var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 // dayBefore is the time between the last reading of the learned day and that of the fleet.
 const dayBefore = 24 * time.Hour
 
-// told is the number of readings between two calls of Progress.
-const told = 4096
+// progressEvery is the number of readings between two calls of Progress.
+const progressEvery = 4096
 
 // Fleet folds the fleet's readings in their order and asks, at the time of each label, how
 // its car drives. The labels are ordered by time. The readings of learn are folded first,
@@ -124,8 +124,8 @@ func (r *fleetRun) car(id vehicle.ID) *car {
 
 // observe folds a sample and returns its vehicle; nil if the sample was not sent.
 func (r *fleetRun) observe(x *vehicle.Sample) *car {
-	if r.read++; r.read%told == 0 && r.Progress != nil {
-		r.Progress(told)
+	if r.read++; r.read%progressEvery == 0 && r.Progress != nil {
+		r.Progress(progressEvery)
 	}
 	k := r.cars[x.Vehicle]
 	if k == nil {

@@ -62,9 +62,9 @@ func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fc
 	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
 }
 
-// TestRun checks that a label is compared with the answer of its time, which readings of
-// that time change and later ones do not.
-func TestRun(t *testing.T) {
+// TestFleet_ComparesInTime checks that a label is compared with the answer of its time,
+// which readings of that time change and later ones do not.
+func TestFleet_ComparesInTime(t *testing.T) {
 	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
 	r, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
 		label("A", 5, normal, true),     // none: nothing was read yet
@@ -100,9 +100,10 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestLearn checks that the other day comes first, with its last reading a day before the
-// fleet's; that it is thinned too; and that its cars and readings are not counted.
-func TestLearn(t *testing.T) {
+// TestFleet_LearnsDayBefore checks that the other day comes first, with its last reading a
+// day before the fleet's; that it is thinned too; and that its cars and readings are not
+// counted.
+func TestFleet_LearnsDayBefore(t *testing.T) {
 	var seen []string
 	c := plain
 	c.Every = 10 * time.Second
@@ -127,14 +128,14 @@ func TestLearn(t *testing.T) {
 	}
 	if r.Vehicles != 2 || r.Readings != 2 || r.All.Rows != 2 || r.All.Confusion[0][1] != 1 ||
 		r.All.Confusion[2][0] != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want 2 vehicles, 2 readings and 2 labels, one of them normal, one unanswered", r)
 	}
 }
 
-// TestThinned checks that every car that sends keeps its interval, that not all send at
+// TestFleet_Thinned checks that every car that sends keeps its interval, that not all send at
 // once, that the others have neither readings nor labels, and that the choice is the same
 // twice.
-func TestThinned(t *testing.T) {
+func TestFleet_Thinned(t *testing.T) {
 	const cars, seconds = 500, 60
 	var rows []string
 	var labels []fcd.Label
@@ -170,8 +171,8 @@ func TestThinned(t *testing.T) {
 			t.Errorf("%d vehicles, %d labels, %d readings; %d cars sent %d", r.Vehicles, r.All.Rows, r.Readings,
 				len(sent), readings)
 		}
-		if last < len(rows)-told || last > len(rows) {
-			t.Errorf("%d of %d readings were told", last, len(rows))
+		if last < len(rows)-progressEvery || last > len(rows) {
+			t.Errorf("%d of %d readings were reported", last, len(rows))
 		}
 		return sent
 	}
@@ -219,8 +220,8 @@ func TestWithoutPositions(t *testing.T) {
 	}
 }
 
-// TestStops checks that Ctrl-C ends a run.
-func TestStops(t *testing.T) {
+// TestFleet_StopsWithContext checks that Ctrl-C ends a run.
+func TestFleet_StopsWithContext(t *testing.T) {
 	rows := make([]string, 20_000)
 	for i := range rows {
 		rows[i] = fmt.Sprintf("A,%d,50", i)

@@ -66,8 +66,8 @@ func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
 	return all
 }
 
-// TestSamples checks that the same rows are read however they are written.
-func TestSamples(t *testing.T) {
+// TestSamples_AnyNotation checks that the same rows are read however they are written.
+func TestSamples_AnyNotation(t *testing.T) {
 	const lat, lon = "Vehicle.CurrentLocation.Latitude", "Vehicle.CurrentLocation.Longitude"
 	want := []string{
 		"A 1000000 Vehicle.Speed=0 " + lat + "=44.5 " + lon + "=11.25",
@@ -100,12 +100,12 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
+func TestOpen_Contents(t *testing.T) {
 	path := file(t, strings.Replace(small, "A,0,", "C,0.2,", 1))
 	f, err := Open(t.Context(), path)
 	if want := (&Fleet{Vehicles: []vehicle.ID{"A", "B", "C"}, Readings: 3, First: 200 * time.Millisecond,
 		Last: 12500 * time.Millisecond, path: path}); err != nil || !reflect.DeepEqual(f, want) {
-		t.Errorf("%+v, %v", f, err)
+		t.Errorf("got %+v, %v, want %+v", f, err, want)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -115,9 +115,9 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestRefused checks that each error is one line, names the place, and repeats nothing of
-// the content.
-func TestRefused(t *testing.T) {
+// TestOpen_RefusesInvalid checks that each error is one line, names the place, and repeats
+// nothing of the content.
+func TestOpen_RefusesInvalid(t *testing.T) {
 	const header = "vehicle,time,latitude,longitude,speed\n"
 	const good = header + "A,1,44.5,11.25,10\n"
 	for _, c := range []struct{ text, want string }{
@@ -175,7 +175,7 @@ func TestTooManyVehicles(t *testing.T) {
 	}
 }
 
-func TestLabels(t *testing.T) {
+func TestReadLabels(t *testing.T) {
 	const header = "vehicle,time,truth,sure,share\n"
 	got, err := ReadLabels(t.Context(), file(t,
 		header+"B,20,jam,1,0.2\nB,30.5,slow,0,0.5\nA,20,normal,1,0.9\nA,10,slow,1,0.5\n"))
@@ -186,7 +186,7 @@ func TestLabels(t *testing.T) {
 		{"B", 30500 * time.Millisecond, vehicle.SlowDriving, false},
 	}
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 	for _, c := range []struct{ text, want string }{
 		{header, "there is no label in it"},

@@ -17,7 +17,7 @@ func TestAgreement(t *testing.T) {
 	}
 	want := [3][4]int{{0, 3, 1, 0}, {0, 1, 1, 0}, {1, 0, 0, 1}}
 	if r.Confusion != want || r.Rows != 8 || r.Accuracy != 5.0/8 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want 8 rows, accuracy 5/8, confusion %v", r, want)
 	}
 	// F1: 2·3/(4+4), 2·1/(2+2), 2·1/(2+1).
 	if f := (0.75 + 0.5 + 2.0/3) / 3; math.Abs(r.MacroF1-f) > 1e-12 {

@@ -237,7 +237,7 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 		r, refused := errors.AsType[sender.Refusal](err)
 		switch {
 		case refused:
-			s.note(r)
+			s.countRefusal(r)
 		case err != nil:
 			return err
 		}
@@ -246,9 +246,9 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 	return nil
 }
 
-// note counts samples that the service refused, perhaps because a vehicle was forgotten.
+// countRefusal counts samples that the service refused, perhaps because a vehicle was forgotten.
 // The other vehicles continue.
-func (s *Simulation) note(r sender.Refusal) {
+func (s *Simulation) countRefusal(r sender.Refusal) {
 	s.refused.Add(int64(r.Samples))
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,11 +35,11 @@ func TestScoreBoard(t *testing.T) {
 	b.driving(known{Parked: true, latest: off}, client.DrivingAnswer{State: client.NormalDriving, AsOf: off})
 	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want ||
 		b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
-		t.Errorf("%+v", b)
+		t.Errorf("got %+v, want the confusion %v in all and at 50 km/h, accuracy 0.5", b, want)
 	}
 	if b.byFlow != [10][4]int{0: {3: 1}, 2: {1: 1}, 4: {0: 1}, 9: {1: 1}} || b.disagreed != 2 || b.soon != 1 ||
 		b.parked != [2]int{3, 1} || b.behind != 1 {
-		t.Errorf("%+v", b)
+		t.Errorf("got %+v, want 2 disagreed, 1 of them soon, 3 and 1 parked, 1 behind", b)
 	}
 
 	anomaly, normal := client.ThrottleAnswer{System: client.ThrottleAnomaly},
@@ -56,7 +56,7 @@ func TestScoreBoard(t *testing.T) {
 	b.throttle(1, known{now: 11 * time.Minute}, anomaly)
 	if b.faulty != (throttleCounts{0, 1, 2}) || b.healthy != (throttleCounts{1, 1, 3}) || b.falseAlarms != 2 ||
 		f.asked != 2 || f.found != 7*time.Minute {
-		t.Errorf("%+v, %+v", b, f)
+		t.Errorf("got %+v, %+v, want 2 false alarms and a fault found after 7 min and 2 questions", b, f)
 	}
 }
 

@@ -98,8 +98,8 @@ func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	return said.Sum64(), was.Sum64()
 }
 
-// TestSameSeed checks that a seed gives one drive, however often the cars report in it.
-func TestSameSeed(t *testing.T) {
+// TestFleet_SameSeed checks that a seed gives one drive, however often the cars report in it.
+func TestFleet_SameSeed(t *testing.T) {
 	c := Config{Vehicles: 60, PerSecond: 1, Seed: 7}
 	readings, truths := drive(t, c, 2*time.Minute)
 	if r, tr := drive(t, c, 2*time.Minute); r != readings || tr != truths {

@@ -11,9 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestRing checks that a ring is a closed curve as long as its road, driven in the
+// TestRing_ClosedCurve checks that a ring is a closed curve as long as its road, driven in the
 // direction of its heading, and within its reach.
-func TestRing(t *testing.T) {
+func TestRing_ClosedCurve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.Float64Range(shortestMeter, 6000).Draw(t, "length")
 		g := newRing(length)
@@ -34,8 +34,8 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestLayOut checks that no two roads are too near to each other.
-func TestLayOut(t *testing.T) {
+// TestLayOut_RoadsApart checks that no two roads are too near to each other.
+func TestLayOut_RoadsApart(t *testing.T) {
 	f := New(Config{Vehicles: 1500, PerSecond: 1, Seed: 5})
 	for i, r := range f.roads {
 		for _, other := range f.roads[:i] {
@@ -155,9 +155,9 @@ func TestWithoutPositions(t *testing.T) {
 	}
 }
 
-// TestLightDay checks that on a light day driving on roads is normal, and that the roads
+// TestFleet_LightDay checks that on a light day driving on roads is normal, and that the roads
 // are where they are on other days.
-func TestLightDay(t *testing.T) {
+func TestFleet_LightDay(t *testing.T) {
 	c := Config{Vehicles: 200, PerSecond: 0.1, Seed: 1}
 	busy := New(c)
 	c.Light = true

@@ -39,9 +39,9 @@ func (r *road) slowest() float64 {
 	return least
 }
 
-// TestFreeFlow checks that below the critical density cars drive almost as fast as the
+// TestRoad_FreeFlow checks that below the critical density cars drive almost as fast as the
 // slowest of them desires.
-func TestFreeFlow(t *testing.T) {
+func TestRoad_FreeFlow(t *testing.T) {
 	r, _ := settled(&kinds[0], 5, 8, 20*time.Minute)
 	if mean := r.meanMps(); mean < 0.9*r.slowest() {
 		t.Errorf("%.1f m/s, and the slowest wants %.1f", mean, r.slowest())
@@ -80,8 +80,9 @@ func TestLightTraffic(t *testing.T) {
 	}
 }
 
-// TestState checks that the state changes at 2/3 and 2/5 of the speed in light traffic.
-func TestState(t *testing.T) {
+// TestRoadState_Borders checks that the state changes at 2/3 and 2/5 of the speed in light
+// traffic.
+func TestRoadState_Borders(t *testing.T) {
 	for share, want := range map[float64]vehicle.DrivingState{
 		1.1: vehicle.NormalDriving, 0.67: vehicle.NormalDriving, 0.66: vehicle.SlowDriving,
 		0.41: vehicle.SlowDriving, 0.4: vehicle.TrafficJam, 0: vehicle.TrafficJam,
@@ -98,10 +99,10 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestJamWave checks that above the critical density stop-and-go waves form by themselves
+// TestRoad_JamWave checks that above the critical density stop-and-go waves form by themselves
 // and move upstream, at the speed that is the same on motorways all over the world: 10 to
 // 25 km/h.
-func TestJamWave(t *testing.T) {
+func TestRoad_JamWave(t *testing.T) {
 	const km, cellMeter = 5, 50
 	r, now := settled(&kinds[0], km, 40, 30*time.Minute)
 	const cells = km * 1000 / cellMeter
@@ -170,8 +171,8 @@ func TestJamWave(t *testing.T) {
 	}
 }
 
-// TestRedLight checks that no car passes a red for which it can stop.
-func TestRedLight(t *testing.T) {
+// TestRoad_RedLight checks that no car passes a red for which it can stop.
+func TestRoad_RedLight(t *testing.T) {
 	r, now := settled(&kinds[1], 2, 15, 0)
 	cycle, red := r.lights.cycle, r.lights.red
 	for range 20 * 60 * 5 {
