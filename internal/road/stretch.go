@@ -19,8 +19,8 @@ const Octants = 8
 const octantDegrees = 360.0 / Octants
 
 // stretchAt returns the stretch at a place, in degrees, in a direction of travel. The bits
-// of a cell's number below its level are the same for all cells of the level, so they hold
-// the octant.
+// of a cell's number below its level are the same for all cells of the level, so the octant
+// is stored in them.
 func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return vehicle.Stretch(uint64(cell) | uint64(octant))

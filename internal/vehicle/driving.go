@@ -164,9 +164,9 @@ func (s *State) parksAfter() time.Duration {
 	return parkedAfter
 }
 
-// engineTells reports whether the engine speed tells, at t, if the car is waiting: it was
-// read within parkedAfter, and it is not the engine of a car that also drives with its
-// engine at rest.
+// engineTells reports whether the engine speed shows, at t, if the car is waiting or
+// parked: it was read within parkedAfter, and the car does not also drive with its engine
+// at rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute

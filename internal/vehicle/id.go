@@ -28,8 +28,8 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
-// ParseReportingID is like ParseID, but rejects an ID longer than [MaxReportingID], because
-// no vehicle that reports can have it.
+// ParseReportingID is like ParseID, for the ID of a vehicle that sends telemetry: it
+// rejects an ID longer than [MaxReportingID].
 func ParseReportingID(s string) (ID, error) {
 	id, err := ParseID(s)
 	if err == nil && len(id) > MaxReportingID {

@@ -33,10 +33,10 @@ func (m *LagMemory) patience() uint16 {
 	return m.Lag + m.Lag/2 + lagSpare
 }
 
-// observe folds one time at which something was read. after is the time since the last one,
-// and step is how far this sensor moved. otherMoved reports whether the other sensor moved.
-// agree reports whether the two agree; if they do not, this sensor has not followed but is
-// wrong.
+// observe folds the readings of one time into the memory. after is the time since the last
+// readings, and step is how far this sensor moved. otherMoved reports whether the other
+// sensor moved. agree reports whether the two agree; if they do not, this sensor has not
+// followed but is wrong.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)

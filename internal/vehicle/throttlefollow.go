@@ -1,8 +1,8 @@
 package vehicle
 
 // follow folds what was read at t into Follow, which watches whether the plate moves when
-// the pedal (or engine load) demands it. It returns the time for which this look counts,
-// and whether there was one.
+// the pedal (or engine load) demands it. It returns the length of time that this check
+// covers, and whether there was one.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load

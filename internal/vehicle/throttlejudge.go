@@ -119,9 +119,9 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	}
 }
 
-// report raises an alarm for a finding, or keeps the present alarm, or adds to its time
-// without evidence. This is a hysteresis: an alarm is raised at f.alarm and has evidence
-// down to half of it. after is the time for which the look counts.
+// report raises an alarm for a finding, or updates the present alarm: its time of evidence,
+// or its time without evidence. This is a hysteresis: an alarm is raised at f.alarm, and
+// evidence lasts down to half of it. after is the length of time that the finding covers.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {

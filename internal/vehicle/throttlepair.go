@@ -1,8 +1,8 @@
 package vehicle
 
 // compare compares the two sensors of pair i, if one was read at t and the other at a time
-// that tells where it was at t. It returns the time for which the comparison counts, and
-// whether there was one.
+// that tells where it was at t. It returns the length of time that the comparison covers,
+// and whether there was one.
 //
 // The evidence of a disagreement is a one-sided CUSUM (E. S. Page, 1954) of the distance d
 // that [PairMemory.off] returns, with the allowance free and limited steps:
@@ -177,7 +177,8 @@ func (p *PairMemory) forget(weight float32) {
 
 // observe folds a sensor's reading r and its partner's range, which began at began. sure
 // reports whether the partner was surely in that range while the sensor had this reading;
-// otherwise the range before is included. after is the time for which the reading counts.
+// otherwise the range before is included. after is the length of time that the reading
+// covers.
 func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}

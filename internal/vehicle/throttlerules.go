@@ -75,9 +75,9 @@ const (
 	// bucketMillis is the least time that a sensor's range spans, in milliseconds: loggers
 	// give a whole row one time stamp, although its sensors were not read at once.
 	bucketMillis = 500
-	// most is the longest time for which one comparison counts: a gap is not evidence.
-	// aloneMost is the same for readings with no others near them, whose time stamps may be
-	// seconds off.
+	// most is the longest time that one comparison may cover, in seconds: a gap is not
+	// evidence. aloneMost is the same for readings with no others near them, whose time
+	// stamps may be seconds off.
 	most, aloneMost = 2.0, 1.0
 
 	// How to tell a reading from a repetition of an old one. A sensor's unchanged value is

@@ -46,7 +46,7 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// timeCovered returns the time for which the last reading counts.
+// timeCovered returns the length of time that the last reading covers.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost

@@ -50,8 +50,8 @@ const (
 	// changedSoon is how long after a change of the road's state a verdict may be behind,
 	// because of its hysteresis and because evidence takes time.
 	changedSoon = time.Minute
-	// recovers is how long after the end of a fault no answer is expected: the rules
-	// require a minute of healthy readings.
+	// recovers is how long after the end of a fault answers about the car are not compared:
+	// the rules require a minute of healthy readings.
 	recovers = 3 * time.Minute
 	// tellable is how long a fault must have been observable to be counted as missed.
 	tellable = time.Minute
