@@ -68,13 +68,13 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	quick := flags.Bool("quick", false, "a short run, to see that it works; its figures are rough")
+	quick := flags.Bool("quick", false, "a short run, as a test; its figures are rough")
 	rounds := flags.Int("rounds", 0, "`rounds` each subject is measured, interleaved (5; with -quick 1)")
 	names := flags.String("parts", partNames(), "measure only these `parts`")
 	dir := flags.String("dir", "", "`directory` for scratch files, on the disk to be measured (a temporary one)")
 	binary := flags.String("binary", "", "the built carstate (built from this checkout)")
-	docs := flags.String("docs", "../docs", "`directory` in which the document and its plots are written")
-	render := flags.Bool("render", false, "measure nothing: write the document again from what was measured")
+	docs := flags.String("docs", "../docs", "`directory` in which the documents and their plots are written")
+	render := flags.Bool("render", false, "measure nothing: render the documents again from the stored results")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -13,10 +13,11 @@ import (
 
 // A quick run of one part measures the built program from end to end and writes the
 // documents. `make bench BENCHFLAGS=-quick` does the same with every part.
-func TestRun(t *testing.T) {
+func TestRun_OnePartQuick(t *testing.T) {
 	docs := t.TempDir()
 	var out strings.Builder
-	if err := run(t.Context(), []string{"-quick", "-parts", "restart", "-dir", t.TempDir(), "-docs", docs}, &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"-quick", "-parts", "restart", "-dir", t.TempDir(), "-docs", docs}, &out,
+		io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	var d report.Document
@@ -25,11 +26,12 @@ func TestRun(t *testing.T) {
 		t.Fatalf("the results cannot be read: %v\n%s", err, text)
 	}
 	if len(d.Figures) < 10 || len(d.Plots) != 2 || !strings.Contains(out.String(), "ready, after kill -9") {
-		t.Errorf("%d figures, %d plots, printed:\n%s", len(d.Figures), len(d.Plots), &out)
+		t.Errorf("got %d figures, %d plots and the output below, want 10 figures or more, 2 plots and times of starts:\n%s",
+			len(d.Figures), len(d.Plots), &out)
 	}
 	for _, f := range d.Figures {
 		if f.Value <= 0 || f.Unit == "" {
-			t.Errorf("%+v", f)
+			t.Errorf("got %+v, want a positive value with a unit", f)
 		}
 	}
 }

@@ -22,7 +22,8 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds), "-timeout", "1h", "./"+pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds),
+		"-timeout", "1h", "./"+pkg)
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = root, &stderr
 	out, err := cmd.Output()
@@ -40,7 +41,7 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 func Root(ctx context.Context) (string, error) {
 	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "carstate").Output()
 	if err != nil {
-		return "", fmt.Errorf("carstate's module is not found: %w: run it in the directory bench", err)
+		return "", fmt.Errorf("cannot find carstate's module: %w: run it in the directory bench", err)
 	}
 	return strings.TrimSpace(string(dir)), nil
 }

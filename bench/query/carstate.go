@@ -33,7 +33,8 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, 
 		if err != nil {
 			return nil, err
 		}
-		p := &peer{name: name, addr: n.Address(nodeprocess.Query), targets: filepath.Join(f.dir, filepath.Base(dir)+".targets"), running: n}
+		p := &peer{name: name, addr: n.Address(nodeprocess.Query),
+			targets: filepath.Join(f.dir, filepath.Base(dir)+".targets"), running: n}
 		defer func() {
 			if err != nil {
 				p.stop()
@@ -79,7 +80,8 @@ type node struct{ *nodeprocess.Node }
 
 // startNode starts the binary on the server's core and waits until it is ready.
 func startNode(ctx context.Context, f *field, dir string, flags ...string) (node, error) {
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: f.binary, Dir: dir, Flags: flags, Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin}, time.Minute)
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: f.binary, Dir: dir, Flags: flags,
+		Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin}, time.Minute)
 	return node{n}, err
 }
 
@@ -110,13 +112,15 @@ func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) e
 	var b strings.Builder
 	since := time.Now()
 	for _, id := range ids {
-		fmt.Fprintf(&b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", id, since.UnixMilli())
+		fmt.Fprintf(&b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", id,
+			since.UnixMilli())
 	}
 	status, said, err := n.Post(ctx, key, b.String())
 	if err != nil || status != http.StatusAccepted {
-		return errors.Join(err, fmt.Errorf("telemetry was not taken: %d %s", status, said))
+		return errors.Join(err, fmt.Errorf("telemetry was not accepted: %d %s", status, said))
 	}
-	return errors.Join(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[0]), since), n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
+	return errors.Join(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[0]), since),
+		n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
 }
 
 // get requests url and fails unless the answer has that status and body.
@@ -132,7 +136,7 @@ func get(ctx context.Context, url string, status int, body string) error {
 	defer resp.Body.Close()
 	said, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if err != nil || resp.StatusCode != status || string(said) != body {
-		return fmt.Errorf("the answer is %s and not as expected", resp.Status)
+		return fmt.Errorf("unexpected answer: %s", resp.Status)
 	}
 	return nil
 }

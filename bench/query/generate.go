@@ -92,7 +92,8 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 		w := &wire{fd: int(f.Fd())}
 		wires[i], free = w, append(free, i)
 		e := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(i)}
-		if err := errors.Join(syscall.SetNonblock(w.fd, true), syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, w.fd, &e)); err != nil {
+		if err := errors.Join(syscall.SetNonblock(w.fd, true),
+			syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, w.fd, &e)); err != nil {
 			return r, err
 		}
 	}
@@ -126,7 +127,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			// A request is far smaller than the buffer of a socket.
 			request := requests[sent%len(requests)]
 			if n, err := syscall.Write(w.fd, request); err != nil || n != len(request) {
-				return r, fmt.Errorf("a request could not be sent: %w", err)
+				return r, fmt.Errorf("cannot send a request: %w", err)
 			}
 			sent++
 		}
@@ -161,7 +162,8 @@ func (w *wire) read() (bool, error) {
 		return false, nil
 	}
 	if err != nil || n == 0 || !w.busy {
-		return false, fmt.Errorf("the server closed a connection or spoke unasked: %w", errors.Join(err, io.ErrUnexpectedEOF))
+		return false, fmt.Errorf("the server closed a connection or sent unrequested bytes: %w",
+			errors.Join(err, io.ErrUnexpectedEOF))
 	}
 	w.in = w.buf[:len(w.in)+n]
 	head, body, ok := bytes.Cut(w.in, []byte("\r\n\r\n"))

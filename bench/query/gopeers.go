@@ -34,7 +34,7 @@ const (
 // generator. args are its name and flags.
 func Self(args []string, stdout io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("name one of the bench's own programs")
+		return errors.New("the name of one of the bench's own programs is missing")
 	}
 	switch args[0] {
 	case "generate":

@@ -85,7 +85,8 @@ var nginxConfig = template.Must(template.New("").Parse(nginxText))
 func nginxPeer(kind string) func(context.Context, *field, string) (*peer, error) {
 	return func(ctx context.Context, f *field, name string) (*peer, error) {
 		if _, err := os.Stat("/usr/lib/nginx/modules/ngx_http_lua_module.so"); err != nil {
-			return nil, errors.New("nginx with lua is not there: run 'apt-get install nginx-light libnginx-mod-http-lua' and try again")
+			return nil, errors.New("nginx with lua is not installed: run 'apt-get install nginx-light libnginx-mod-http-lua' " +
+				"and try again")
 		}
 		dir := filepath.Join(f.dir, "nginx-"+kind)
 		port, err := freePort()

@@ -28,7 +28,7 @@ type process struct {
 func launch(ctx context.Context, name string, core int, dir string, argv ...string) (*process, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		return nil, fmt.Errorf("%s is not there: install its Debian package and try again", argv[0])
+		return nil, fmt.Errorf("%s is not installed: install its Debian package and try again", argv[0])
 	}
 	p := &process{name: name}
 	ctx, p.end = context.WithCancel(ctx)
@@ -65,7 +65,7 @@ func (p *process) line() (string, error) {
 
 // failed returns the error of a program that ended or does not work.
 func (p *process) failed() error {
-	return fmt.Errorf("%s does not run; what it said is above", p.name)
+	return fmt.Errorf("%s does not run; see its output above", p.name)
 }
 
 // stop ends the program.

@@ -55,7 +55,8 @@ func newField(o report.Options) (_ *field, generator int, err error) {
 	if f.core, generator, err = cores(); err != nil {
 		return nil, 0, err
 	}
-	f.tokens, f.vehicles, f.targets = filepath.Join(o.Dir, "tokens"), filepath.Join(o.Dir, "vehicles"), filepath.Join(o.Dir, "targets")
+	f.tokens, f.vehicles, f.targets = filepath.Join(o.Dir, "tokens"), filepath.Join(o.Dir, "vehicles"),
+		filepath.Join(o.Dir, "targets")
 	secret, _ := access.NewSecret(access.TokenKind)
 	var vehicles bytes.Buffer
 	for i := range vehiclesKnown {
@@ -152,7 +153,8 @@ func comparePeers(ctx context.Context, o report.Options, f *field, generator int
 	for i, p := range peers {
 		add(r, p.name, "server CPU a request", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.cpu }))
 		add(r, p.name, "of it in the kernel", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.kernel }))
-		add(r, p.name, "requests", "1/s", "closed loop, 64 connections, one core each", 0, pick(all[i], func(c cost) float64 { return c.rate }))
+		add(r, p.name, "requests", "1/s", "closed loop, 64 connections, one core each", 0,
+			pick(all[i], func(c cost) float64 { return c.rate }))
 	}
 	if err := ratios(peers, all, r); err != nil {
 		return err
@@ -190,7 +192,8 @@ func over(one, other []cost) []float64 {
 }
 
 // latencies sends each peer half of the rate that it can answer, at even intervals.
-func latencies(ctx context.Context, o report.Options, f *field, generator int, peers []*peer, all [][]cost, r *report.Results) error {
+func latencies(ctx context.Context, o report.Options, f *field, generator int, peers []*peer, all [][]cost,
+	r *report.Results) error {
 	for i, p := range peers {
 		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
 		if p.before != nil {
@@ -223,7 +226,8 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // runGenerator runs the generator on its core.
-func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l generated, err error) {
+func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l generated,
+	err error) {
 	g, err := launch(ctx, "the generator", core, f.dir, f.self, "self", "generate",
 		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
 	if err != nil {
@@ -253,7 +257,8 @@ func (p *peer) check(ctx context.Context) error {
 
 // add adds a figure of all rounds. most is its aim; 0: none.
 func add(r *report.Results, subject, name, unit, remark string, most float64, rounds []float64) float64 {
-	return r.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most}, rounds...)
+	return r.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most},
+		rounds...)
 }
 
 // pick returns one number of every round.

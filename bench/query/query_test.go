@@ -68,10 +68,10 @@ func TestGoPeersAnswerAlike(t *testing.T) {
 		}
 		l, err := runGenerator(ctx, f, f.core, p, 500, 200*time.Millisecond)
 		if err != nil || l.Sent != 100 || l.P50 <= 0 || l.P99 < l.P50 || l.Max < l.P99 {
-			t.Errorf("%s: %+v, %v", p.name, l, err)
+			t.Errorf("%s: got %+v, %v, want 100 requests with rising latencies", p.name, l, err)
 		}
 		if _, err := p.cpu(); err != nil {
-			t.Errorf("%s: %v", p.name, err)
+			t.Errorf("%s: CPU time: %v", p.name, err)
 		}
 	}
 }
@@ -123,25 +123,27 @@ func TestTheGeneratorSeesAStall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Sent != 400 || r.P50 < stall/4 {
-		t.Errorf("%+v: the requests that were held up are not in it", r)
+		t.Errorf("got %+v, want the delays of the requests during the stall", r)
 	}
 }
 
 func TestTheGeneratorRefusesWhatIsNoAnswer(t *testing.T) {
-	for _, answer := range []string{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", ""} {
+	for _, answer := range []string{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\n\r\n", ""} {
 		addr := serve(t, func(c net.Conn) {
 			c.Read(make([]byte, 100))
 			io.WriteString(c, answer)
 		})
 		if _, err := generate(addr, anyRequest, 1000, 10*time.Millisecond); err == nil {
-			t.Errorf("%q was taken", answer)
+			t.Errorf("%q was accepted as an answer", answer)
 		}
 	}
 }
 
 func TestRatiosAreByRound(t *testing.T) {
 	peers := []*peer{{name: expert}, {name: floor}, {name: "fasthttp"}, {name: "net/http"}, {name: self}}
-	all := [][]cost{{{cpu: 10}, {cpu: 20}, {cpu: 30}}, {{cpu: 5}, {cpu: 5}, {cpu: 5}}, {{cpu: 1}, {cpu: 1}, {cpu: 1}}, {{cpu: 1}, {cpu: 1}, {cpu: 1}}, {{cpu: 9}, {cpu: 16}, {cpu: 60}}}
+	all := [][]cost{{{cpu: 10}, {cpu: 20}, {cpu: 30}}, {{cpu: 5}, {cpu: 5}, {cpu: 5}}, {{cpu: 1}, {cpu: 1}, {cpu: 1}},
+		{{cpu: 1}, {cpu: 1}, {cpu: 1}}, {{cpu: 9}, {cpu: 16}, {cpu: 60}}}
 	var r report.Results
 	if err := ratios(peers, all, &r); err != nil {
 		t.Fatal(err)

@@ -60,7 +60,8 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 	byVehicles := report.Line{Label: "by vehicles, 1 token"}
 	byTokens := report.Line{Label: "by tokens, 100 k vehicles"}
 	for i, s := range sizes {
-		value := add(r, s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically", 0, pick(all[i], func(c cost) float64 { return c.cpu }))
+		value := add(r, s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically", 0,
+			pick(all[i], func(c cost) float64 { return c.cpu }))
 		if s.tokens == 1 {
 			byVehicles.X, byVehicles.Y = append(byVehicles.X, float64(s.vehicles)), append(byVehicles.Y, value)
 		}
@@ -69,7 +70,8 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 		}
 	}
 	last := len(vehicles) - 1
-	add(r, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), "×", "", aimGrowth, over(all[last], all[0]))
+	add(r, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), "×", "", aimGrowth,
+		over(all[last], all[0]))
 	add(r, self, "CPU with 100 k tokens, over 1", "×", "", aimGrowth, over(all[len(sizes)-1], all[1]))
 	r.Draw(report.Plot{
 		Part: part, File: "query-size", Title: "What a query costs as the tables grow",

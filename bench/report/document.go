@@ -58,7 +58,7 @@ func ReadResults(file string, into any) error {
 		err = json.Unmarshal(text, into)
 	}
 	if err != nil {
-		return fmt.Errorf("what is known from before cannot be read: %w", err)
+		return fmt.Errorf("cannot read the stored results: %w", err)
 	}
 	return nil
 }
@@ -110,6 +110,8 @@ func (d *Document) page() (string, error) {
 	return d.render("performance.md.tmpl", d, template.FuncMap{
 		"machines": d.machines,
 		"run":      d.run,
+		"aims":     d.aimsMet,
+		"figure":   d.figure,
 		"figures": func(part string) string {
 			of := d.figures(func(f *Figure) bool { return f.Part == part })
 			return d.quick(part) + aims(of) + tables(of) + d.pictures(part)
@@ -159,7 +161,7 @@ func (d *Document) render(name string, data any, funcs template.FuncMap) (string
 	if err := t.Execute(&b, data); err != nil {
 		return "", err
 	}
-	return strings.TrimRight(b.String(), "\n") + "\n", nil
+	return Wrap(strings.TrimRight(b.String(), "\n") + "\n"), nil
 }
 
 // run returns the last run of a part; nil if the part was never measured.
@@ -170,6 +172,18 @@ func (d *Document) run(part string) *Run {
 	return nil
 }
 
+// figure returns the figure of a name, or nil if it was not measured.
+func (d *Document) figure(part, subject, name string) *Figure {
+	i := slices.IndexFunc(d.Figures, func(f Figure) bool {
+		return f.Part == part && f.Subject == subject &&
+			f.Name == name
+	})
+	if i < 0 {
+		return nil
+	}
+	return &d.Figures[i]
+}
+
 // figures returns the figures for which wanted returns true.
 func (d *Document) figures(wanted func(*Figure) bool) (some []*Figure) {
 	for i := range d.Figures {
@@ -178,6 +192,21 @@ func (d *Document) figures(wanted func(*Figure) bool) (some []*Figure) {
 		}
 	}
 	return some
+}
+
+// aimsMet returns how many of the page's aims were met, of all; nil if there are no aims.
+func (d *Document) aimsMet() *struct{ Met, All int } {
+	var n struct{ Met, All int }
+	for _, f := range d.figures(func(f *Figure) bool { return f.Part != scalePart && f.Met != nil }) {
+		n.All++
+		if *f.Met {
+			n.Met++
+		}
+	}
+	if n.All == 0 {
+		return nil
+	}
+	return &n
 }
 
 // quick returns a warning if a part's figures are from a quick run.
@@ -211,7 +240,8 @@ func (d *Document) machines() string {
 		if by[line] == nil {
 			machines = append(machines, line)
 		}
-		by[line] = append(by[line], fmt.Sprintf("%s (%s, %s, %s)", r.Part, r.At.UTC().Format(time.DateOnly), plural(r.Rounds, "round"), r.Took.Round(time.Second)))
+		by[line] = append(by[line], fmt.Sprintf("%s (%s, %s, %s)", r.Part, r.At.UTC().Format(time.DateOnly),
+			plural(r.Rounds, "round"), r.Took.Round(time.Second)))
 	}
 	var b strings.Builder
 	b.WriteString("| measured on | parts |\n|---|---|\n")
@@ -236,9 +266,9 @@ func aims(figures []*Figure) string {
 			continue
 		}
 		if b.Len() == 0 {
-			b.WriteString("| aim | who | wanted | measured | met |\n|---|---|---:|---:|---|\n")
+			b.WriteString("| figure | subject | aim | measured | met |\n|---|---|---:|---:|---|\n")
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", f.Name, f.Subject, f.Aim, f.text(), f.met())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", f.Name, f.Subject, f.Aim, f.Text(), f.met())
 	}
 	if b.Len() > 0 {
 		b.WriteByte('\n')
@@ -281,6 +311,7 @@ func tables(figures []*Figure) string {
 		columns[j].by[f.Subject] = f
 		columns[j].rows = append(columns[j].rows, f.Subject)
 	}
+	var shown []*Figure  // in tables of several subjects
 	var lonely []*Figure // of one subject only; without those that the table of aims shows completely
 	for len(columns) > 0 {
 		first := columns[0]
@@ -306,42 +337,64 @@ func tables(figures []*Figure) string {
 			fmt.Fprintf(&b, " %s |", c.name)
 		}
 		b.WriteString("\n|---|" + strings.Repeat("---:|", len(together)) + "\n")
-		var remarks []string
 		for _, subject := range first.rows {
 			fmt.Fprintf(&b, "| %s |", subject)
 			for _, c := range together {
-				f := c.by[subject]
-				fmt.Fprintf(&b, " %s |", f.number())
-				if remark := c.name + ": " + f.Remark; f.Remark != "" && !slices.Contains(remarks, remark) {
-					remarks = append(remarks, remark)
-				}
+				fmt.Fprintf(&b, " %s |", c.by[subject].Number())
+				shown = append(shown, c.by[subject])
 			}
 			b.WriteByte('\n')
 		}
 		b.WriteByte('\n')
-		for _, r := range remarks {
-			fmt.Fprintf(&b, "- %s\n", r)
-		}
-		if len(remarks) > 0 {
-			b.WriteByte('\n')
-		}
 	}
+	b.WriteString(meanings(shown))
 	if len(lonely) > 0 {
 		b.WriteString(list(lonely))
 	}
 	return b.String()
 }
 
-// list returns a table with one figure per row.
+// meanings returns a table with the remarks of figures. A figure has one row, or one for each
+// remark with its subjects.
+func meanings(figures []*Figure) string {
+	type meaning struct{ name, remark string }
+	var all []meaning
+	subjects, remarks := make(map[meaning][]string), make(map[string]int)
+	for _, f := range figures {
+		m := meaning{f.Name, f.Remark}
+		if subjects[m] == nil {
+			all = append(all, m)
+			remarks[f.Name]++
+		}
+		subjects[m] = append(subjects[m], f.Subject)
+	}
+	all = slices.DeleteFunc(all, func(m meaning) bool { return m.remark == "" })
+	if len(all) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("| figure | meaning |\n|---|---|\n")
+	for _, m := range all {
+		of := ""
+		if remarks[m.name] > 1 {
+			of = " (" + strings.Join(subjects[m], "; ") + ")"
+		}
+		fmt.Fprintf(&b, "| %s%s | %s |\n", m.name, of, m.remark)
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+// list returns a table with one figure per row, and its remark.
 func list(figures []*Figure) string {
 	var b strings.Builder
-	b.WriteString("| who | what | measured | remark |\n|---|---|---:|---|\n")
+	b.WriteString("| subject | figure | measured | meaning |\n|---|---|---:|---|\n")
 	for _, f := range figures {
 		remark := f.Remark
 		if f.Aim != "" {
-			remark = strings.TrimPrefix(remark+"; ", "; ") + "wanted " + f.Aim + ": " + f.met()
+			remark = strings.TrimPrefix(remark+"; ", "; ") + "aim " + f.Aim + ": " + f.met()
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Subject, f.Name, f.text(), remark)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Subject, f.Name, f.Text(), remark)
 	}
 	b.WriteByte('\n')
 	return b.String()

@@ -14,16 +14,21 @@ import (
 // fixture returns a document with at least one element of each kind.
 func fixture() *Document {
 	var r Results
-	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "server CPU a request", Value: 9.5, Low: 9.25, High: 10, Unit: "µs"})
+	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "server CPU a request", Value: 9.5, Low: 9.25, High: 10,
+		Unit: "µs"})
 	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "requests", Value: 104_321.4, Unit: "1/s", Remark: "wrk"})
 	r.Add(Figure{Part: "query", Subject: "carstate", Name: "server CPU a request", Value: 8, Unit: "µs"})
 	r.Add(Figure{Part: "query", Subject: "carstate", Name: "requests", Value: 120_000, Unit: "1/s", Remark: "wrk"})
-	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU a request, over nginx + lua", Value: 0.842, Unit: "×", Aim: "≤ 0.9 ×", Met: new(true)})
-	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU with 10 M vehicles, over 1 k", Value: 1.25, Unit: "×", Aim: "≤ 1.15 ×", Met: new(false)})
+	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU a request, over nginx + lua", Value: 0.842, Unit: "×",
+		Aim: "≤ 0.9 ×", Met: new(true)})
+	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU with 10 M vehicles, over 1 k", Value: 1.25, Unit: "×",
+		Aim: "≤ 1.15 ×", Met: new(false)})
 	r.Draw(Plot{Part: "query", File: "query-size", Title: "Cost & <size>", XAxis: "vehicles", YAxis: "µs", LogX: true,
-		Lines: []Line{{Label: "one", X: []float64{1e3, 1e5, 1e7}, Y: []float64{8, 8.5, 9}}, {Label: "other", X: []float64{1}, Y: []float64{8}}}})
+		Lines: []Line{{Label: "one", X: []float64{1e3, 1e5, 1e7}, Y: []float64{8, 8.5, 9}},
+			{Label: "other", X: []float64{1}, Y: []float64{8}}}})
 	d := new(Document)
-	d.Replace(Run{Part: "query", Machine: "a machine", Version: "v1", At: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), Took: 90 * time.Second, Rounds: 5}, &r)
+	d.Replace(Run{Part: "query", Machine: "a machine", Version: "v1", At: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC),
+		Took: 90 * time.Second, Rounds: 5}, &r)
 	return d
 }
 
@@ -39,7 +44,9 @@ func TestThePageHoldsTheFigures(t *testing.T) {
 		"| | server CPU a request, µs | requests, 1/s |",
 		"| nginx + lua | 9.50 (9.25–10) | 104,321 |",
 		"| carstate | 8 | 120,000 |",
-		"- requests, 1/s: wrk\n",
+		"| requests | wrk |\n",
+		"**Result.** 1 of 2 aims are met.",
+		"- A query costs 8 µs of the server's CPU, 0.842 times that of nginx with lua.",
 		"![Cost & <size>](performance/query-size.svg)",
 	} {
 		if !strings.Contains(page, want) {
@@ -69,7 +76,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if same, err := again.page(); err != nil || same != string(page) {
-		t.Errorf("from the results the page is another (%v):\n%s", err, same)
+		t.Errorf("the page of the stored results is different (%v):\n%s", err, same)
 	}
 
 	// The results of another part do not change this one; those of the same part replace
@@ -78,11 +85,13 @@ func TestSaveAndLoad(t *testing.T) {
 	r.Add(Figure{Part: "sample", Subject: "carstate", Name: "acknowledged", Value: 1, Unit: "1/s"})
 	again.Replace(Run{Part: "sample"}, &r)
 	if len(again.Figures) != len(d.Figures)+1 || len(again.Runs) != 2 {
-		t.Errorf("%d figures, %d runs", len(again.Figures), len(again.Runs))
+		t.Errorf("after a run of another part: got %d figures, %d runs, want one more figure, 2 runs", len(again.Figures),
+			len(again.Runs))
 	}
 	again.Replace(Run{Part: "query"}, new(Results))
 	if len(again.Figures) != 1 || len(again.Plots) != 0 || len(again.Runs) != 2 {
-		t.Errorf("%d figures, %d plots, %d runs", len(again.Figures), len(again.Plots), len(again.Runs))
+		t.Errorf("after an empty run: got %d figures, %d plots, %d runs, want 1, 0, 2", len(again.Figures), len(again.Plots),
+			len(again.Runs))
 	}
 	var out strings.Builder
 	if err := again.Print(&out, []string{"sample"}); err != nil || !strings.Contains(out.String(), "acknowledged") {
@@ -93,7 +102,7 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(docs); err == nil {
-		t.Error("results that are cut off were taken")
+		t.Error("results that are cut off were accepted")
 	}
 }
 
@@ -111,7 +120,7 @@ func TestDocumentsAreRendered(t *testing.T) {
 		}
 		got, err := os.ReadFile(filepath.Join(docs, file))
 		if err != nil || string(got) != want {
-			t.Errorf("docs/%s is not what its template gives (%v): run make bench BENCHFLAGS=-render", file, err)
+			t.Errorf("docs/%s differs from its rendered template (%v): run make bench BENCHFLAGS=-render", file, err)
 		}
 		for _, wrong := range []string{"NaN", "Inf", "<no value>", "%!"} {
 			if strings.Contains(want, wrong) {
@@ -123,7 +132,8 @@ func TestDocumentsAreRendered(t *testing.T) {
 
 func TestPlotsAreXML(t *testing.T) {
 	plots := fixture().Plots
-	plots = append(plots, Plot{File: "empty"}, Plot{LogX: true, LogY: true, Lines: []Line{{X: []float64{0, 1}, Y: []float64{0, 0.001}}}})
+	plots = append(plots, Plot{File: "empty"},
+		Plot{LogX: true, LogY: true, Lines: []Line{{X: []float64{0, 1}, Y: []float64{0, 0.001}}}})
 	for _, p := range plots {
 		svg := p.svg()
 		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {

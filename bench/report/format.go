@@ -20,11 +20,11 @@ func Count(n int) string {
 	return fmt.Sprint(n)
 }
 
-// text returns the figure with its unit.
-func (f *Figure) text() string { return strings.TrimSpace(f.number() + " " + f.Unit) }
+// Text returns the figure with its unit.
+func (f *Figure) Text() string { return strings.TrimSpace(f.Number() + " " + f.Unit) }
 
-// number returns the figure, with the range of its rounds.
-func (f *Figure) number() string {
+// Number returns the figure, with the range of its rounds.
+func (f *Figure) Number() string {
 	if f.Low == 0 && f.High == 0 {
 		return number(f.Value)
 	}
@@ -65,18 +65,20 @@ func (d *Document) Print(w io.Writer, parts []string) error {
 	for _, r := range d.Runs {
 		for _, part := range parts {
 			if r.Part == part {
-				if _, err := fmt.Fprintf(w, "%s: %s, version %s, %s, %s\n", r.Part, r.Machine, r.Version, plural(r.Rounds, "round"), r.Took.Round(1e9)); err != nil {
+				if _, err := fmt.Fprintf(w, "%s: %s, version %s, %s, %s\n", r.Part, r.Machine, r.Version, plural(r.Rounds, "round"),
+					r.Took.Round(1e9)); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PART\tWHO\tWHAT\tMEASURED\tUNIT\tAIM\tMET")
+	fmt.Fprintln(t, "PART\tSUBJECT\tFIGURE\tMEASURED\tUNIT\tAIM\tMET")
 	for _, part := range parts {
 		for _, f := range d.Figures {
 			if f.Part == part {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Part, f.Subject, f.Name, f.number(), f.Unit, f.Aim, strings.Trim(f.met(), "*"))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Part, f.Subject, f.Name, f.Number(), f.Unit, f.Aim,
+					strings.Trim(f.met(), "*"))
 			}
 		}
 	}

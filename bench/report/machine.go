@@ -35,9 +35,10 @@ func Machine(dir string) (string, error) {
 	}
 	syncs, err := Fsyncs(dir, 101)
 	if err != nil {
-		return "", fmt.Errorf("the disk cannot be measured: %w", err)
+		return "", fmt.Errorf("cannot measure the disk: %w", err)
 	}
-	return fmt.Sprintf("%s, %s, Linux %s, %s, fsync %s µs", model, plural(runtime.NumCPU(), "core"), kernel(release.String()), runtime.Version(), number(1e3*Median(syncs))), nil
+	return fmt.Sprintf("%s, %s, Linux %s, %s, fsync %s µs", model, plural(runtime.NumCPU(), "core"),
+		kernel(release.String()), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
 // kernel returns the version without the suffix of a distribution or a host.

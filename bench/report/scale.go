@@ -59,10 +59,8 @@ type lookup struct {
 }
 
 func (l *lookup) find(part, subject, name string) *Figure {
-	for i := range l.d.Figures {
-		if f := &l.d.Figures[i]; f.Part == part && f.Subject == subject && f.Name == name {
-			return f
-		}
+	if f := l.d.figure(part, subject, name); f != nil {
+		return f
 	}
 	l.lacking = append(l.lacking, fmt.Sprintf("%s (%s of %s)", part, name, subject))
 	return &Figure{Value: math.NaN()}
@@ -73,13 +71,14 @@ func costsOf(l *lookup) *costs {
 	at := func(subject, name string) float64 { return l.find(scalePart, subject, name).Value }
 	million := func(name string) float64 { return l.find("restart", "1 M vehicles", name).Value }
 	c := &costs{
-		Feed:           at("slice", "CPU of the query node a state"),
-		Send:           at("slice, more feeds", "CPU of the servers a record sent"),
-		Leader:         at("slice", "CPU of the leader of STATES a sample"),
-		Query:          l.find("query", "carstate", "server CPU a request").Value,
-		Alone:          at("one machine", "CPU of all a sample"),
-		AloneRead:      at("one machine", "CPU of all a sample") + million("node CPU a sample, no state at hand") - million("node CPU a sample, every state at hand"),
-		AloneStored:    million("store on disk a vehicle") * million("the most it took meanwhile, over live data"),
+		Feed:   at("slice", "CPU of the query node a state"),
+		Send:   at("slice, more feeds", "CPU of the servers a record sent"),
+		Leader: at("slice", "CPU of the leader of STATES a sample"),
+		Query:  l.find("query", "carstate", "server CPU a request").Value,
+		Alone:  at("one machine", "CPU of all a sample"),
+		AloneRead: at("one machine", "CPU of all a sample") +
+			million("node CPU a sample, no state cached") - million("node CPU a sample, all states cached"),
+		AloneStored:    million("store on disk a vehicle") * million("the largest size during the updates, over live data"),
 		AloneWritten:   at("one machine", "written a sample"),
 		Server:         at("subjects", "memory of a server a vehicle, started"),
 		Table:          l.find("vehicle", "carstate", "memory a vehicle, 10 M vehicles").Value,
@@ -94,7 +93,7 @@ func costsOf(l *lookup) *costs {
 		Recovery:       at("subjects", "ready after kill -9") / at("subjects", "cars"),
 		TelemetryLimit: at("limits", "TELEMETRY keeps") * gib,
 		StatesLimit:    at("limits", "STATES keeps") * gib,
-		Cached:         at("limits", "states at hand, all partitions"),
+		Cached:         at("limits", "cached states, all partitions"),
 		SetupLimit:     at("limits", "a feed is set up within"),
 		aloneMemory:    l.between("resident memory under load"),
 	}
@@ -111,7 +110,8 @@ func costsOf(l *lookup) *costs {
 // those of 100,000 and a million. The result is never less than the greater of these two.
 func (l *lookup) between(name string) func(cars float64) float64 {
 	few, many := 1e5, 1e6
-	low, high := l.find("restart", count(few)+" vehicles", name).Value, l.find("restart", count(many)+" vehicles", name).Value
+	low, high := l.find("restart", count(few)+" vehicles", name).Value,
+		l.find("restart", count(many)+" vehicles", name).Value
 	return func(cars float64) float64 { return max(low, high, low+(cars-few)/(many-few)*(high-low)) }
 }
 
@@ -143,19 +143,19 @@ func (n need) AllCores() float64 {
 	return n.WorkCores() + n.Nodes()*n.FeedCores() + n.StoreCores() + n.SendCores()
 }
 
-// AtHand reports whether the cache holds all states. If not, states are read from the
+// AllCached reports whether the cache holds all states. If not, states are read from the
 // store.
-func (n need) AtHand() bool { return n.Cars <= n.Cached }
+func (n need) AllCached() bool { return n.Cars <= n.Cached }
 
 func (n need) DeriveEach() float64 {
-	if n.AtHand() {
+	if n.AllCached() {
 		return n.Derive
 	}
 	return n.FirstDerive
 }
 
 func (n need) StoreEach() float64 {
-	if n.AtHand() {
+	if n.AllCached() {
 		return n.Store
 	}
 	return n.FirstStore
@@ -182,7 +182,7 @@ func (n need) AloneMemory() float64  { return n.aloneMemory(n.Cars) * 1e6 }
 func (n need) AloneDisk() float64    { return n.Cars*n.AloneStored + min(n.Hour(), n.TelemetryLimit) }
 
 func (n need) AloneEach() float64 {
-	if n.AtHand() {
+	if n.AllCached() {
 		return n.Alone
 	}
 	return n.AloneRead
@@ -241,8 +241,8 @@ func (n need) ServerUse() float64 { return (n.StoreCores() + n.SendCores()) / 3 
 // Bucketed is the fleet on one cluster whose streams are divided into buckets.
 func (n need) Bucketed() bucketed {
 	b := bucketed{need: n, Buckets: n.Clusters()}
-	b.Judging = max(2, math.Ceil((n.IngestCores()+n.DeriveCores())/nodeCores))
-	b.Each = math.Ceil(max(n.Samples()/partitionSamples, nodePartitions*b.Judging) / b.Buckets)
+	b.Folding = max(2, math.Ceil((n.IngestCores()+n.DeriveCores())/nodeCores))
+	b.Each = math.Ceil(max(n.Samples()/partitionSamples, nodePartitions*b.Folding) / b.Buckets)
 	b.Groups = math.Ceil(n.FeedCores() / (nodeCores / 2))
 	b.Servers = max(3, math.Ceil(b.Storing()/nodeCores))
 	return b
@@ -251,7 +251,7 @@ func (n need) Bucketed() bucketed {
 type bucketed struct {
 	need
 	Buckets, Each float64 // Each is the number of partitions of a bucket
-	Judging       float64 // nodes with roles ingest and derive
+	Folding       float64 // nodes with roles ingest and derive
 	Groups        float64 // groups of two query nodes each
 	Servers       float64
 }
@@ -290,19 +290,21 @@ func (d *Document) scalePage() (string, error) {
 		Sizes                                   []float64 // numbers of partitions
 		RecordsLimit                            float64
 	}{
-		c, d.run(scalePart), fleets(1e4, 1e5, 1e6, 1e7, 1e8), fleets(1e6, 1e7, 1e8), fleets(1e5, 1e6, 1e7, 1e8), fleets(1e4, 1e5), fleets(1e6, 1e7),
+		c, d.run(scalePart), fleets(1e4, 1e5, 1e6, 1e7, 1e8), fleets(1e6, 1e7, 1e8), fleets(1e5, 1e6, 1e7, 1e8),
+		fleets(1e4, 1e5), fleets(1e6, 1e7),
 		need{c, 1e8, sampleEvery}, need{c, streamInUse * 1e6 / c.Leader * sampleEvery, sampleEvery},
 		[]float64{4, 16, 64, 256, 1024}, l.find(scalePart, "limits", "TOKENS, SOURCES and AUDIT keep, each").Value * gib,
 	}
 	constants := map[string]float64{
-		"every": sampleEvery, "asked": queryEvery, "machine cores": machineCores, "half of them": nodeCores, "GB": machineGB, "Gbit": machineGbit,
+		"every": sampleEvery, "asked": queryEvery, "machine cores": machineCores, "half of them": nodeCores, "GB": machineGB,
+		"Gbit":   machineGbit,
 		"leader": streamInUse, "body": bodyBytes, "partition samples": partitionSamples, "node partitions": nodePartitions,
 	}
 	funcs := template.FuncMap{
 		"assumed": func(name string) (float64, error) {
 			v, ok := constants[name]
 			if !ok {
-				return 0, fmt.Errorf("nothing is assumed of %q", name)
+				return 0, fmt.Errorf("there is no assumption %q", name)
 			}
 			return v, nil
 		},
@@ -316,7 +318,8 @@ func (d *Document) scalePage() (string, error) {
 	page, err := d.render("scale.md.tmpl", data, funcs)
 	if err == nil && len(l.lacking) > 0 {
 		slices.Sort(l.lacking)
-		page = "# How far it goes\n\nNot worked out yet. These figures are lacking; `make bench` measures them:\n\n- " + strings.Join(slices.Compact(l.lacking), "\n- ") + "\n"
+		page = "# How far it goes\n\nNot calculated yet. These figures are missing; `make bench` measures them:\n\n- " +
+			strings.Join(slices.Compact(l.lacking), "\n- ") + "\n"
 	}
 	return page, err
 }

@@ -9,9 +9,11 @@ import (
 // model returns unit costs in round numbers, so that the results can be checked by hand.
 func model() *costs {
 	return &costs{
-		Ingest: 5, Derive: 10, FirstDerive: 30, Feed: 10, Store: 42, FirstStore: 52, Leader: 20, Send: 2, Query: 9, Alone: 60, AloneRead: 120,
-		Table: 40, Server: 160, State: 1000, Sample: 50, Wire: 900, Between: 2000, Written: 6000, Telemetry: 1000,
-		FeedRate: 200_000, Setup: 0.5e-6, Recovery: 5e-6, TelemetryLimit: 4 * gib, StatesLimit: 16 * gib, Cached: 200_000, SetupLimit: 30,
+		Ingest: 5, Derive: 10, FirstDerive: 30, Feed: 10, Store: 42, FirstStore: 52, Leader: 20, Send: 2, Query: 9, Alone: 60,
+		AloneRead: 120,
+		Table:     40, Server: 160, State: 1000, Sample: 50, Wire: 900, Between: 2000, Written: 6000, Telemetry: 1000,
+		FeedRate: 200_000, Setup: 0.5e-6, Recovery: 5e-6, TelemetryLimit: 4 * gib, StatesLimit: 16 * gib, Cached: 200_000,
+		SetupLimit: 30,
 	}
 }
 
@@ -33,7 +35,8 @@ func TestFeedsAreCountedOnce(t *testing.T) {
 		d.Figures = append(d.Figures, f)
 	}
 	for size, mb := range map[string]float64{"100 k": 100, "1 M": 1000} {
-		d.Figures = append(d.Figures, Figure{Part: "restart", Subject: size + " vehicles", Name: "resident memory under load", Value: mb})
+		d.Figures = append(d.Figures, Figure{Part: "restart", Subject: size + " vehicles", Name: "resident memory under load",
+			Value: mb})
 	}
 	l := &lookup{d: d}
 	c := costsOf(l)
@@ -63,7 +66,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 		"sending":        {small.SendCores(), 0.04},
 		"leader":         {small.LeaderCores(), 0.2},
 		"an hour":        {small.Hour(), 10_000 * 3600 * 50},
-		"judging, read":  {n.DeriveEach(), 30}, // more states than the cache holds
+		"folding, read":  {n.DeriveEach(), 30}, // more states than the cache holds
 		"machines alone": {n.Singles(), 4},     // each of three would use a little more than four cores
 		"a machine":      {n.Single().AloneCores(), 25_000*120/1e6 + 250_000.0/60*9/1e6},
 		"storing, read":  {n.StoreEach(), 52},
@@ -75,7 +78,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 		"into a server":  {one.ServerIn(), 25_000 * 3000 / 3.0},
 		"out of it":      {one.ServerOut(), 25_000 * (2000 + 2*900) / 3.0},
 		"its memory":     {one.ServerMemory(), 250_000*160 + 3*250_000*1000 + 4*gib},
-		"judging nodes":  {u.Judging, 2},
+		"folding nodes":  {u.Folding, 2},
 		"partitions":     {u.Each * u.Buckets, 100},
 		"groups":         {u.Groups, 1},
 		"servers":        {u.Servers, 3},
@@ -84,7 +87,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 		"partitions, 1M": {n.Partitions(), 128},
 	} {
 		if math.Abs(got[0]/got[1]-1) > 1e-9 {
-			t.Errorf("%s: %v, not %v", what, got[0], got[1])
+			t.Errorf("%s: got %v, want %v", what, got[0], got[1])
 		}
 	}
 	// A feed that uses all cores of a node leaves none for other work.
@@ -97,15 +100,16 @@ func TestWhatFleetsNeed(t *testing.T) {
 }
 
 // What the page says about partitions is true for its own tables.
-func TestPlan(t *testing.T) {
+func TestPlan_TablesFollowTheRule(t *testing.T) {
 	for _, cars := range []float64{1e6, 1e7, 1e8} {
 		n := need{model(), cars, sampleEvery}
 		one, u := n.Cluster(), n.Bucketed()
 		if p := one.Partitions(); p < nodePartitions*one.Nodes() || one.Samples()/p > partitionSamples {
 			t.Errorf("%v cars: %v partitions of a cluster with %v nodes", cars, p, one.Nodes())
 		}
-		if p := u.Each * u.Buckets; u.Each != math.Trunc(u.Each) || p < nodePartitions*u.Judging || u.Samples()/p > partitionSamples {
-			t.Errorf("%v cars: %v partitions in %v buckets for %v nodes", cars, p, u.Buckets, u.Judging)
+		if p := u.Each * u.Buckets; u.Each != math.Trunc(u.Each) || p < nodePartitions*u.Folding ||
+			u.Samples()/p > partitionSamples {
+			t.Errorf("%v cars: %v partitions in %v buckets for %v nodes", cars, p, u.Buckets, u.Folding)
 		}
 		if use := u.FeedCores()/u.Groups + u.QueryCores()/(2*u.Groups); one.LeaderCores() > streamInUse || use > nodeCores {
 			t.Errorf("%v cars: %v cores of a leader, %v of a node that answers", cars, one.LeaderCores(), use)

@@ -73,7 +73,8 @@ func (p *Plot) svg() string {
 		legend += 34 + 6.6*float64(len([]rune(l.Label)))
 	}
 	var b strings.Builder
-	if err := plotTemplate.Execute(&b, map[string]any{"Plot": p, "Light": lightColours, "Dark": darkColours, "X": ticks(x), "Y": ticks(y), "Lines": lines}); err != nil {
+	if err := plotTemplate.Execute(&b, map[string]any{"Plot": p, "Light": lightColours, "Dark": darkColours, "X": ticks(x),
+		"Y": ticks(y), "Lines": lines}); err != nil {
 		panic(err) // an error of our own template is a bug
 	}
 	return b.String()

@@ -82,6 +82,8 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 
 // appendSample appends the sample of car i at a time.
 func appendSample(b []byte, i int, at time.Time) []byte {
-	return fmt.Appendf(b, `{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,"Vehicle.OBD.ThrottlePosition":%.1f,"Vehicle.OBD.EngineSpeed":%d}}`+"\n",
+	return fmt.Appendf(b,
+		`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,`+
+			`"Vehicle.OBD.ThrottlePosition":%.1f,"Vehicle.OBD.EngineSpeed":%d}}`+"\n",
 		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, 1500+i%400)
 }

@@ -30,7 +30,8 @@ func planFor(o report.Options) plan {
 	if o.Quick {
 		return plan{sizes: []int{2_000}, overwrite: 2_000, updates: 20_000, reported: 2_000, rounds: 1}
 	}
-	return plan{sizes: []int{100_000, 1_000_000, 3_000_000, 10_000_000}, overwrite: 1_000_000, updates: 12_000_000, reported: 500_000, rounds: max(1, min(o.Rounds, 3))}
+	return plan{sizes: []int{100_000, 1_000_000, 3_000_000, 10_000_000}, overwrite: 1_000_000, updates: 12_000_000,
+		reported: 500_000, rounds: max(1, min(o.Rounds, 3))}
 }
 
 // Run measures the part.
@@ -77,8 +78,10 @@ func (m *measurement) size(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second), float64(live)/float64(n))
-	m.add(n, "store on disk a vehicle", []float64{float64(live) / float64(n)}, "B", 0, "each vehicle's state once, the engine's own bytes and index included")
+	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second),
+		float64(live)/float64(n))
+	m.add(n, "store on disk a vehicle", []float64{float64(live) / float64(n)}, "B", 0,
+		"each vehicle's state once, the engine's own bytes and index included")
 	if n != m.plan.overwrite {
 		return m.starts(ctx, n)
 	}
@@ -88,7 +91,7 @@ func (m *measurement) size(ctx context.Context, n int) error {
 	if err := m.starts(ctx, n); err != nil {
 		return err
 	}
-	return m.atHand(ctx, n)
+	return m.cached(ctx, n)
 }
 
 // starts measures starts after an orderly end and after kill -9 under load.
@@ -121,20 +124,26 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load %.0f MB", report.Count(n),
-		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU), report.Median(idle), report.Median(busy))
-	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560}, 10_000_000: {12, 15, 0, 0}}[n]
+	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load "+
+		"%.0f MB", report.Count(n),
+		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU), report.Median(idle),
+		report.Median(busy))
+	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560},
+		10_000_000: {12, 15, 0, 0}}[n]
 	for line, value := range map[*report.Line]float64{
-		&m.clean:      m.add(n, "ready, ended in order", clean, "s", most.clean, "page cache warm"),
-		&m.killed:     m.add(n, "ready, after kill -9", killed, "s", most.killed, "killed while cars reported; page cache warm"),
-		&m.memory:     m.add(n, "resident memory when ready", idle, "MB", most.idle, ""),
-		&m.busyMemory: m.add(n, "resident memory under load", busy, "MB", most.busy, "after cars reported in turn, so that each state was read from the engine"),
+		&m.clean: m.add(n, "ready, ended in order", clean, "s", most.clean, "page cache warm"),
+		&m.killed: m.add(n, "ready, after kill -9", killed, "s", most.killed,
+			"killed while cars reported; page cache warm"),
+		&m.memory: m.add(n, "resident memory when ready", idle, "MB", most.idle, ""),
+		&m.busyMemory: m.add(n, "resident memory under load", busy, "MB", most.busy,
+			"after cars reported in turn, so that each state was read from the engine"),
 	} {
 		line.X, line.Y = append(line.X, float64(n)), append(line.Y, value)
 	}
 	m.add(n, "CPU until ready, ended in order", cleanCPU, "s", 0, "")
 	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", 0, "")
-	m.clean.Label, m.killed.Label, m.memory.Label, m.busyMemory.Label = "ended in order", "after kill -9", "when ready", "under load"
+	m.clean.Label, m.killed.Label, m.memory.Label, m.busyMemory.Label = "ended in order", "after kill -9", "when ready",
+		"under load"
 	return nil
 }
 
@@ -166,15 +175,17 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	for _, f := range []struct {
 		name string
 		size int64
-	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after}, {"the most it took meanwhile, over live data", most}} {
-		m.add(n, f.name, []float64{float64(f.size) / float64(live)}, "×", 1.6, fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6))
+	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after},
+		{"the largest size during the updates, over live data", most}} {
+		m.add(n, f.name, []float64{float64(f.size) / float64(live)}, "×", 1.6,
+			fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6))
 	}
 	return nil
 }
 
-// atHand compares the cost of a sample whose vehicle's state is in the cache of derive with
+// cached compares the cost of a sample whose vehicle's state is in the cache of derive with
 // that of a sample whose state is read from the engine.
-func (m *measurement) atHand(ctx context.Context, n int) error {
+func (m *measurement) cached(ctx context.Context, n int) error {
 	p, err := start(ctx, m.options.Binary, m.dir)
 	if err != nil {
 		return err
@@ -188,8 +199,8 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 		name    string
 		n, warm int
 	}{
-		{"node CPU a sample, every state at hand", hot, hot},
-		{"node CPU a sample, no state at hand", n, 0},
+		{"node CPU a sample, all states cached", hot, hot},
+		{"node CPU a sample, no state cached", n, 0},
 	} {
 		cars, err := m.cars(ctx, p)
 		if err != nil {
@@ -216,7 +227,8 @@ func (m *measurement) atHand(ctx context.Context, n int) error {
 		}
 		each := func(name string) float64 { return (after[name] - before[name]) / float64(m.plan.reported) }
 		m.add(n, c.name, []float64{1e6 * each("process_cpu_seconds_total")}, "µs", 0,
-			fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, generator on the same machine",
+			fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; %.0f samples/s until folded, "+
+				"generator on the same machine",
 				100*each("carstate_states_read_total"), float64(m.plan.reported)/took.Seconds()))
 	}
 	return p.Stop()
@@ -239,7 +251,8 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 	if err := c.Drive(ctx, n, 0, samples); err != nil {
 		return err
 	}
-	_, err = p.AwaitMetrics(ctx, startLimit, func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) })
+	_, err = p.AwaitMetrics(ctx, startLimit,
+		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) })
 	return err
 }
 
@@ -259,5 +272,6 @@ func drained(ctx context.Context, p *process) error {
 
 // add records a figure of several rounds. most is its aim; 0: none.
 func (m *measurement) add(n int, name string, values []float64, unit string, most float64, remark string) float64 {
-	return m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Unit: unit, Remark: remark, AtMost: most}, values...)
+	return m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Unit: unit,
+		Remark: remark, AtMost: most}, values...)
 }

@@ -41,7 +41,8 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 		return lone{}, err
 	}
 	after, err := n.Metrics(ctx)
-	return lone{acks, since(before, after, "carstate_commit_samples_sum") / since(before, after, "carstate_commit_samples_count")}, err
+	return lone{acks, since(before, after, "carstate_commit_samples_sum") / since(before, after,
+		"carstate_commit_samples_count")}, err
 }
 
 // probes is the number of vehicles that are queried. probeRate is how many times a second
@@ -148,7 +149,7 @@ func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, 
 			return ctx.Err()
 		}
 		if time.Since(asked) > time.Minute {
-			return errors.New("a sample was acknowledged and for a minute not answered with")
+			return errors.New("a sample was acknowledged, but not part of an answer for a minute")
 		}
 	}
 }

@@ -29,7 +29,8 @@ func (l *latencies) quantile(part float64) float64 {
 // openLoop calls f perSecond times a second, however long f takes. f receives the number of
 // the call and the time at which it was due; a call that is delayed by slow earlier calls
 // thus includes the delay in what it measures. At most atOnce calls are in progress.
-func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration, f func(i int, due time.Time) error) error {
+func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration,
+	f func(i int, due time.Time) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
 	defer cancel()
 	type call struct {

@@ -39,7 +39,8 @@ func startMosquitto(ctx context.Context, dir string, cars int) (*mosquitto, erro
 	own := filepath.Join(dir, fmt.Sprint("mosquitto", cars))
 	config := filepath.Join(own, "mosquitto.conf")
 	err = errors.Join(l.Close(), os.Mkdir(own, 0o700), os.WriteFile(config, fmt.Appendf(nil,
-		"listener %d 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\npersistence_location %s/\nautosave_interval 1\nmax_queued_messages 0\nlog_type error\n", port, own), 0o600))
+		"listener %d 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\npersistence_location %s/\n"+
+			"autosave_interval 1\nmax_queued_messages 0\nlog_type error\n", port, own), 0o600))
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func dial(ctx context.Context, addr string, as source, number int) (*car, error)
 		_, err = io.ReadFull(conn, c.answer[:])
 	}
 	if err == nil && c.answer != [4]byte{packets.Connack << 4, 2} {
-		err = errors.New("a car was not let in by MQTT")
+		err = errors.New("a car was refused by MQTT")
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -68,7 +68,7 @@ func (c *car) send(at time.Time) error {
 		return err
 	}
 	if c.answer != [4]byte{packets.Puback << 4, 2, 0, 1} {
-		return errors.New("what came back is no PUBACK")
+		return errors.New("the answer is not PUBACK")
 	}
 	return nil
 }
@@ -89,7 +89,8 @@ type broker interface {
 
 // runMQTT connects a number of cars. Each sends its next sample when the last one is
 // acknowledged.
-func runMQTT(ctx context.Context, addr string, sources []source, number int, n broker, lasting time.Duration) (connected, error) {
+func runMQTT(ctx context.Context, addr string, sources []source, number int, n broker,
+	lasting time.Duration) (connected, error) {
 	before, err := n.Resident()
 	if err != nil {
 		return connected{}, err

@@ -24,7 +24,8 @@ const sourceName = "bench"
 // startNode starts a carstate with an empty data directory called name and waits until it
 // is ready.
 func startNode(ctx context.Context, o report.Options, name string, flags ...string) (*node, error) {
-	p, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name), Flags: flags}, time.Minute)
+	p, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name),
+		Flags: flags}, time.Minute)
 	if err != nil {
 		return nil, err
 	}

@@ -59,12 +59,14 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 
 // figure adds a figure.
 func (b *run) figure(subject, name, unit, remark string, rounds ...float64) float64 {
-	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark}, rounds...)
+	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark},
+		rounds...)
 }
 
 // aimed adds a figure whose aim is to be at most most.
 func (b *run) aimed(subject, name, unit, remark string, most float64, rounds ...float64) float64 {
-	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most}, rounds...)
+	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark,
+		AtMost: most}, rounds...)
 }
 
 const micro = float64(time.Microsecond)
@@ -77,7 +79,8 @@ func (b *run) decoder(ctx context.Context) error {
 	}
 	const name = "CPU to decode a sample of 165 bytes"
 	b.figure("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
-	b.figure("carstate, unusual line", name, "ns", "an escape in a name: the general parser, jsontext, reads it token by token", found["Decode/careful"]["ns/op"]...)
+	b.figure("carstate, unusual line", name, "ns",
+		"an escape in a name: the general parser, jsontext, reads it token by token", found["Decode/careful"]["ns/op"]...)
 	return nil
 }
 
@@ -111,14 +114,17 @@ func (b *run) flood(ctx context.Context, perCar int) error {
 	}
 	name := fmt.Sprintf("HTTP, %d cars, ", b.cars)
 	name += map[bool]string{true: "1 sample a car", false: fmt.Sprintf("%d samples a car", perCar)}[perCar == 1]
-	remark := fmt.Sprintf("%d connections, up to 1,000 cars a body, the sender included on the same processors", connections)
+	remark := fmt.Sprintf("%d connections, up to 1,000 cars a body, the sender included on the same processors",
+		connections)
 	acknowledged, backlog := 0.0, 0.0 // the aims; 0: none
 	if perCar > 1 {
 		acknowledged, backlog = 100_000, 10
 	}
-	b.results.Measure(report.Figure{Part: part, Subject: name, Name: "samples acknowledged", Unit: "1/s", Remark: remark, AtLeast: acknowledged}, rates...)
-	b.aimed(name, "backlog judged after the last sample", "s", "", backlog, drains...)
-	b.aimed(name, "server CPU a sample, until judged", "µs", "user and system time of the process", map[int]float64{10: 3, 1: 4.5}[perCar], cpus...)
+	b.results.Measure(report.Figure{Part: part, Subject: name, Name: "samples acknowledged", Unit: "1/s", Remark: remark,
+		AtLeast: acknowledged}, rates...)
+	b.aimed(name, "backlog folded after the last sample", "s", "", backlog, drains...)
+	b.aimed(name, "server CPU a sample, until folded", "µs", "user and system time of the process",
+		map[int]float64{10: 3, 1: 4.5}[perCar], cpus...)
 	b.figure(name, "states stored a sample", "", "a backlog is folded so that a vehicle in it is stored once", states...)
 	return nil
 }
@@ -138,7 +144,8 @@ func (b *run) lone(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			p50s, p99s, commits = append(p50s, l.acks.quantile(0.5)), append(p99s, l.acks.quantile(0.99)), append(commits, l.commit)
+			p50s, p99s, commits = append(p50s, l.acks.quantile(0.5)), append(p99s, l.acks.quantile(0.99)),
+				append(commits, l.commit)
 		}
 		name := fmt.Sprintf("lone samples, %.0f/s", rate)
 		b.figure(name, "acknowledged, p50", "ms", "each in a request of its own, from when it was due", p50s...)
@@ -164,7 +171,8 @@ func (b *run) answered(ctx context.Context) error {
 	if err := hearOfAll(ctx, n); err != nil {
 		return err
 	}
-	half, most, disk := report.Line{Label: "answered, p50"}, report.Line{Label: "answered, p99"}, report.Line{Label: "the disk's fsync, p99"}
+	half, most, disk := report.Line{Label: "answered, p50"}, report.Line{Label: "answered, p99"},
+		report.Line{Label: "the disk's fsync, p99"}
 	for _, rate := range []float64{1000, 10_000, 30_000} {
 		var p50s, p99s, syncs []float64
 		for range b.rounds {
@@ -176,10 +184,12 @@ func (b *run) answered(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			p50s, p99s, syncs = append(p50s, l.quantile(0.5)), append(p99s, l.quantile(0.99)), append(syncs, report.Quantile(sync, 0.99))
+			p50s, p99s, syncs = append(p50s, l.quantile(0.5)), append(p99s, l.quantile(0.99)),
+				append(syncs, report.Quantile(sync, 0.99))
 		}
 		name := fmt.Sprintf("published to answered, %.0f/s", rate)
-		const remark = "from when a sample is due until a query's answer stands on it; the others are sent ten cars a request, and every car has reported before"
+		const remark = "from when a sample is due until a query's answer includes it; the other samples are sent ten cars " +
+			"a request, and every car has reported before"
 		for _, l := range []struct {
 			line  *report.Line
 			value float64
@@ -192,7 +202,7 @@ func (b *run) answered(ctx context.Context) error {
 		}
 	}
 	b.results.Draw(report.Plot{
-		Part: part, File: "sample-answered", Title: "From a sample to the answer that stands on it",
+		Part: part, File: "sample-answered", Title: "From a sample to the answer that includes it",
 		XAxis: "samples a second", YAxis: "ms", LogX: true, LogY: true, Lines: []report.Line{half, most, disk},
 	})
 	return nil
@@ -222,7 +232,8 @@ func (b *run) mqtt(ctx context.Context) error {
 			return err
 		}
 		name := fmt.Sprintf("MQTT QoS 1, %d connected cars", cars)
-		b.connected("carstate", name, map[int]float64{1000: 25}[cars], "each message is on disk before it is acknowledged, and then judged", c)
+		b.connected("carstate", name, map[int]float64{1000: 25}[cars],
+			"each message is on disk before it is acknowledged, and is then folded", c)
 		m, err := startMosquitto(ctx, b.Dir, cars)
 		if errors.Is(err, exec.ErrNotFound) {
 			b.Logf("mosquitto is not installed: it is left out")
@@ -236,7 +247,9 @@ func (b *run) mqtt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.connected("mosquitto", name, 0, "each message is kept for a subscriber that is away; persistence on, which writes once a second and syncs nothing", c)
+		b.connected("mosquitto", name, 0,
+			"each message is queued for a subscriber that is not connected; persistence on, which writes once a second and "+
+				"syncs nothing", c)
 	}
 	return nil
 }
@@ -244,7 +257,9 @@ func (b *run) mqtt(ctx context.Context) error {
 // connected adds the figures of one broker.
 func (b *run) connected(broker, name string, cpu float64, remark string, c connected) {
 	name = broker + ", " + name
-	b.figure(name, "messages acknowledged", "1/s", "each car sends its next sample when the one before is acknowledged; the cars included on the same processors", c.rate)
+	b.figure(name, "messages acknowledged", "1/s",
+		"each car sends its next sample when the one before is acknowledged; the cars included on the same processors",
+		c.rate)
 	b.figure(name, "acknowledged, p50", "ms", "with every car waiting for one", c.acks.quantile(0.5))
 	b.figure(name, "acknowledged, p99", "ms", "with every car waiting for one", c.acks.quantile(0.99))
 	b.aimed(name, "server CPU a message", "µs", remark, cpu, float64(c.cpu)/micro)

@@ -14,7 +14,8 @@ import (
 // alone measures one machine that has its own store, under the load of a fleet whose cars
 // report every ten seconds, a hundred cars per request.
 func (b *bench) alone(ctx context.Context) (err error) {
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, "alone")}, startLimit)
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, "alone")},
+		startLimit)
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,8 @@ func (b *bench) alone(ctx context.Context) (err error) {
 			return err
 		}
 		want := float64(cars.Sent.Load())
-		_, err := n.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
+		_, err := n.AwaitMetrics(ctx, startLimit,
+			func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
 		return err
 	}
 	if err := drive(reportEvery); err != nil { // the first report of each car
@@ -68,9 +70,10 @@ func (b *bench) alone(ctx context.Context) (err error) {
 	used := (cpu2 - cpu).Seconds()
 	b.figure(subject, "cars", float64(b.plan.alone), "", "on the store of one machine, one partition")
 	b.figure(subject, "samples a second", samples/took, "1/s", fmt.Sprintf("HTTP, %d cars a request", perBody))
-	b.figure(subject, "CPU of all a sample", micros(used, samples), "µs", "every state at hand")
+	b.figure(subject, "CPU of all a sample", micros(used, samples), "µs", "all states cached")
 	b.figure(subject, "cores in use", used/took, "", "without queries")
 	b.figure(subject, "resident memory at most", float64(most)/1e6, "MB", "")
-	b.figure(subject, "written a sample", float64(written2-written)/samples, "B", "by the kernel's count, compaction included")
+	b.figure(subject, "written a sample", float64(written2-written)/samples, "B",
+		"by the kernel's count, compaction included")
 	return nil
 }

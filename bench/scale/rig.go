@@ -94,7 +94,7 @@ type rig struct {
 	nodes   map[string]*nodeprocess.Node // by their names in the figures
 	cars    restart.Cars                 // they report to the node with role ingest
 	derive  *nodeprocess.Node
-	judged0 float64
+	folded0 float64
 }
 
 // streams returns the configuration of a rig's streams.
@@ -124,7 +124,8 @@ func (b *bench) start(ctx context.Context, c cluster.Config, roles map[string]st
 		b.nodes++
 		n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
 			Binary: b.Binary, Dir: filepath.Join(b.Dir, fmt.Sprint("node", b.nodes)),
-			Flags: []string{"--nats", c.URLs, "--replicas", fmt.Sprint(c.Replicas), "--partitions", fmt.Sprint(c.Partitions), "--roles", these},
+			Flags: []string{"--nats", c.URLs, "--replicas", fmt.Sprint(c.Replicas), "--partitions", fmt.Sprint(c.Partitions),
+				"--roles", these},
 		}, startLimit)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -138,14 +139,15 @@ func (b *bench) start(ctx context.Context, c cluster.Config, roles map[string]st
 func (r *rig) source(ctx context.Context) (err error) {
 	r.cars.Key, err = r.cars.Node.AddSource(ctx, "gateway")
 	m, failed := r.derive.Metrics(ctx)
-	r.judged0 = m["carstate_samples_folded_total"]
+	r.folded0 = m["carstate_samples_folded_total"]
 	return errors.Join(err, failed)
 }
 
 // drained waits until all samples sent are folded.
 func (r *rig) drained(ctx context.Context) error {
-	want := r.judged0 + float64(r.cars.Sent.Load())
-	_, err := r.derive.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
+	want := r.folded0 + float64(r.cars.Sent.Load())
+	_, err := r.derive.AwaitMetrics(ctx, startLimit,
+		func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
 	return err
 }
 
@@ -206,7 +208,8 @@ func (r *rig) reading(ctx context.Context) (counters, error) {
 	c["CPU of this process"] = selfCPU().Seconds()
 	derive, err1 := r.derive.Metrics(ctx)
 	ingest, err2 := r.cars.Node.Metrics(ctx)
-	c["states"], c["folds"], c["read"] = derive["carstate_states_stored_total"], derive["carstate_fold_commit_duration_seconds_count"], derive["carstate_states_read_total"]
+	c["states"], c["folds"], c["read"] = derive["carstate_states_stored_total"],
+		derive["carstate_fold_commit_duration_seconds_count"], derive["carstate_states_read_total"]
 	c["commits"] = ingest["carstate_commit_samples_count"]
 	return c, errors.Join(err1, err2, machineCPU(c))
 }

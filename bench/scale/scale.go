@@ -34,24 +34,26 @@ const (
 
 // plan says how much is measured.
 type plan struct {
-	cars     int           // of the slice
-	alone    int           // cars on one machine without NATS
-	first    time.Duration // duration of the cars' first reports
-	steady   time.Duration // duration of the measurement at the full rate
-	slow     time.Duration // duration of each measurement at a lower rate
-	feeds    int           // feeds added
-	spread   int           // partitions of the second measurement of the same load
-	subjects int           // vehicles in one stream
-	deeds    int
+	cars       int           // of the slice
+	alone      int           // cars on one machine without NATS
+	first      time.Duration // duration of the cars' first reports
+	steady     time.Duration // duration of the measurement at the full rate
+	slow       time.Duration // duration of each measurement at a lower rate
+	feeds      int           // feeds added
+	spread     int           // partitions of the second measurement of the same load
+	subjects   int           // vehicles in one stream
+	operations int
 }
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{cars: 20_000, alone: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2, spread: 4, subjects: 20_000, deeds: 10}
+		return plan{cars: 20_000, alone: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2,
+			spread: 4, subjects: 20_000, operations: 10}
 	}
 	return plan{
-		cars: fleetCars / fleetParts, alone: 100_000, first: reportEvery, steady: time.Minute, slow: 6 * time.Second, feeds: 8, spread: 32,
-		subjects: 1_000_000, deeds: 100,
+		cars: fleetCars / fleetParts, alone: 100_000, first: reportEvery, steady: time.Minute, slow: 6 * time.Second,
+		feeds: 8, spread: 32,
+		subjects: 1_000_000, operations: 100,
 	}
 }
 
@@ -120,9 +122,9 @@ func (b *bench) limits() {
 		{Name: "TELEMETRY keeps", Value: float64(store.DefaultTelemetryBytes) / gib, Unit: "GiB"},
 		{Name: "STATES keeps", Value: float64(cluster.DefaultStatesBytes) / gib, Unit: "GiB"},
 		{Name: "TOKENS, SOURCES and AUDIT keep, each", Value: recordGiB, Unit: "GiB"},
-		{Name: "telemetry is kept after it was judged", Value: store.DefaultRetention.Hours(), Unit: "h"},
+		{Name: "telemetry is kept after it was folded", Value: store.DefaultRetention.Hours(), Unit: "h"},
 		{Name: "MQTT connections of a node", Value: mqttConnections, Unit: ""},
-		{Name: "states at hand, all partitions", Value: cachedStates, Unit: ""},
+		{Name: "cached states, all partitions", Value: cachedStates, Unit: ""},
 		{Name: "nodes whose batches one stream takes at once", Value: serverBatches / nodeBatches, Unit: ""},
 		{Name: "a feed is set up within", Value: feedSetup.Seconds(), Unit: "s"},
 		{Name: "partitions", Value: mostPartitions, Unit: ""},
@@ -151,7 +153,8 @@ func (b *bench) figure(subject, name string, value float64, unit, remark string)
 // aimed adds a figure whose aim is to be at most most.
 func (b *bench) aimed(subject, name string, value float64, unit string, most float64, remark string) {
 	met := value <= most
-	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark, Aim: fmt.Sprintf("≤ %g %s", most, unit), Met: &met})
+	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark,
+		Aim: fmt.Sprintf("≤ %g %s", most, unit), Met: &met})
 }
 
 func (b *bench) add(f report.Figure) {

@@ -2,7 +2,7 @@ package scale
 
 import "testing"
 
-func TestSlope(t *testing.T) {
+func TestSlope_IgnoresOutliers(t *testing.T) {
 	for _, c := range []struct {
 		values []float64
 		want   float64

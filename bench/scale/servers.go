@@ -50,7 +50,8 @@ http: %q
 pid_file: %q
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 1TB }
 cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
-`, clients[i], s.monitors[i], s.pidFiles[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`))
+`, clients[i], s.monitors[i], s.pidFiles[i], filepath.Join(dir, "store"), routes[i],
+		strings.Join(routes, `", "nats-route://`))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

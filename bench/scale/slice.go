@@ -28,14 +28,17 @@ func (b *bench) slice(ctx context.Context) error {
 	if err := fill(ctx, c, cars); err != nil {
 		return err
 	}
-	b.figure("slice", "states stored a second, 999 a batch", float64(cars)/time.Since(began).Seconds(), "1/s", "by one writer, one batch after the other, three copies")
+	b.figure("slice", "states stored a second, 999 a batch", float64(cars)/time.Since(began).Seconds(), "1/s",
+		"by one writer, one batch after the other, three copies")
 	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error { return b.sliced(ctx, r, f, cars, rate) })
 }
 
 // onNodes starts one node for each role on streams that hold the cars' states, and a
 // follower. It calls do when the follower has all states.
-func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate float64, do func(*rig, *follower) error) (err error) {
-	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin", "query": "query,admin"})
+func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate float64,
+	do func(*rig, *follower) error) (err error) {
+	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin",
+		"query": "query,admin"})
 	if err != nil {
 		return err
 	}
@@ -64,24 +67,29 @@ func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate fl
 
 // sliced measures the slice.
 func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
-	b.figure("slice", "cars", float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts, fleetCars/1_000_000))
+	b.figure("slice", "cars", float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts,
+		fleetCars/1_000_000))
 	b.figure("slice", "samples a second", rate, "1/s", "each car every ten seconds")
 
 	rest, err := r.during(ctx, func() error { time.Sleep(b.plan.slow); return ctx.Err() })
 	if err != nil {
 		return err
 	}
-	b.figure("slice, at rest", "CPU of the nodes, nothing sent", 100*rest["CPU of nodes"]/rest["took"], "% of a core", "three nodes, one partition")
-	b.figure("slice, at rest", "CPU of the servers, nothing sent", 100*rest["CPU of servers"]/rest["took"], "% of a core", "all three")
+	b.figure("slice, at rest", "CPU of the nodes, nothing sent", 100*rest["CPU of nodes"]/rest["took"], "% of a core",
+		"three nodes, one partition")
+	b.figure("slice, at rest", "CPU of the servers, nothing sent", 100*rest["CPU of servers"]/rest["took"], "% of a core",
+		"all three")
 
 	reports := int(rate * b.plan.first.Seconds())
 	first, _, err := b.load(ctx, r, f, cars, rate, reports)
 	if err != nil {
 		return err
 	}
-	b.figure("slice, first reports", "states read a sample", first["read"]/float64(reports), "", "no state was at hand: each was read from the servers")
+	b.figure("slice, first reports", "states read a sample", first["read"]/float64(reports), "",
+		"no state was cached: each was read from the servers")
 	b.figure("slice, first reports", "CPU of derive a sample", micros(first["CPU of derive"], float64(reports)), "µs", "")
-	b.figure("slice, first reports", "CPU of the three servers a sample", micros(first["CPU of servers"], float64(reports)), "µs", "")
+	b.figure("slice, first reports", "CPU of the three servers a sample",
+		micros(first["CPU of servers"], float64(reports)), "µs", "")
 
 	if err := b.steady(ctx, r, f, cars, rate); err != nil {
 		return err
@@ -102,7 +110,8 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 		b.figure(less.subject, "samples a second", rate, "1/s", "")
 		b.figure(less.subject, "CPU of all a sample", micros(s.all(), float64(n)), "µs", "three nodes and three servers")
 		idle := rest.all() * s["took"] / rest["took"]
-		b.figure(less.subject, "CPU of all a fold, beyond that at rest", max(0, micros(s.all()-idle, s["folds"])), "µs", "its group commits, feeds and followers included")
+		b.figure(less.subject, "CPU of all a fold, beyond that at rest", max(0, micros(s.all()-idle, s["folds"])), "µs",
+			"its group commits, feeds and followers included")
 		b.figure(less.subject, "samples a group commit", float64(n)/s["commits"], "", "")
 		b.figure(less.subject, "states a fold", s["states"]/s["folds"], "", "")
 		b.figure(less.subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
@@ -111,12 +120,13 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	if err := b.backlog(ctx, r, cars); err != nil {
 		return err
 	}
-	return b.deeds(ctx, r)
+	return b.records(ctx, r)
 }
 
 // load drives the cars at a rate and waits until all samples are folded. Each sample
 // results in one stored state, because the next sample of the same car is seconds later.
-func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags, error) {
+func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags,
+	error) {
 	l := newLags()
 	f.measure(l)
 	defer f.measure(nil)
@@ -139,21 +149,31 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	}
 	const subject = "slice"
 	samples := float64(n)
-	b.aimed(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", 1000, "from when a sample was due until its state was in a fleet table; nodes, servers and generator on the same processors")
+	b.aimed(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", 1000,
+		"from when a sample was due until its state was in a fleet table; "+
+			"nodes, servers and generator on the same processors")
 	b.figure(subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
 	quarter := b.plan.steady / 4
-	b.aimed(subject, "lag of the last quarter, over the first", report.Quantile(l.between(3*quarter, 4*quarter), 0.5)/report.Quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
-	b.aimed(subject, "lag, growth", slope(l.medians(b.plan.steady)), "ms/s", 1, fmt.Sprintf("of the medians of %.0f seconds, Theil and Sen's; who judges a thousandth less than comes falls behind by 1 ms/s", b.plan.steady.Seconds()))
-	b.aimed(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", 0.5, fmt.Sprintf("%.0f of %d samples, in the time in which so many come", max(0, l.left), n))
+	b.aimed(subject, "lag of the last quarter, over the first",
+		report.Quantile(l.between(3*quarter, 4*quarter), 0.5)/report.Quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
+	b.aimed(subject, "lag, growth", slope(l.medians(b.plan.steady)), "ms/s", 1,
+		fmt.Sprintf("Theil–Sen slope of the medians of %.0f seconds; a node that folds a thousandth less than arrives "+
+			"falls behind by 1 ms/s", b.plan.steady.Seconds()))
+	b.aimed(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", 0.5,
+		fmt.Sprintf("%.0f of %d samples, as the time in which that many arrive", max(0, l.left), n))
 	b.costs(subject, s, samples)
-	b.figure(subject, "from clients to servers a sample", s["bytes from clients of servers"]/samples, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(subject, "between servers a sample", s["bytes from servers of servers"]/samples, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure(subject, "from servers to clients a sample", s["bytes to clients of servers"]/samples, "B", "to derive and to four feeds, as NATS counts")
+	b.figure(subject, "from clients to servers a sample", s["bytes from clients of servers"]/samples, "B",
+		"as NATS counts: without TCP's and IP's own")
+	b.figure(subject, "between servers a sample", s["bytes from servers of servers"]/samples, "B",
+		"as NATS counts: without TCP's and IP's own")
+	b.figure(subject, "from servers to clients a sample", s["bytes to clients of servers"]/samples, "B",
+		"to derive and to four feeds, as NATS counts")
 	info, err := b.stream(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}
-	b.figure(subject, "bytes a sample, as its stream counts", float64(info.State.Bytes)/float64(r.cars.Sent.Load()), "B", "three signals, as they were committed")
+	b.figure(subject, "bytes a sample, as its stream counts", float64(info.State.Bytes)/float64(r.cars.Sent.Load()), "B",
+		"three signals, as they were committed")
 	for _, at := range []struct {
 		label string
 		q     float64
@@ -176,19 +196,28 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 // costs adds what a sample cost each process, and how busy the machine was. If few
 // processors are idle, other programs lengthen the lag.
 func (b *bench) costs(subject string, s counters, samples float64) {
-	b.figure(subject, "CPU of ingest a sample", micros(s["CPU of ingest"], samples), "µs", fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
-	b.figure(subject, "CPU of derive a sample", micros(s["CPU of derive"], samples), "µs", "every state at hand; the feed of its console included")
-	b.figure(subject, "CPU of the query node a state", micros(s["CPU of query"], s["states"]), "µs", "its feed alone, no queries; the console's part included")
-	b.figure(subject, "CPU of the three servers a sample", micros(s["CPU of servers"], samples), "µs", "stored three times, and sent to derive and to four feeds")
-	b.figure(subject, "CPU of the leader of STATES a sample", micros(s[fmt.Sprint("CPU of server ", b.servers.index(b.servers.Leader(codec.States)))], samples), "µs", "with whatever else that server leads")
+	b.figure(subject, "CPU of ingest a sample", micros(s["CPU of ingest"], samples), "µs",
+		fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
+	b.figure(subject, "CPU of derive a sample", micros(s["CPU of derive"], samples), "µs",
+		"all states cached; the feed of its console included")
+	b.figure(subject, "CPU of the query node a state", micros(s["CPU of query"], s["states"]), "µs",
+		"its feed alone, no queries; the console's part included")
+	b.figure(subject, "CPU of the three servers a sample", micros(s["CPU of servers"], samples), "µs",
+		"stored three times, and sent to derive and to four feeds")
+	b.figure(subject, "CPU of the leader of STATES a sample",
+		micros(s[fmt.Sprint("CPU of server ", b.servers.index(b.servers.Leader(codec.States)))], samples), "µs",
+		"with the other streams that this server leads")
 	b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
 	percent, others := s.inUse()
-	b.figure(subject, "processors in use", percent, "%", fmt.Sprintf("of the machine's %d, cars, follower and everybody else included", runtime.NumCPU()))
-	b.figure(subject, "processors in use by others", others, "%", "of them: neither nodes nor servers nor cars; the kernel's own and other programs")
+	b.figure(subject, "processors in use", percent, "%",
+		fmt.Sprintf("of the machine's %d, with cars, follower and other programs", runtime.NumCPU()))
+	b.figure(subject, "processors in use by others", others, "%",
+		"of them: neither nodes nor servers nor cars; the kernel's own and other programs")
 	b.figure(subject, "states stored a sample", s["states"]/samples, "", "")
 	b.figure(subject, "samples a group commit", samples/s["commits"], "", "")
 	b.figure(subject, "states a fold", s["states"]/s["folds"], "", "")
-	b.figure(subject, "written by the three servers a sample", s["bytes written of servers"]/samples, "B", "by the kernel's count, metadata of the file system not included")
+	b.figure(subject, "written by the three servers a sample", s["bytes written of servers"]/samples, "B",
+		"by the kernel's count, metadata of the file system not included")
 }
 
 // spread measures the slice's cars at the slice's rate over as many partitions as are
@@ -212,12 +241,14 @@ func (b *bench) spread(ctx context.Context) error {
 		}
 		const subject = "slice, more partitions"
 		samples := float64(n)
-		b.figure(subject, "partitions", float64(c.Partitions), "", "sixteen for each of two nodes that judge; the same cars, states at hand")
+		b.figure(subject, "partitions", float64(c.Partitions), "",
+			"sixteen for each of two nodes that fold; the same cars, all states cached")
 		b.figure(subject, "samples a second", rate, "1/s", "over all partitions")
 		b.costs(subject, s, samples)
 		b.figure(subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
 		b.figure(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
-		b.figure(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
+		b.figure(subject, "backlog when the last sample was acknowledged", l.left/rate, "s",
+			fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
 		return nil
 	})
 }
@@ -239,7 +270,8 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 		if err != nil {
 			return err
 		}
-		if _, err := js.Subscribe(">", func(*nats.Msg) {}, nats.OrderedConsumer(), nats.BindStream(codec.States), nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()); err != nil {
+		if _, err := js.Subscribe(">", func(*nats.Msg) {}, nats.OrderedConsumer(), nats.BindStream(codec.States),
+			nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()); err != nil {
 			return err
 		}
 	}
@@ -248,7 +280,9 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 		return err
 	}
 	b.figure("slice, more feeds", "feeds added", float64(b.plan.feeds), "", "")
-	b.figure("slice, more feeds", "CPU of the servers a record sent", micros(with["CPU of servers"]-without["CPU of servers"], float64(b.plan.feeds)*with["states"]), "µs", "of new states, beyond what the same load cost without these feeds")
+	b.figure("slice, more feeds", "CPU of the servers a record sent",
+		micros(with["CPU of servers"]-without["CPU of servers"], float64(b.plan.feeds)*with["states"]), "µs",
+		"of new states, beyond what the same load cost without these feeds")
 	return nil
 }
 
@@ -262,13 +296,14 @@ func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
 	if err := r.drained(ctx); err != nil {
 		return err
 	}
-	b.figure("slice, a backlog", "samples judged a second", float64(r.cars.Sent.Load()-before)/time.Since(began).Seconds(), "1/s",
+	b.figure("slice, a backlog", "samples folded a second", float64(r.cars.Sent.Load()-before)/time.Since(began).Seconds(),
+		"1/s",
 		"every car once, sent as fast as it is acknowledged; nodes, servers and generator on the same processors")
 	return nil
 }
 
-// deeds measures the bytes of a source, of a token, and of the audit records of both.
-func (b *bench) deeds(ctx context.Context, r *rig) error {
+// records measures the bytes of a source, of a token, and of the audit records of both.
+func (b *bench) records(ctx context.Context, r *rig) error {
 	a, err := r.cars.Node.AdminClient()
 	if err != nil {
 		return err
@@ -288,12 +323,14 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	n := b.plan.deeds
+	n := b.plan.operations
 	for i := range n {
-		if _, err := a.AddSource(ctx, access.SourceRequest{Name: fmt.Sprintf("car%08d", i), Vehicles: access.VehicleSet(restart.VID(i))}); err != nil {
+		if _, err := a.AddSource(ctx, access.SourceRequest{Name: fmt.Sprintf("car%08d", i),
+			Vehicles: access.VehicleSet(restart.VID(i))}); err != nil {
 			return err
 		}
-		if _, err := a.IssueToken(ctx, access.TokenRequest{Developer: "Ada Lovelace", Operations: access.AllOperations, Vehicles: access.AllVehicles()}); err != nil {
+		if _, err := a.IssueToken(ctx, access.TokenRequest{Developer: "Ada Lovelace", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles()}); err != nil {
 			return err
 		}
 	}
@@ -304,6 +341,7 @@ func (b *bench) deeds(ctx context.Context, r *rig) error {
 	grown := after.since(before)
 	b.figure("records", "bytes a source", grown[codec.Sources]/float64(n), "B", "that speaks for one car")
 	b.figure("records", "bytes a token", grown[codec.Tokens]/float64(n), "B", "for all cars")
-	b.figure("records", "bytes of audit a deed", grown[codec.Audit]/float64(2*n), "B", "nothing of it is ever removed")
+	b.figure("records", "bytes of audit an operation", grown[codec.Audit]/float64(2*n), "B",
+		"audit records are never removed")
 	return nil
 }

@@ -38,8 +38,10 @@ func (b *bench) subjects(ctx context.Context) error {
 		return err
 	}
 	b.figure("subjects", "cars", float64(n), "", "in one stream of one copy")
-	b.figure("subjects", "states stored a second, 999 a batch", stored, "1/s", "by one writer, one batch after the other, one copy")
-	b.figure("subjects", "bytes a state, as its stream counts", float64(info.State.Bytes)/float64(info.State.Msgs), "B", "cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included")
+	b.figure("subjects", "states stored a second, 999 a batch", stored, "1/s",
+		"by one writer, one batch after the other, one copy")
+	b.figure("subjects", "bytes a state, as its stream counts", float64(info.State.Bytes)/float64(info.State.Msgs), "B",
+		"cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included")
 
 	b.servers.Nodes[at].Kill()
 	began = time.Now()
@@ -50,13 +52,16 @@ func (b *bench) subjects(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	b.figure("subjects", "ready after kill -9", time.Since(began).Seconds(), "s", "until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm")
+	b.figure("subjects", "ready after kill -9", time.Since(began).Seconds(), "s",
+		"until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm")
 	started, err := b.servers.workOf(ctx, at)
 	if err != nil {
 		return err
 	}
-	b.figure("subjects", "CPU until ready after kill -9", started["CPU"], "s", "of the server, until the stream answers again")
-	b.figure("subjects", "memory of a server a vehicle, started", (started["memory"]-empty)/float64(n), "B", "resident, beyond that of a server without streams; what the recovery has left to the garbage collector included")
+	b.figure("subjects", "CPU until ready after kill -9", started["CPU"], "s",
+		"of the server, until the stream answers again")
+	b.figure("subjects", "memory of a server a vehicle, started", (started["memory"]-empty)/float64(n), "B",
+		"resident, beyond that of a server without streams; garbage of the recovery included")
 	return b.feed(ctx, c, at, n)
 }
 
@@ -74,7 +79,7 @@ func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 	select {
 	case <-f.caughtUp:
 	case <-f.done:
-		return errors.Join(errors.New("the feed ended"), f.close())
+		return errors.Join(errors.New("the feed has ended"), f.close())
 	case <-ctx.Done():
 		return errors.Join(ctx.Err(), f.close())
 	}
@@ -88,12 +93,19 @@ func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 		b.Logf("the feed brought %d of %d vehicles", f.table.Len(), n)
 		return errors.New("the feed did not bring every vehicle")
 	}
-	b.figure("subjects", "until a feed's first record", f.first.Sub(began).Seconds(), "s", "the server looks up the last record of each vehicle first")
-	b.figure("subjects", "records a feed brings a second", got/took.Seconds(), "1/s", "one feed, its server on the same processors")
-	b.figure("subjects", "CPU of a node a record of its feed", micros(used.Seconds(), got), "µs", "received, checked, unpacked, put into the fleet table")
-	b.figure("subjects", "CPU of the server a record of a feed from the start", micros(after["CPU of servers"]-before["CPU of servers"], got), "µs", "")
-	b.figure("subjects", "bytes a record on a feed", (after["bytes to clients of servers"]-before["bytes to clients of servers"])/got, "B", "as NATS counts: without TCP's and IP's own")
-	b.figure("subjects", "memory of a server a vehicle, all read", after[fmt.Sprint("memory of server ", at)]/float64(n), "B", "resident, right after a feed has read all; the blocks go ten seconds later")
+	b.figure("subjects", "until a feed's first record", f.first.Sub(began).Seconds(), "s",
+		"the server looks up the last record of each vehicle first")
+	b.figure("subjects", "records a feed brings a second", got/took.Seconds(), "1/s",
+		"one feed, its server on the same processors")
+	b.figure("subjects", "CPU of a node a record of its feed", micros(used.Seconds(), got), "µs",
+		"received, checked, unpacked, put into the fleet table")
+	b.figure("subjects", "CPU of the server a record of a feed from the start",
+		micros(after["CPU of servers"]-before["CPU of servers"], got), "µs", "")
+	b.figure("subjects", "bytes a record on a feed",
+		(after["bytes to clients of servers"]-before["bytes to clients of servers"])/got, "B",
+		"as NATS counts: without TCP's and IP's own")
+	b.figure("subjects", "memory of a server a vehicle, all read", after[fmt.Sprint("memory of server ", at)]/float64(n),
+		"B", "resident, right after a feed has read all; blocks are released ten seconds later")
 	return nil
 }
 
