@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"carstate/torture/reliability"
 	"carstate/torture/row"
 )
 
-func TestRefusals(t *testing.T) {
+func TestRun_RefusesBadArguments(t *testing.T) {
 	for _, args := range [][]string{{"-rows", "nonsense"}, {"-count", "nonsense=3"}, {"-count", "3"}, {"-what"}} {
 		var stderr bytes.Buffer
 		if err := run(context.Background(), args, &stderr, &stderr); err == nil || strings.Contains(err.Error(), "\n") {
@@ -27,23 +28,24 @@ func TestRefusals(t *testing.T) {
 }
 
 // Every row has all fields that the document needs.
-func TestRows(t *testing.T) {
+func TestRows_Complete(t *testing.T) {
 	var names []string
 	for i, r := range rows {
-		if r.Title == "" || r.Text == "" || r.Counts == "" || r.CI < 1 || r.Long < r.CI || r.Run == nil || i > 0 && r.Number <= rows[i-1].Number {
-			t.Errorf("row %q lacks something or is out of order", r.Name)
+		if r.Title == "" || r.Text == "" || r.Counts == "" || r.CI < 1 || r.Long < r.CI || r.Run == nil || i > 0 &&
+			r.Number <= rows[i-1].Number {
+			t.Errorf("row %q is incomplete or out of order", r.Name)
 		}
 		if len(r.Controls) == 0 && !r.FlagOnly {
 			t.Errorf("row %q has no control", r.Name)
 		}
 		for _, c := range r.Controls {
 			if c.Defect == "" || c.Says == "" || len(c.By) == 0 {
-				t.Errorf("row %q: a control says nothing", r.Name)
+				t.Errorf("row %q: a control is incomplete", r.Name)
 			}
 			for _, by := range c.By {
 				kind, text, _ := strings.Cut(by, ": ")
 				if !slices.Contains([]string{"lost", "wrong", "missed"}, kind) || len(strings.ReplaceAll(text, "*", "")) < 15 {
-					t.Errorf("row %q with %s: %q may be anything", r.Name, c.Defect, by)
+					t.Errorf("row %q with %s: %q is too unspecific", r.Name, c.Defect, by)
 				}
 			}
 		}
@@ -51,13 +53,13 @@ func TestRows(t *testing.T) {
 	}
 	slices.Sort(names)
 	if len(slices.Compact(names)) != len(rows) {
-		t.Error("two rows have one name")
+		t.Error("two rows have the same name")
 	}
 }
 
 // Every control has a patch that names its row, and every patch is a control of each row
 // that it names.
-func TestDefects(t *testing.T) {
+func TestDefects_MatchControls(t *testing.T) {
 	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
 	for _, r := range rows {
 		for _, c := range r.Controls {
@@ -85,8 +87,9 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// TestAttempt checks what an attempt prints when its row has a finding, fails, or both.
-func TestAttempt(t *testing.T) {
+// TestAttempt_Outcome checks what an attempt prints when its row has a finding, fails, or
+// both.
+func TestAttempt_Outcome(t *testing.T) {
 	before := rows
 	t.Cleanup(func() { rows = before })
 	for name, c := range map[string]struct {
@@ -104,7 +107,8 @@ func TestAttempt(t *testing.T) {
 		"a control that is late":   {"y", true, true, false, true, "ended early: no disk; no net"},
 		"a control that is spoilt": {"x", false, true, false, false, "could not be done: no disk; no net"},
 	} {
-		rows = []row.Row{{Name: "fake", Controls: []row.Control{{Defect: "x", By: []string{"lost: a sample"}}, {Defect: "y", By: []string{"lost: a token"}}}, Run: func(ctx context.Context, a *row.Attempt) error {
+		rows = []row.Row{{Name: "fake", Controls: []row.Control{{Defect: "x", By: []string{"lost: a sample"}},
+			{Defect: "y", By: []string{"lost: a token"}}}, Run: func(ctx context.Context, a *row.Attempt) error {
 			if c.finds {
 				a.Lost("a sample")
 				if (c.defect == "x") != (ctx.Err() != nil) {
@@ -132,14 +136,14 @@ func TestAttempt(t *testing.T) {
 			t.Errorf("%s: caught by %q", name, o.CaughtBy)
 		}
 		if o.Passed() != c.passed || o.Found() != c.found || o.Undone != c.undone || (len(o.Findings) == 0) != c.passed {
-			t.Errorf("%s: %+v", name, o)
+			t.Errorf("%s: got %+v, want passed: %t, found: %t, undone: %q", name, o, c.passed, c.found, c.undone)
 		}
 	}
 }
 
-// TestDo checks the outcome of processes that end in error or not at all, and the verdict
-// on the controls that they were to catch.
-func TestDo(t *testing.T) {
+// TestDo_BadProcesses checks the outcome of processes that end in error or not at all, and
+// the verdict on the controls that they were to catch.
+func TestDo_BadProcesses(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		limit  time.Duration
@@ -147,14 +151,16 @@ func TestDo(t *testing.T) {
 		undone string
 		by     string // what caught the control, or what was found instead
 	}{
-		"done":           {`echo '{"lost":1,"findings":["lost: x"]}'`, time.Minute, 1, "", "lost: x"},
-		"nothing":        {`echo '{}'`, time.Minute, 0, "", ""},
-		"a control seen": {`echo '{"lost":2,"findings":["wrong: x","lost: y"],"caught_by":"lost: y"}'`, time.Minute, 2, "", "lost: y"},
-		"crashed":        {`exit 2`, time.Minute, 0, "exit status 2", "could not be done: exit status 2"},
-		"silent":         {`exit 0`, time.Minute, 0, "says nothing", "could not be done: the attempt says nothing"},
-		"no JSON":        {`echo x`, time.Minute, 0, "invalid character", "could not be done: invalid character"},
-		"it hangs":       {`trap 'echo "{\"lost\":1}"; kill $!; exit' TERM; sleep 1000 >/dev/null 2>&1 & wait`, time.Second, 1, "after 1s and was ended", "ended early: it was not done"},
-		"half done":      {`echo '{"lost":1}'; exit 1`, time.Minute, 1, "exit status 1", "ended early: exit status 1"},
+		"done":    {`echo '{"lost":1,"findings":["lost: x"]}'`, time.Minute, 1, "", "lost: x"},
+		"nothing": {`echo '{}'`, time.Minute, 0, "", ""},
+		"a control seen": {`echo '{"lost":2,"findings":["wrong: x","lost: y"],"caught_by":"lost: y"}'`, time.Minute, 2, "",
+			"lost: y"},
+		"crashed": {`exit 2`, time.Minute, 0, "exit status 2", "could not be done: exit status 2"},
+		"silent":  {`exit 0`, time.Minute, 0, "no output", "could not be done: the attempt has no output"},
+		"no JSON": {`echo x`, time.Minute, 0, "invalid character", "could not be done: invalid character"},
+		"it hangs": {`trap 'echo "{\"lost\":1}"; kill $!; exit' TERM; sleep 1000 >/dev/null 2>&1 & wait`, time.Second,
+			1, "after 1s and was stopped", "ended early: it was not done"},
+		"half done": {`echo '{"lost":1}'; exit 1`, time.Minute, 1, "exit status 1", "ended early: exit status 1"},
 	} {
 		s := &session{program: filepath.Join(t.TempDir(), "torture"), scratch: t.TempDir(), stderr: os.Stderr}
 		if err := os.WriteFile(s.program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
@@ -162,11 +168,29 @@ func TestDo(t *testing.T) {
 		}
 		o := s.do(t.Context(), job{Row: "fake"}, c.limit)
 		if o.Lost != c.lost || !strings.Contains(o.Undone, c.undone) || (o.Undone == "") != (c.undone == "") {
-			t.Errorf("%s: %+v", name, o)
+			t.Errorf("%s: got %+v, want %d lost, undone: %q", name, o, c.lost, c.undone)
 		}
 		v := verdict(row.Control{Defect: "x"}, o, 0)
 		if v.Caught != (name == "a control seen") || !strings.HasPrefix(v.By, c.by) || (v.By == "") != (c.by == "") {
-			t.Errorf("%s: %+v", name, v)
+			t.Errorf("%s: got %+v, want it caught by %q", name, v, c.by)
 		}
+	}
+}
+
+// The document of this repository is what the templates make of the stored results.
+func TestDocumentIsRendered(t *testing.T) {
+	const docs = "../docs"
+	d, err := reliability.Load(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered := t.TempDir()
+	if err := d.Save(rendered, rows); err != nil {
+		t.Fatal(err)
+	}
+	got, err1 := os.ReadFile(filepath.Join(docs, "reliability.md"))
+	want, err2 := os.ReadFile(filepath.Join(rendered, "reliability.md"))
+	if err := errors.Join(err1, err2); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("docs/reliability.md differs from its rendered template (%v): run make torture TORTUREFLAGS=-render", err)
 	}
 }

@@ -45,14 +45,14 @@ type session struct {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	chosenNames := flags.String("rows", names(false), "do only these `rows`; of "+names(true))
-	long := flags.Bool("long", false, "do as much as it takes hours for")
-	count := flags.String("count", "", "how much of a row to do, by `ROW=N`, such as kill=1000,power=200")
-	seed := flags.Uint64("seed", 0, "the `seed` of all that is random (0: a new one, printed)")
-	controls := flags.Bool("controls", true, "also run the broken builds that the rows must see")
+	chosenNames := flags.String("rows", names(false), "run only these `rows`; of "+names(true))
+	long := flags.Bool("long", false, "run the long size of each row, which takes hours")
+	count := flags.String("count", "", "the size of rows, by `ROW=N`, such as kill=1000,power=200")
+	seed := flags.Uint64("seed", 0, "the `seed` of everything random (0: a new one, printed)")
+	controls := flags.Bool("controls", true, "also run the broken builds that the rows must catch")
 	dir := flags.String("dir", "/var/tmp", "`directory` for scratch files, on a disk")
 	docs := flags.String("docs", "../docs", "`directory` in which reliability.md is written")
-	render := flags.Bool("render", false, "torture nothing: write the document again from the last results")
+	render := flags.Bool("render", false, "run no row: render the document again from the stored results")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -104,7 +104,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 
 	fmt.Fprintf(stderr, "seed %d\n", *seed)
-	whole := reliability.Whole{Machine: machine, Version: strings.TrimSpace(string(described)), At: began.UTC().Truncate(time.Second), Seed: *seed}
+	whole := reliability.Whole{Machine: machine, Version: strings.TrimSpace(string(described)),
+		At: began.UTC().Truncate(time.Second), Seed: *seed}
 	var failed []string
 	for _, r := range chosen {
 		n, built := r.CI, binary
@@ -114,7 +115,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if given[r.Name] > 0 {
 			n = given[r.Name]
 		}
-		done := reliability.Done{Row: r.Name, Machine: machine, Version: whole.Version, At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
+		done := reliability.Done{Row: r.Name, Machine: machine, Version: whole.Version,
+			At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
 		if r.Tests != "" {
 			built = filepath.Join(scratch, "tests")
 			lacks[r.Name] = goBuild(ctx, "..", r.Tests, built)
@@ -168,7 +170,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stdout, &whole)
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("seed %d: these rows found something, could not be done, or did not see their control: %s", *seed, strings.Join(failed, ", "))
+		return fmt.Errorf("seed %d: these rows had findings, could not be completed, or did not catch a control: %s", *seed,
+			strings.Join(failed, ", "))
 	}
 	return nil
 }
@@ -218,10 +221,10 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 	if len(out) > 0 {
 		err = errors.Join(err, json.Unmarshal(out, &o))
 	} else if err == nil {
-		err = errors.New("the attempt says nothing")
+		err = errors.New("the attempt has no output")
 	}
 	if limited.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("it was not done after %s and was ended", limit)
+		err = fmt.Errorf("it was not done after %s and was stopped", limit)
 	}
 	if err != nil {
 		o.NotDone(err)
@@ -296,7 +299,8 @@ func buildBroken(ctx context.Context, dir, defect, tests string) (string, error)
 	}
 	binary := filepath.Join(dir, "carstate")
 	// The version names the defect, so that nobody takes the binary for a usable build.
-	return binary, goBuild(ctx, root, tests, binary, "-overlay", overlay, "-ldflags", "-s -w -X main.version=broken-"+defect)
+	return binary, goBuild(ctx, root, tests, binary, "-overlay", overlay, "-ldflags",
+		"-s -w -X main.version=broken-"+defect)
 }
 
 // goBuild builds carstate as released, or the tests of a package, from the repository in

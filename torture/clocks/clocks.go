@@ -33,19 +33,25 @@ var Row = row.Row{
 	CI:     200,
 	Long:   20_000,
 	Controls: []row.Control{
-		{Defect: "stuck-limiter", Says: "keeps a token that is over its rate out for as long as the clock was set back", By: []string{
-			"wrong: the clock ahead by *: a token over its rate is to wait *", "wrong: the clock ahead by *: a token that waited as long as it was told is answered 429", "wrong: the clock ahead by *: after a whole window, call * is answered 429",
-		}, Count: 20},
-		{Defect: "expiry-cached", Says: "looks at a token's expiry only when it is issued", By: []string{"wrong: the clock ahead by *: a token counts * after its end"}, Count: 20},
+		{Defect: "stuck-limiter", Says: "refuses a token that is over its rate for as long as the clock was set back",
+			By: []string{
+				"wrong: the clock ahead by *: a token over its rate must wait *",
+				"wrong: the clock ahead by *: a token that waited as long as required is answered 429",
+				"wrong: the clock ahead by *: after a whole window, call * is answered 429",
+			}, Count: 20},
+		{Defect: "expiry-cached", Says: "checks a token's expiry only when it is issued",
+			By: []string{"wrong: the clock ahead by *: a token is valid * after its end"}, Count: 20},
 		{Defect: "future-fresh", Says: "takes a verdict from the future for a fresh one",
-			By: []string{"wrong: the clock ahead by *: Last-Modified is after Date", "wrong: the clock ahead by *: a verdict * in the future is given as fresh"}, Count: 20},
+			By: []string{"wrong: the clock ahead by *: Last-Modified is after Date",
+				"wrong: the clock ahead by *: a verdict * in the future is given as fresh"}, Count: 20},
 	},
 	Needs: needs,
 	Run:   run,
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between), answers: make(map[int]int), queries: make(map[int]int)}
+	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between), answers: make(map[int]int),
+		queries: make(map[int]int)}
 	if err := t.start(ctx); err != nil {
 		return err
 	}
@@ -64,14 +70,14 @@ func run(ctx context.Context, a *row.Attempt) error {
 			return ctx.Err()
 		}
 		if err := t.sequence(ctx, n); err != nil {
-			return fmt.Errorf("sequence %d, the clock being off by %s: %w", n+1, t.wall, err)
+			return fmt.Errorf("sequence %d, with the clock off by %s: %w", n+1, t.wall, err)
 		}
 	}
 	if err := t.jump(ctx, 0, 0); err != nil {
 		return err
 	}
 	if err := t.monotonic(ctx); err != nil {
-		return fmt.Errorf("the monotonic clock being ahead by %s: %w", t.mono, err)
+		return fmt.Errorf("with the monotonic clock ahead by %s: %w", t.mono, err)
 	}
 	if err := t.counted(ctx); err != nil {
 		return err
@@ -80,14 +86,14 @@ func run(ctx context.Context, a *row.Attempt) error {
 	for _, status := range slices.Sorted(maps.Keys(t.queries)) {
 		a.Figure(fmt.Sprintf("queries answered with %d", status), float64(t.queries[status]), "")
 	}
-	a.Figure("samples too far in the future, of which none may be taken in", float64(t.early), "")
+	a.Figure("samples too far in the future, all to be refused", float64(t.early), "")
 	for _, x := range []struct {
 		status int
 		what   string
-	}{{http.StatusOK, "counted"}, {http.StatusUnauthorized, "were refused"}} {
-		a.Figure("times that secrets that end "+x.what, float64(t.answers[x.status]), "")
+	}{{http.StatusOK, "were valid"}, {http.StatusUnauthorized, "were refused"}} {
+		a.Figure("times that secrets that expire "+x.what, float64(t.answers[x.status]), "")
 		if t.answers[x.status] == 0 {
-			a.Wrong("secrets that end never %s: the row says nothing about them", x.what)
+			a.Wrong("secrets that expire never %s, so the row proves nothing about them", x.what)
 		}
 	}
 	return t.node.Stop()
@@ -115,7 +121,8 @@ type trial struct {
 func (t *trial) start(ctx context.Context) (err error) {
 	t.clock, t.wall, t.mono = shifted{}, 0, 0
 	t.node, err = nodeprocess.Start(ctx, nodeprocess.Options{
-		Binary: t.a.Binary, Dir: t.a.Dir + "/data", Flags: []string{"--trusted-proxies", "127.0.0.1", "--max-age", maxAge.String()},
+		Binary: t.a.Binary, Dir: t.a.Dir + "/data", Flags: []string{"--trusted-proxies", "127.0.0.1", "--max-age",
+			maxAge.String()},
 		Begin: func(cmd *exec.Cmd) error { return t.clock.start(cmd) },
 	})
 	if err != nil {
@@ -230,7 +237,7 @@ func (t *trial) monotonic(ctx context.Context) error {
 		t.jumps++
 		// Operations that wait for an answer time out at once, on both sides.
 		began := time.Now()
-		if err := nodeprocess.Until(ctx, 2*time.Minute, t.works("MEANWHILE")); err != nil {
+		if err := nodeprocess.Until(ctx, 2*time.Minute, t.works("DURING")); err != nil {
 			return err
 		}
 		took := time.Since(began)
@@ -238,9 +245,10 @@ func (t *trial) monotonic(ctx context.Context) error {
 			return err
 		}
 		if err := t.known(once)(ctx); err != nil {
-			t.a.Wrong("a car that reported before the clock was ahead for a moment: %v", err)
+			t.a.Wrong("a car that reported before the clock was ahead is unknown: %v", err)
 		}
-		t.a.Figure(fmt.Sprintf("until it answers and takes in again, the monotonic clock being %s ahead and the other in 2038", t.mono), math.Round(took.Seconds()*10)/10, "s")
+		t.a.Figure(fmt.Sprintf("until it answers and ingests again, with the monotonic clock %s ahead and the wall clock "+
+			"in 2038", t.mono), math.Round(took.Seconds()*10)/10, "s")
 		s, err := t.newScene(ctx, -1-i)
 		if err != nil {
 			return err
@@ -310,7 +318,8 @@ func (t *trial) counted(ctx context.Context) error {
 	}
 	asked := t.calls[today]
 	if sum < asked.least || sum > asked.most {
-		t.a.Wrong("of the calls of today, which were %d, or %d with those that were not answered, %d are counted after a restart", asked.least, asked.most, sum)
+		t.a.Wrong("of the calls of today, which were %d, or %d with those that were not answered, %d are counted after a "+
+			"restart", asked.least, asked.most, sum)
 	}
 	t.a.Figure("calls of today that were answered", float64(asked.least), "")
 	t.a.Figure("calls that are counted for today after a restart", float64(sum), "")

@@ -40,7 +40,8 @@ type scene struct {
 }
 
 func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
-	s := &scene{trial: t, vid: fmt.Sprintf("CAR%dx%d", t.a.Seed%1e6, n+10), home: fmt.Sprintf("10.8.%d.%d", (n+10)>>8&255, (n+10)&255)}
+	s := &scene{trial: t, vid: fmt.Sprintf("CAR%dx%d", t.a.Seed%1e6, n+10),
+		home: fmt.Sprintf("10.8.%d.%d", (n+10)>>8&255, (n+10)&255)}
 	if n%10 == 0 {
 		s.caller = fmt.Sprintf("10.9.%d.%d", n/10>>8&255, n/10&255)
 	}
@@ -59,7 +60,8 @@ func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
-	rotated, err := c.RotateToken(ctx, old.ID, (10*time.Minute + time.Duration(t.rng.Int64N(int64(48*time.Hour)))).Truncate(time.Second))
+	rotated, err := c.RotateToken(ctx, old.ID,
+		(10*time.Minute + time.Duration(t.rng.Int64N(int64(48*time.Hour)))).Truncate(time.Second))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +81,9 @@ type answered struct {
 
 // ask queries a car.
 func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.node.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		t.node.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(),
+		nil)
 	if err != nil {
 		return a, err
 	}
@@ -121,7 +125,8 @@ func (t *trial) wrong(format string, args ...any) {
 
 // post lets a car report, and returns whether the sample is accepted.
 func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool, status int, err error) {
-	status, text, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, at.UnixMilli()))
+	status, text, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid,
+		at.UnixMilli()))
 	return status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`), status, err
 }
 
@@ -142,7 +147,7 @@ func (s *scene) ends(ctx context.Context) error {
 		s.answers[a.status]++
 		switch {
 		case a.status == http.StatusOK && !a.before.Before(x.end):
-			s.wrong("a %s counts %s after its end", x.what, a.before.Sub(x.end))
+			s.wrong("a %s is valid %s after its end", x.what, a.before.Sub(x.end))
 		case a.status == http.StatusUnauthorized && a.after.Before(x.end):
 			s.wrong("a %s is refused %s before its end", x.what, x.end.Sub(a.after))
 		case a.status != http.StatusOK && a.status != http.StatusUnauthorized:
@@ -173,7 +178,7 @@ func (s *scene) report(ctx context.Context) error {
 	if taken, _, err := s.post(ctx, s.vid, s.now().Add(far)); err != nil {
 		return err
 	} else if taken {
-		s.wrong("a sample %s in the future is taken in", far)
+		s.wrong("a sample %s in the future is accepted", far)
 	}
 	at := s.now().Truncate(time.Millisecond)
 	s.a.Offered(1)
@@ -202,7 +207,7 @@ func (s *scene) report(ctx context.Context) error {
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		s.wrong("a car that reports now is not heard: %v", err)
+		s.wrong("the sample of a car that reports now is not used: %v", err)
 		s.heard = time.Time{}
 		return nil
 	}
@@ -227,9 +232,9 @@ func (s *scene) honest(a answered) string {
 	case !fresh && youngest >= 0 && oldest <= maxAge:
 		return fmt.Sprintf("a verdict %s old is not given: %d, %q", oldest, a.status, a.reason)
 	case !fresh && a.reason != "stale":
-		return fmt.Sprintf("the reason for what was heard %s ago is %q", oldest, a.reason)
+		return fmt.Sprintf("the reason for a sample %s ago is %q", oldest, a.reason)
 	case fresh && youngest >= 0 && !a.modified.Equal(s.heard.Truncate(time.Second)):
-		return "Last-Modified is not when the car was heard"
+		return "Last-Modified is not the time of the sample"
 	}
 	return ""
 }
@@ -256,14 +261,14 @@ func (s *scene) limited(ctx context.Context) error {
 		return nil
 	}
 	if last.retry <= 0 || last.retry > window {
-		s.wrong("a token over its rate is to wait %s", last.retry)
+		s.wrong("a token over its rate must wait %s", last.retry)
 		return nil
 	}
 	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
 		return err
 	}
 	if a, err := s.ask(ctx, s.vid, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
-		s.wrong("a token that waited as long as it was told is answered %d", a.status)
+		s.wrong("a token that waited as long as required is answered %d", a.status)
 		return err
 	}
 	if err := s.jump(ctx, s.wall+window+time.Second, s.mono); err != nil {
@@ -296,14 +301,14 @@ func (s *scene) guess(ctx context.Context) error {
 		}
 	}
 	if last.status != http.StatusTooManyRequests || last.retry <= 0 || last.retry > window {
-		s.wrong("guess %d of an address is answered %d, to wait %s", refused+1, last.status, last.retry)
+		s.wrong("guess %d of an address is answered %d, with a wait of %s", refused+1, last.status, last.retry)
 		return nil
 	}
 	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
 		return err
 	}
 	if a, err := s.ask(ctx, s.vid, never, s.caller); err != nil || a.status != http.StatusUnauthorized {
-		s.wrong("an address that waited as long as it was told is answered %d", a.status)
+		s.wrong("an address that waited as long as required is answered %d", a.status)
 		return err
 	}
 	return nil

@@ -109,7 +109,7 @@ func mapped(pid int, name string) (begin, end uint64, err error) {
 func clockGettime(image []byte) (uint64, error) {
 	f, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
-		return 0, fmt.Errorf("the vDSO is no ELF image: %w", err)
+		return 0, fmt.Errorf("the vDSO is not an ELF image: %w", err)
 	}
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
@@ -150,7 +150,8 @@ func needs() error {
 	var s shifted
 	cmd := exec.Command("/bin/true")
 	if err := s.start(cmd); err != nil {
-		return fmt.Errorf("the row clocks must be allowed to trace the process that it starts: run it as root, outside of a sandbox (%w)", err)
+		return fmt.Errorf("the row clocks must be allowed to trace the process that it starts: run it as root, outside of "+
+			"a sandbox (%w)", err)
 	}
 	return cmd.Wait()
 }

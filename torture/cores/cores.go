@@ -23,7 +23,7 @@ type Parts struct {
 // Split divides the processors that a process may use.
 func Split(pid int) (p Parts, err error) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
-		return p, fmt.Errorf("which processors a process may use cannot be told: %w", err)
+		return p, fmt.Errorf("cannot determine which processors a process may use: %w", err)
 	}
 	if p.All.Count() < 2 {
 		p.One, p.Others, p.Number = p.All, p.All, -1
@@ -61,7 +61,7 @@ func Confine(pid int, to *Set) error {
 			}
 			moved = true // threads that it started since then inherited the old set
 			if err := unix.SchedSetaffinity(id, to); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("a process cannot be kept to some processors: %w", err)
+				return fmt.Errorf("cannot confine a process to some processors: %w", err)
 			}
 		}
 		if !moved {

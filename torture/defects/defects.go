@@ -53,7 +53,8 @@ func Overlay(root, defect, dir string) (string, error) {
 			err = os.WriteFile(patched, []byte(strings.Replace(string(content), h.before, h.after, 1)), 0o600)
 		}
 		if err != nil {
-			return "", fmt.Errorf("torture/defects/%s.patch does not fit %s: %w: refresh it as the package comment of torture/defects says", defect, h.file, err)
+			return "", fmt.Errorf("torture/defects/%s.patch does not fit %s: %w: refresh it as the package comment of "+
+				"torture/defects says", defect, h.file, err)
 		}
 	}
 	text, err = json.Marshal(o)

@@ -17,9 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "write into the patches to which files their lines have moved")
 
-// TestPatches checks that every patch fits the product, and that every package that it
-// changes still compiles, with a different result.
-func TestPatches(t *testing.T) {
+// TestPatches_FitAndCompile checks that every patch fits the product, and that every
+// package that it changes still compiles, with a different result.
+func TestPatches_FitAndCompile(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestPatches(t *testing.T) {
 			continue
 		}
 		if err := json.Unmarshal([]byte(read(t, file)), &o); err != nil || len(o.Replace) == 0 {
-			t.Errorf("%s touches nothing: %v", name, err)
+			t.Errorf("%s changes nothing: %v", name, err)
 		}
 		i := slices.IndexFunc(rounds, func(r *round) bool {
 			for original := range o.Replace {
@@ -76,7 +76,7 @@ func TestPatches(t *testing.T) {
 		}
 		for pkg, id := range compiled(t, root, file, r.packages) {
 			if id == plain[pkg] {
-				t.Errorf("%s is compiled to the same as without %q", pkg, r.patches)
+				t.Errorf("%s compiles to the same result as without %q", pkg, r.patches)
 			}
 		}
 	}
@@ -91,7 +91,8 @@ type round struct {
 // compiled compiles packages and returns a hash of each result.
 func compiled(t *testing.T, root, overlay string, packages []string) map[string]string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-overlay", overlay, "-f", "{{.ImportPath}} {{.BuildID}}"}, packages...)...)
+	cmd := exec.CommandContext(t.Context(), "go",
+		append([]string{"list", "-export", "-overlay", overlay, "-f", "{{.ImportPath}} {{.BuildID}}"}, packages...)...)
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -138,7 +139,8 @@ func follow(t *testing.T, root, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text = strings.NewReplacer("--- a/"+h.file+"\n", "--- a/"+moved+"\n", "+++ b/"+h.file+"\n", "+++ b/"+moved+"\n").Replace(text)
+		text = strings.NewReplacer("--- a/"+h.file+"\n", "--- a/"+moved+"\n", "+++ b/"+h.file+"\n",
+			"+++ b/"+moved+"\n").Replace(text)
 	}
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -49,12 +49,15 @@ var Power = row.Row{
 	Name:   "power",
 	Title:  "Power cut at a random moment",
 	Text:   powerText,
-	Fields: map[string]any{"Vehicles": vehicles, "CI": report.Thousands(strconv.Itoa(powerCI)), "Long": report.Thousands(strconv.Itoa(powerLong))},
+	Fields: map[string]any{"Vehicles": vehicles, "CI": report.Thousands(strconv.Itoa(powerCI)),
+		"Long": report.Thousands(strconv.Itoa(powerLong))},
 	Counts: "cuts", CI: powerCI, Long: powerLong,
 	Controls: []row.Control{
 		{Defect: "no-sync", Says: "acknowledges samples before they are synced", By: []string{lostSamples}},
-		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states", By: []string{lostSamples, wrongState}},
-		{Defect: "directory-unsynced", Says: "makes its directory without syncing the one above", By: []string{lostSamples, lostCounter}},
+		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states",
+			By: []string{lostSamples, wrongState}},
+		{Defect: "directory-unsynced", Says: "makes its directory without syncing the one above",
+			By: []string{lostSamples, lostCounter}},
 		{Defect: "rename-unsynced", Says: "replaces its own file without syncing it first", By: []string{notOpened}},
 	},
 	Tests: tests,
@@ -70,7 +73,8 @@ var Full = row.Row{
 	Counts: "times full", CI: 2000, Long: 50_000,
 	Controls: []row.Control{
 		{Defect: "swallowed-errors", Says: "takes a write that failed for one that was stored", By: []string{lostSamples}},
-		{Defect: "untold-errors", Says: "stores nothing more and does not say so", By: []string{"wrong: * it stores nothing and does not say so"}},
+		{Defect: "untold-errors", Says: "stores nothing more and does not say so",
+			By: []string{"wrong: * it stores nothing and does not say so"}},
 	},
 	Tests: tests,
 	Run:   running("TestDiskFull", "fullwrites"),
@@ -84,8 +88,10 @@ var Damage = row.Row{
 	Text:   damageText,
 	Counts: "damaged directories", CI: 5000, Long: 100_000,
 	Controls: []row.Control{
-		{Defect: "manifest-unchecked", Says: "starts without holding the store's manifest against the directory's own file", By: []string{lostSamples, lostCounter, wrongState}},
-		{Defect: "overlooked-damage", Says: "takes a damaged record for one that is missing", By: []string{lostSamples, lostCounter, wrongState}},
+		{Defect: "manifest-unchecked", Says: "starts without holding the store's manifest against the directory's own file",
+			By: []string{lostSamples, lostCounter, wrongState}},
+		{Defect: "overlooked-damage", Says: "takes a damaged record for one that is missing",
+			By: []string{lostSamples, lostCounter, wrongState}},
 	},
 	Tests: tests,
 	Run:   running("TestDamage", "damages"),
@@ -109,7 +115,7 @@ func running(test, count string) func(context.Context, *row.Attempt) error {
 		done := 0
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			done = max(done, judge(a, lines.Text()))
+			done = max(done, evaluate(a, lines.Text()))
 		}
 		a.Offered(max(done, a.Count)) // a workload goes on until it has ended, which may be more cuts
 		a.Acknowledged(done)
@@ -131,9 +137,9 @@ var (
 	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
 )
 
-// judge evaluates a line of a test's output, and returns the number of repetitions that the
+// evaluate evaluates a line of a test's output, and returns the number of repetitions that the
 // line reports.
-func judge(a *row.Attempt, line string) (done int) {
+func evaluate(a *row.Attempt, line string) (done int) {
 	if crash.MatchString(line) {
 		a.Wrong("the engine ends its process: %s", line)
 	}

@@ -30,7 +30,7 @@ var (
 // readAnswer parses one answer at the beginning of got. e says whether it has a body.
 func readAnswer(got []byte, e *expected) (*answer, error) {
 	if !statusLine.Match(got) {
-		return nil, errors.New("the status line is none")
+		return nil, errors.New("invalid status line")
 	}
 	request := &http.Request{Method: http.MethodGet}
 	if _, after, _ := bytes.Cut(got, []byte("\r\n\r\n")); e.noBody || e.anyBody && len(after) == 0 {
@@ -40,11 +40,11 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 	in := bufio.NewReader(source)
 	resp, err := http.ReadResponse(in, request)
 	if err != nil {
-		return nil, fmt.Errorf("the answer breaks off, or is none: %w", err)
+		return nil, fmt.Errorf("the answer is cut off or invalid: %w", err)
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, errors.New("the body breaks off")
+		return nil, errors.New("the body is cut off")
 	}
 	if resp.ContentLength < 0 {
 		return nil, errors.New("there is no Content-Length")
@@ -60,8 +60,8 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, string(body), got[len(got)-source.Len()-in.Buffered():]}, nil
 }
 
-// judge returns what is wrong with the answer if it is meant to be this outcome, or "".
-func (o *outcome) judge(a *answer, noBody bool) string {
+// mismatch returns what is wrong with the answer if it is meant to be this outcome, or "".
+func (o *outcome) mismatch(a *answer, noBody bool) string {
 	if a.status != o.status {
 		return fmt.Sprintf("is %d", a.status)
 	}
@@ -78,13 +78,15 @@ func (o *outcome) judge(a *answer, noBody bool) string {
 		if !o.read.IsZero() {
 			want["Last-Modified"] = o.read.UTC().Format(http.TimeFormat)
 		}
-		if wait, err := strconv.Atoi(a.header.Get("Retry-After")); o.status == http.StatusTooManyRequests && err == nil && wait > 0 {
+		if wait, err := strconv.Atoi(a.header.Get("Retry-After")); o.status == http.StatusTooManyRequests && err == nil &&
+			wait > 0 {
 			want["Retry-After"] = strconv.Itoa(wait)
-			want["Ratelimit-Policy"], want["Ratelimit"] = fmt.Sprintf(`"refusals";q=%d;w=60`, maxRefused), fmt.Sprintf(`"refusals";r=0;t=%d`, wait)
+			want["Ratelimit-Policy"], want["Ratelimit"] = fmt.Sprintf(`"refusals";q=%d;w=60`, maxRefused),
+				fmt.Sprintf(`"refusals";r=0;t=%d`, wait)
 		}
 		for name := range a.header {
 			if _, ok := want[name]; !ok && name != "Date" && name != "X-Request-Id" && name != "Content-Length" {
-				return "has a header that the contract does not: " + name
+				return "has a header that is not in the contract: " + name
 			}
 		}
 	}

@@ -112,12 +112,14 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	line, _, _ := bytes.Cut(head, []byte("\r\n"))
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
 	target := requestLine.FindSubmatchIndex(head)
-	if err != nil && target != nil && (strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host")) {
+	if err != nil && target != nil && (strings.Contains(err.Error(), "parse ") ||
+		strings.Contains(err.Error(), "malformed Host")) {
 		// net/http parses targets and hosts more strictly than the contract does.
 		plain := append(append(bytes.Clone(head[:target[4]]), '/'), head[target[5]:]...)
 		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(hostLine.ReplaceAll(plain, []byte("Host: a")))))
 	}
-	e := &expected{size: len(head), silence: !whole, anyBody: err != nil || target == nil, noBody: err == nil && target != nil && r.Method == http.MethodHead}
+	e := &expected{size: len(head), silence: !whole, anyBody: err != nil || target == nil, noBody: err == nil &&
+		target != nil && r.Method == http.MethodHead}
 	refuse := func(status int) {
 		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true})
 	}
@@ -130,7 +132,8 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 			refuse(414)
 		}
 	}
-	faulty := err != nil || !whole || badBytes.Match(head) || r.ContentLength != 0 || len(r.TransferEncoding) > 0 || r.Header["Expect"] != nil ||
+	faulty := err != nil || !whole || badBytes.Match(head) || r.ContentLength != 0 || len(r.TransferEncoding) > 0 ||
+		r.Header["Expect"] != nil ||
 		r.ProtoMajor != 1 || r.ProtoMinor > 1 || r.ProtoMinor == 1 && r.Host == ""
 	if len(e.outcomes) == 0 && !faulty && target != nil {
 		c.answer(r, string(head[target[4]:target[5]]), sound, by, e)
@@ -213,7 +216,8 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 	} else if operation == "vehicle_runing_state" {
 		value = "0"
 	}
-	o.record = fmt.Sprintf(`{"code":200,"msg":"success","data":{"vid":"%s","status":%d,"%s":"%s"}}`, vid, status, operation, value)
+	o.record = fmt.Sprintf(`{"code":200,"msg":"success","data":{"vid":"%s","status":%d,"%s":"%s"}}`, vid, status,
+		operation, value)
 	return o
 }
 

@@ -33,12 +33,17 @@ var Row = row.Row{
 	CI:     fullCount,
 	Long:   10 * fullCount,
 	Controls: []row.Control{
-		{Defect: "overlooks-transfer-encoding", Says: "does not look at Transfer-Encoding, so that a request can hide behind another",
-			By: []string{"wrong: conversation * of talker *: the answer is 2* (wanted 400): *", "wrong: conversation * of talker *: the answer is 4* (wanted 400): *"}, Count: 4000},
+		{Defect: "overlooks-transfer-encoding",
+			Says: "does not look at Transfer-Encoding, so that a request can hide behind another",
+			By: []string{"wrong: conversation * of talker *: the answer is 2* (wanted 400): *",
+				"wrong: conversation * of talker *: the answer is 4* (wanted 400): *"}, Count: 4000},
 		{Defect: "echoes-input", Says: "repeats the path in the answer that refuses it",
-			By: []string{"wrong: conversation * of talker *: the answer is not the envelope of a refusal (wanted 404): *"}, Count: 4000},
-		{Defect: "no-read-deadline", Says: "waits for ever for the rest of a request", By: []string{"wrong: who sends *, and then little, may stay for ever: *"}, Count: 1000},
-		{Defect: "answers-subscribe", Says: "lets a car subscribe", By: []string{"wrong: a hostile car: a car may subscribe: *"}, Count: 1000},
+			By:    []string{"wrong: conversation * of talker *: the answer is not the envelope of a refusal (wanted 404): *"},
+			Count: 4000},
+		{Defect: "no-read-deadline", Says: "waits without a limit for the rest of a request",
+			By: []string{"wrong: a client that sends *, and then little, is not disconnected: *"}, Count: 1000},
+		{Defect: "answers-subscribe", Says: "lets a car subscribe",
+			By: []string{"wrong: a hostile car: a car may subscribe: *"}, Count: 1000},
 	},
 	Needs: needs,
 	Run:   run,
@@ -55,9 +60,10 @@ func needs() error {
 	if limit.Max < files {
 		return fmt.Errorf("a process may open only %d files: allow it %d with 'ulimit -n %d'", limit.Max, files, files)
 	}
-	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light", "haproxy": "haproxy", "chrt": "util-linux", "taskset": "util-linux"} {
+	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light",
+		"haproxy": "haproxy", "chrt": "util-linux", "taskset": "util-linux"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is not there: run 'apt-get install %s' as root", program, pkg)
+			return fmt.Errorf("%s is not installed: run 'apt-get install %s' as root", program, pkg)
 		}
 	}
 	return nil
@@ -72,7 +78,8 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	for _, part := range []struct {
 		name string
 		do   func(context.Context, *world) error
-	}{{"requests", hostileRequests}, {"dawdling", dawdle}, {"proxies", behindProxies}, {"telemetry", telemetry}, {"slow clients", slow}} {
+	}{{"requests", hostileRequests}, {"dawdling", dawdle}, {"proxies", behindProxies}, {"telemetry", telemetry},
+		{"slow clients", slow}} {
 		began := time.Now()
 		if err := part.do(ctx, w); err != nil {
 			return err
@@ -87,7 +94,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	a.Aimed("log", float64(bytes)/(1<<20), "MiB", "≤ 1 MiB", bytes <= 1<<20)
 	select {
 	case <-w.Ended():
-		a.Wrong("the process has ended; the last it said: %.300q", w.Log()[max(0, len(w.Log())-300):])
+		a.Wrong("the process has ended; its last output: %.300q", w.Log()[max(0, len(w.Log())-300):])
 		return nil
 	default:
 	}
@@ -95,7 +102,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		if _, ok := errors.AsType[*nodeprocess.EndedError](err); !ok {
 			return err
 		}
-		a.Wrong("it does not end as it should: %v", err)
+		a.Wrong("it does not stop in order: %v", err)
 	}
 	return nil
 }

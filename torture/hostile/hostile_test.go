@@ -28,18 +28,21 @@ func agreed() *contract {
 
 // answered returns a good answer.
 func answered(status, body, more string) string {
-	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",
+	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, "+
+		"no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",
 		status, read.Format(http.TimeFormat), more, len(body), body)
 }
 
 // The model detects wrong answers.
-func TestCompare(t *testing.T) {
+func TestCompare_DetectsWrongAnswers(t *testing.T) {
 	good := "GET " + drivingPath + "?access_token=T&vid=CarJam HTTP/1.1\r\nHost: a\r\n\r\n"
 	other := strings.Replace(good, "CarJam", "CarNormal", 1)
 	hides := strings.Replace(good, "Host: a", "Host: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked", 1)
 	head := strings.Replace(good, "GET", "HEAD", 1)
 	record := func(vid, state string) string {
-		return answered("200 OK", fmt.Sprintf(`{"code":200,"msg":"success","data":{"vid":"%s","status":1,"vehicle_runing_state":"%s"}}`, vid, state), "Last-Modified: "+read.Format(http.TimeFormat)+"\r\n")
+		return answered("200 OK",
+			fmt.Sprintf(`{"code":200,"msg":"success","data":{"vid":"%s","status":1,"vehicle_runing_state":"%s"}}`, vid, state),
+			"Last-Modified: "+read.Format(http.TimeFormat)+"\r\n")
 	}
 	jam, normal := record("CarJam", "3"), record("CarNormal", "1")
 	refused := answered("400 Bad Request", `{"code":400,"msg":"invalid_request: no","data":null}`, "Connection: close\r\n")
@@ -50,19 +53,21 @@ func TestCompare(t *testing.T) {
 		{"refused", hides, refused, ""},
 		{"other order", good + other, normal + jam, "another record"},
 		{"one answer too few", good + other, jam, "no answer came"},
-		{"one too many", good, jam + jam, "nobody asked"},
+		{"one too many", good, jam + jam, "without a request"},
 		{"what was smuggled", hides + good, refused + jam, "after the last answer"},
 		{"not refused", hides, jam, "is 200 (wanted 400)"},
-		{"HEAD with a body", head, jam, "nobody asked"},
+		{"HEAD with a body", head, jam, "without a request"},
 		{"another status", good, strings.Replace(jam, "200 OK", "500 Oops", 1), "is 500"},
-		{"a message that repeats the path", strings.Replace(good, "/api", "/x", 1), missing, "is not the envelope of a refusal (wanted 404)"},
-		{"a header more", good, strings.Replace(jam, "Date:", "X: y\r\nDate:", 1), "contract does not"},
+		{"a message that repeats the path", strings.Replace(good, "/api", "/x", 1), missing,
+			"is not the envelope of a refusal (wanted 404)"},
+		{"a header more", good, strings.Replace(jam, "Date:", "X: y\r\nDate:", 1), "not in the contract"},
 		{"may be kept", good, strings.Replace(jam, "private, no-store", "public, max-age=9", 1), "Cache-Control"},
 		{"another verdict", good, strings.Replace(jam, `"3"`, `"1"`, 1), "another record"},
-		{"breaks off", good, jam[:100], "breaks off"},
+		{"breaks off", good, jam[:100], "cut off"},
 		{"the end of the connection unsaid", hides, strings.Replace(refused, "Connection: close\r\n", "", 1), "Connection"},
 	} {
-		wrong, _ := agreed().compare(&conversation{stream: []byte(test.sent)}, exchange{got: []byte(test.got)}, new(caller), func(*answer) string { return "" })
+		wrong, _ := agreed().compare(&conversation{stream: []byte(test.sent)}, exchange{got: []byte(test.got)}, new(caller),
+			func(*answer) string { return "" })
 		if (wrong == "") != (test.says == "") || !strings.Contains(wrong, test.says) {
 			t.Errorf("%s: %q, want %q", test.title, wrong, test.says)
 		}
@@ -71,7 +76,7 @@ func TestCompare(t *testing.T) {
 
 // The model agrees with the contract's text on single requests. A sound request must be
 // answered; any other may be refused, too.
-func TestNext(t *testing.T) {
+func TestNext_SingleRequests(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
 	const end = " HTTP/1.1\r\nHost: a\r\n\r\n"
 	for stream, want := range map[string][]int{
@@ -108,8 +113,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// judge detects what only a broken server would send to a car.
-func TestJudge(t *testing.T) {
+// check detects what only a broken server would send to a car.
+func TestCheck_BrokenServer(t *testing.T) {
 	with := func(parts ...[]byte) []byte { return append([]byte{connack, 2, 0, 0}, bytes.Join(parts, nil)...) }
 	v4, v5 := sent{version: 4, known: true, good: map[uint16]bool{7: true}}, sent{version: 5, known: true}
 	for title, test := range map[string]struct {
@@ -132,7 +137,7 @@ func TestJudge(t *testing.T) {
 		"half a packet":            {v4, with([]byte{puback, 2, 0}), true},
 		"no CONNACK":               {v4, []byte{pingresp, 0}, true},
 	} {
-		if got := test.sent.judge(test.got); (got != "") != test.wrong {
+		if got := test.sent.check(test.got); (got != "") != test.wrong {
 			t.Errorf("%s: %q", title, got)
 		}
 	}
@@ -144,7 +149,7 @@ func TestJudge(t *testing.T) {
 		"HTTP/1.1 503 Later\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n":         false,
 		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n": false,
 	} {
-		if _, _, got := judgeUpload([]byte(text), false); (got != "") != wrong {
+		if _, _, got := checkUpload([]byte(text), false); (got != "") != wrong {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
@@ -152,13 +157,13 @@ func TestJudge(t *testing.T) {
 
 // It is a finding if hostile cars achieved nothing at all, and if a line of the log could
 // have been written by a stranger.
-func TestFindings(t *testing.T) {
+func TestFindings_HostilityAndLog(t *testing.T) {
 	a := attempt(t)
 	nothing := new(hostility)
 	nothing.cars.Add(100)
 	nothing.uploads.Add(100)
-	if nothing.judge(a); a.Outcome().Wrong != 5 {
-		t.Errorf("%+v", a.Outcome())
+	if nothing.report(a); a.Outcome().Wrong != 5 {
+		t.Errorf("got %+v, want 5 findings", a.Outcome())
 	}
 	for line, wrong := range map[string]bool{
 		`{"time":"x","level":"WARN","msg":"x"}`:              false,
@@ -172,7 +177,7 @@ func TestFindings(t *testing.T) {
 		l.secrets("css_yz")
 		l.hear([]byte(line))
 		if o := a.Outcome(); o.Passed() == wrong {
-			t.Errorf("%s: %+v", line, o)
+			t.Errorf("%s: got %+v, want a finding: %t", line, o, wrong)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 				case status == http.StatusBadGateway || status == http.StatusGatewayTimeout:
 					refused.Add(1)
 				case status != http.StatusOK || !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`):
-					a.Wrong("through %s, who asks for %s gets %d %.200q", p.program, vid, status, got)
+					a.Wrong("through %s, a query for %s receives %d %.200q", p.program, vid, status, got)
 					return
 				}
 				if status != http.StatusOK {
@@ -118,9 +118,9 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 		return ctx.Err()
 	}
 	if asked.Load() == refused.Load() {
-		return fmt.Errorf("%s answers nobody", p.program)
+		return fmt.Errorf("%s answers no request", p.program)
 	}
-	a.Figure("good requests through "+p.program+", beside smuggled ones", float64(asked.Load()), "")
+	a.Figure("good requests through "+p.program+", during smuggling", float64(asked.Load()), "")
 	// Requests that the proxy itself refuses do not test the service.
 	through, err := w.refused(ctx, `"invalid_request"`)
 	if err != nil {
@@ -145,7 +145,8 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 func (w *world) refused(ctx context.Context, reason string) (sum float64, err error) {
 	m, err := w.Metrics(ctx)
 	for name, n := range m {
-		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) && !strings.Contains(name, `"answered"`) {
+		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
+			!strings.Contains(name, `"answered"`) {
 			sum += n
 		}
 	}

@@ -99,7 +99,8 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 
 // compare compares the received answers with the allowed ones. It returns the first error
 // or "", and the number of answered requests.
-func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string, answered int) {
+func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
+	answered int) {
 	got := x.got
 	for at := 0; ; {
 		for bytes.HasPrefix(v.stream[at:], []byte("\r\n")) { // RFC 9112, 2.2
@@ -107,7 +108,7 @@ func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*a
 		}
 		stream := v.stream[at:]
 		if len(stream) == 0 && len(got) > 0 {
-			return "an answer came that nobody asked for: " + shown(got), answered
+			return "an answer without a request: " + shown(got), answered
 		} else if len(stream) == 0 {
 			return "", answered
 		}
@@ -145,7 +146,7 @@ func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*a
 		answered++
 		if got = a.rest; o.closes {
 			if len(got) > 0 {
-				return "something came after the last answer: " + shown(got), answered
+				return "bytes after the last answer: " + shown(got), answered
 			}
 			return "", answered
 		}
@@ -159,7 +160,7 @@ func (e *expected) match(a *answer) (*outcome, string) {
 	var wrong string
 	for i := range e.outcomes {
 		o := &e.outcomes[i]
-		why := o.judge(a, e.noBody || e.anyBody && a.body == "")
+		why := o.mismatch(a, e.noBody || e.anyBody && a.body == "")
 		if why == "" {
 			return o, ""
 		}
@@ -206,7 +207,7 @@ func (o *observed) note(a *answer) string {
 	if a.status != 200 && a.body != "" {
 		o.messages[a.body] = true
 		if len(o.messages) > maxMessages {
-			return "the messages are no fixed texts: they repeat what was sent"
+			return "the messages are not fixed texts: they repeat what was sent"
 		}
 	}
 	return ""
@@ -214,7 +215,8 @@ func (o *observed) note(a *answer) string {
 
 // requests sends hostile requests to a query listener, and checks the answers against the
 // contract.
-func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(worker int, rng *rand.Rand) *writer, address string, total int) error {
+func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(worker int, rng *rand.Rand) *writer,
+	address string, total int) error {
 	var left, resets atomic.Int64
 	var workers sync.WaitGroup
 	all := &observed{ids: make(map[string]bool), messages: make(map[string]bool), statuses: make(map[int]int)}

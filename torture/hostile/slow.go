@@ -53,7 +53,7 @@ type attack struct {
 func slow(ctx context.Context, w *world) (err error) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
-	judged := a.Count >= fullCount/5 // few windows and connections prove nothing
+	aimed := a.Count >= fullCount/5 // few windows and connections prove nothing
 	atRest, err := w.Descriptors()
 	if err != nil {
 		return err
@@ -87,7 +87,8 @@ func slow(ctx context.Context, w *world) (err error) {
 	for _, x := range []attack{
 		{"heads sent slowly", true, []string{"-H", "-i", "1", "-x", "24", "-t", "GET", "-u", query}},
 		{"bodies sent slowly", false, []string{"-B", "-i", "1", "-x", "10", "-s", "8192", "-t", "POST", "-u", query}},
-		{"answers read slowly", true, []string{"-X", "-w", "512", "-y", "1024", "-n", "1", "-z", "32", "-k", "3", "-u", url + "/reference/swagger-ui-bundle.js"}},
+		{"answers read slowly", true, []string{"-X", "-w", "512", "-y", "1024", "-n", "1", "-z", "32", "-k", "3", "-u", url +
+			"/reference/swagger-ui-bundle.js"}},
 	} {
 		// A round with too few connections proves nothing. Its result is used only if no
 		// round had enough.
@@ -134,8 +135,8 @@ func slow(ctx context.Context, w *world) (err error) {
 				break
 			}
 		}
-		a.Figure(x.name+": p99 of others meanwhile", milliseconds(with), "ms")
-		if !judged {
+		a.Figure(x.name+": p99 of other clients during it", milliseconds(with), "ms")
+		if !aimed {
 			continue
 		}
 		if x.holds {
@@ -143,15 +144,17 @@ func slow(ctx context.Context, w *world) (err error) {
 		} else {
 			a.Aimed(x.name+": refused", refused, "", fmt.Sprintf("≥ %d", connections/2), refused >= float64(connections/2))
 		}
-		a.Aimed(x.name+": p99 of others meanwhile, to before", toBefore(with), "×", "≤ 2 ×", toBefore(with) <= 2)
-		a.Aimed(x.name+": p99 of others afterwards, to before", toBefore(after), "×", "≤ 2 ×", toBefore(after) <= 2)
+		a.Aimed(x.name+": p99 of other clients during it, relative to before", toBefore(with), "×", "≤ 2 ×",
+			toBefore(with) <= 2)
+		a.Aimed(x.name+": p99 of other clients afterwards, relative to before", toBefore(after), "×", "≤ 2 ×",
+			toBefore(after) <= 2)
 	}
 	a.Offered(p.asked)
 	a.Acknowledged(p.asked - len(p.failures))
-	a.Figure("good requests beside slow clients", float64(p.asked), "")
+	a.Figure("good requests during slow clients", float64(p.asked), "")
 	for i, err := range p.failures {
 		if i < 5 {
-			a.Wrong("beside slow clients: %v", err)
+			a.Wrong("during slow clients: %v", err)
 		}
 	}
 	a.Aimed("of them failed", float64(len(p.failures)), "", "0", len(p.failures) == 0)
@@ -167,7 +170,8 @@ type underway struct {
 }
 
 // under measures while slowhttptest runs, on its own processor if there is one.
-func (w *world) under(ctx context.Context, p *probe, windows, connections, processor int, x *attack) (u underway, err error) {
+func (w *world) under(ctx context.Context, p *probe, windows, connections, processor int, x *attack) (u underway,
+	err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// slowhttptest silently opens no more files than its limit. Real attackers have their
@@ -176,8 +180,10 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)
 	}
-	args := append([]string{"-c", `ulimit -n "$(ulimit -H -n)"; exec ` + own + ` chrt --idle 0 slowhttptest "$@"`, "slowhttptest",
-		"-c", strconv.Itoa(connections), "-r", strconv.Itoa(connections/2 + 1), "-l", strconv.Itoa(int(heldWithin.Seconds()) + windows + 5), "-p", "3", "-v", "0"}, x.args...)
+	args := append([]string{"-c", `ulimit -n "$(ulimit -H -n)"; exec ` + own + ` chrt --idle 0 slowhttptest "$@"`,
+		"slowhttptest",
+		"-c", strconv.Itoa(connections), "-r", strconv.Itoa(connections/2 + 1), "-l",
+		strconv.Itoa(int(heldWithin.Seconds()) + windows + 5), "-p", "3", "-v", "0"}, x.args...)
 	var attacking sync.WaitGroup
 	var failed error // error of slowhttptest; read after it has ended
 	attacking.Go(func() {
@@ -231,7 +237,7 @@ func (w *world) settle(ctx context.Context, atRest int) error {
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		w.attempt.Wrong("what the attackers held is not given back: %v", err)
+		w.attempt.Wrong("the descriptors of the attackers are not closed: %v", err)
 		return nil
 	}
 	return err
@@ -246,7 +252,8 @@ func dawdle(ctx context.Context, w *world) error {
 	var all sync.WaitGroup
 	for i := range share(a, 200, 30) {
 		all.Go(func() {
-			text := []string{"", "G", "GET " + drivingPath + "?vid=A", "HEAD / HTTP/1.1\r\nHost: a\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: ", "\r\n"}[i%6]
+			text := []string{"", "G", "GET " + drivingPath + "?vid=A", "HEAD / HTTP/1.1\r\nHost: a\r\n",
+				"GET / HTTP/1.1\r\nHost: a\r\nX: ", "\r\n"}[i%6]
 			c, err := net.Dial("tcp", w.Address(nodeprocess.Query))
 			if err != nil {
 				a.Wrong("a new client cannot connect: %v", err)
@@ -270,13 +277,14 @@ func dawdle(ctx context.Context, w *world) error {
 			switch {
 			case ctx.Err() != nil:
 			case timedOut(err):
-				a.Wrong("who sends %q, and then little, may stay for ever: %s", text, time.Since(began).Round(time.Second))
+				a.Wrong("a client that sends %q, and then little, is not disconnected: %s", text,
+					time.Since(began).Round(time.Second))
 			case len(text) > 2 && !bytes.HasPrefix(got, []byte("HTTP/1.1 408 ")):
-				a.Wrong("who sends %q and no more gets %.100q", text, got)
+				a.Wrong("a client that sends only %q receives %.100q", text, got)
 			case len(text) <= 2 && len(got) > 0 && !bytes.HasPrefix(got, []byte("HTTP/1.1 408 ")):
-				a.Wrong("who sends %q gets %.100q", text, got)
+				a.Wrong("a client that sends %q receives %.100q", text, got)
 			case text != "" && text[0] == 'H' && len(got) > 0 && !bytes.HasSuffix(got, []byte("\r\n\r\n")):
-				a.Wrong("a slow HEAD gets a body: %.100q", got)
+				a.Wrong("a slow HEAD receives a body: %.100q", got)
 			default:
 				a.Acknowledged(1)
 			}
@@ -307,12 +315,14 @@ type probe struct {
 }
 
 func newProbe(w *world) *probe {
-	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal"), took: make(map[int][]time.Duration)}
+	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal"),
+		took: make(map[int][]time.Duration)}
 }
 
 // question returns a good request.
 func question(w *world, vid string) string {
-	return "GET " + drivingPath + "?access_token=" + w.open[0].secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	return "GET " + drivingPath + "?access_token=" + w.open[0].secret + "&vid=" + vid +
+		" HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
 // measure sends for a number of windows, and returns the 99th percentile of each.

@@ -29,9 +29,12 @@ type world struct {
 
 // newWorld starts a node with cars, tokens and sources.
 func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
-	w = &world{attempt: a, log: &logWatch{attempt: a}, contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car), documents: make(map[string]document)}}
+	w = &world{attempt: a, log: &logWatch{attempt: a},
+		contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car),
+			documents: make(map[string]document)}}
 	// Verdicts must not become stale during a long run.
-	w.Node, err = nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute)
+	w.Node, err = nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
+		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +74,11 @@ func (w *world) issueTokens(ctx context.Context) error {
 		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all}, token{}},
 		{access.TokenRequest{Operations: access.CarDrivingState, Vehicles: all}, token{}},
 		{access.TokenRequest{Operations: access.ThrottleSystem, Vehicles: all}, token{}},
-		{access.TokenRequest{Operations: access.AllOperations, Vehicles: access.VehicleSet("CarNormal")}, token{only: map[string]bool{"CarNormal": true}}},
+		{access.TokenRequest{Operations: access.AllOperations, Vehicles: access.VehicleSet("CarNormal")},
+			token{only: map[string]bool{"CarNormal": true}}},
 		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all}, token{dead: true}},
-		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all, Expires: time.Now().Add(time.Hour)}, token{dead: true}},
+		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all, Expires: time.Now().Add(time.Hour)},
+			token{dead: true}},
 	} {
 		ends := !r.Expires.IsZero()
 		if ends {
@@ -88,14 +93,16 @@ func (w *world) issueTokens(ctx context.Context) error {
 			return err
 		}
 		t := &r.agreed
-		t.secret, t.driving, t.throttle = made.AccessToken, r.Operations.Has(access.CarDrivingState), r.Operations.Has(access.ThrottleSystem)
+		t.secret, t.driving, t.throttle = made.AccessToken, r.Operations.Has(access.CarDrivingState),
+			r.Operations.Has(access.ThrottleSystem)
 		w.tokens[t.secret] = t
 		w.open = append(w.open, t)
 	}
 	unknown, _ := access.NewSecret(access.TokenKind)
 	source, _ := access.NewSecret(access.SourceKind)
 	operator, _ := access.NewSecret(access.OperatorKind)
-	w.strange = []string{"", "x", "null", "cst_", unknown, source, operator, "Bearer+" + w.open[0].secret, w.open[0].secret + "0", w.open[0].secret[:39], strings.ToUpper(w.open[0].secret), "cstid0123456789", "'+OR+1=1+--"}
+	w.strange = []string{"", "x", "null", "cst_", unknown, source, operator, "Bearer+" + w.open[0].secret,
+		w.open[0].secret + "0", w.open[0].secret[:39], strings.ToUpper(w.open[0].secret), "cstid0123456789", "'+OR+1=1+--"}
 	w.log.secrets(unknown, source, operator)
 	for secret := range w.tokens {
 		w.log.secrets(secret)
@@ -133,7 +140,8 @@ func (w *world) driveCars(ctx context.Context) error {
 		for vid, truth := range w.cars {
 			d, err1 := w.Ask(ctx, drivingPath, w.open[0].secret, vid)
 			t, err2 := w.Ask(ctx, throttlePath, w.open[0].secret, vid)
-			if err1 != nil || err2 != nil || truth.driving != "" && d.Driving != truth.driving || truth.throttle != "" && t.Throttle != truth.throttle || truth.notDriving && d.Reason != "not_driving" {
+			if err1 != nil || err2 != nil || truth.driving != "" && d.Driving != truth.driving || truth.throttle != "" &&
+				t.Throttle != truth.throttle || truth.notDriving && d.Reason != "not_driving" {
 				return fmt.Errorf("%s is answered %+v, %+v, %v, %v", vid, d, t, err1, err2)
 			}
 		}
@@ -187,15 +195,15 @@ func (l *logWatch) hear(line []byte) {
 	wrong := ""
 	switch err := json.Unmarshal(line, &parsed); {
 	case err != nil || parsed.Level == "" || parsed.Msg == "":
-		wrong = "is no JSON of a log"
+		wrong = "is not JSON of a log"
 	case parsed.Panic != "" || parsed.Stack != "":
-		wrong = "tells of a panic"
+		wrong = "reports a panic"
 	case parsed.Level == "ERROR":
 		wrong = "is an error"
 	}
 	for _, s := range l.secret {
 		if strings.Contains(string(line), s) {
-			wrong = "holds a secret"
+			wrong = "contains a secret"
 		}
 	}
 	if wrong != "" && l.wrong < 5 {

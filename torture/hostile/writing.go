@@ -34,8 +34,10 @@ func (w *writer) nobody() string {
 
 // headers are the headers that a request may have besides Host, each at most once.
 var headers = []string{
-	"Accept: */*", "User-Agent: curl/8", "Content-Length: 0", "Connection: keep-alive", "X-Forwarded-For: 10.1.2.3, 4.5.6.7", "If-None-Match: *", "Range: bytes=0-3",
-	"Accept-Encoding: gzip", "Upgrade: h2c", "X-Odd: \t \xff\xfe ", "Authorization: Basic eDp5", "X-Request-Id: mine", "Cookie: a=b", "Content_Length: 5",
+	"Accept: */*", "User-Agent: curl/8", "Content-Length: 0", "Connection: keep-alive",
+	"X-Forwarded-For: 10.1.2.3, 4.5.6.7", "If-None-Match: *", "Range: bytes=0-3",
+	"Accept-Encoding: gzip", "Upgrade: h2c", "X-Odd: \t \xff\xfe ", "Authorization: Basic eDp5", "X-Request-Id: mine",
+	"Cookie: a=b", "Content_Length: 5",
 	"X-Original-URL: /metrics", "Te: trailers", "Trailer: x", "Connection: close", "Origin: https://example.com",
 }
 
@@ -59,7 +61,8 @@ func (w *writer) sound() string {
 	} else if w.chance(60) {
 		target = pick(w, "/", "/openapi.json", "/reference/")
 	}
-	head := pick(w, "GET", "GET", "GET", "GET", "GET", "HEAD") + " " + target + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
+	head := pick(w, "GET", "GET", "GET", "GET", "GET", "HEAD") + " " + target +
+		pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
 	lines := []string{"Host: " + pick(w, "localhost", "127.0.0.1:8080", "[::1]", "cars.example")}
 	for w.chance(3) {
 		if h := pick(w, headers...); !slices.Contains(lines, h) {
@@ -90,25 +93,41 @@ var spoilers = []struct {
 	part *regexp.Regexp
 	with []string
 }{
-	{regexp.MustCompile(`^[A-Z]+`), []string{"POST", "get", "OPTIONS", "TRACE", "CONNECT", "PUT", "Head", "GE T", "", "G\x00T", "PRI", "\x16\x03\x01", long(40)}},
-	{regexp.MustCompile(` HTTP/1\.[01]`), []string{" HTTP/1.2", " HTTP/2.0", " HTTP/0.9", " http/1.1", "@@ ", "", " ", " HTTP/11", "@@x", " ICY/1.0"}},
-	{regexp.MustCompile(`vid=[^& ]*`), []string{"", "@@&@@", "@@&vid=Car", "v%69d=B&@@", "vid", "vid=", "VID=A", "@@%20", "@@+", "@@-", "@@%00", "@@%0d%0aSet-Cookie:x", "@@%C3%84", "@@\xc3\x84", "@@#top",
-		"@@;x=1", "@@%2543", "@@\"", "@@<script>", "@@_", "@@%EF%BC%A1", "@@../..", "@@'--", "@@" + long(250), "@@" + long(4000), "@@&%", "@@&%2", "@@&%zz=1", "@@&x=100%", "@@&%C1%B6id=A", "@@&&&"}},
-	{regexp.MustCompile(`access_token=[^& ]*`), []string{"", "@@&@@", "access_token=", "access_token=x", "access_token=Bearer+x", "token=x", "Access_Token=x", "access_token=%00", "access_token=" + long(200),
+	{regexp.MustCompile(`^[A-Z]+`), []string{"POST", "get", "OPTIONS", "TRACE", "CONNECT", "PUT", "Head", "GE T", "",
+		"G\x00T", "PRI", "\x16\x03\x01", long(40)}},
+	{regexp.MustCompile(` HTTP/1\.[01]`), []string{" HTTP/1.2", " HTTP/2.0", " HTTP/0.9", " http/1.1", "@@ ", "", " ",
+		" HTTP/11", "@@x", " ICY/1.0"}},
+	{regexp.MustCompile(`vid=[^& ]*`), []string{"", "@@&@@", "@@&vid=Car", "v%69d=B&@@", "vid", "vid=", "VID=A", "@@%20",
+		"@@+", "@@-", "@@%00", "@@%0d%0aSet-Cookie:x", "@@%C3%84", "@@\xc3\x84", "@@#top",
+		"@@;x=1", "@@%2543", "@@\"", "@@<script>", "@@_", "@@%EF%BC%A1", "@@../..", "@@'--", "@@" + long(250), "@@" +
+			long(4000), "@@&%", "@@&%2", "@@&%zz=1", "@@&x=100%", "@@&%C1%B6id=A", "@@&&&"}},
+	{regexp.MustCompile(`access_token=[^& ]*`), []string{"", "@@&@@", "access_token=", "access_token=x",
+		"access_token=Bearer+x", "token=x", "Access_Token=x", "access_token=%00", "access_token=" + long(200),
 		"@@&access_token=", "access%5ftoken=x", "access%5ftoken=x&@@", "access_token=%zz"}},
 	{regexp.MustCompile(`[?&]`), []string{";", "&&", "?", "??", "&amp;", ",", "%3F"}},
-	{regexp.MustCompile(` (/[^? ]*)`), []string{"@@/", " /", "@@%00", "@@;v=1", "@@#x", " /api/..", " //api", "@@%zz", "@@.json", " /metrics", " /debug/pprof/", " /healthz", " /v1/telemetry", " /reference",
+	{regexp.MustCompile(` (/[^? ]*)`), []string{"@@/", " /", "@@%00", "@@;v=1", "@@#x", " /api/..", " //api", "@@%zz",
+		"@@.json", " /metrics", " /debug/pprof/", " /healthz", " /v1/telemetry", " /reference",
 		" /assets/../openapi.json", " \\api", " /%61pi", " /API", " /nothing", " /no\"thing", " /" + long(20)}},
-	{regexp.MustCompile(` [^ ]+ `), []string{" * ", " localhost:80 ", " nothing ", "  ", " http:// ", " http:/// ", " http://localhost ", " ftp://localhost/ ", " http://me@localhost" + drivingPath + " ", " mailto:x ",
+	{regexp.MustCompile(` [^ ]+ `), []string{" * ", " localhost:80 ", " nothing ", "  ", " http:// ", " http:/// ",
+		" http://localhost ", " ftp://localhost/ ", " http://me@localhost" + drivingPath + " ", " mailto:x ",
 		" // ", " / / ", " ?vid=A ", " http://localhost?vid=A ", " javascript:1 ", " 1:2 "}},
-	{regexp.MustCompile(`Host: [^\r]*\r\n`), []string{"", "@@@@", "@@host: other\r\n", "HOST:\r\n", "Host: \r\n", "Host: a b\r\n", "Host: me@localhost\r\n", "Host: localhost/x\r\n", "Host: localhost\xe9\r\n", "Host: a,b\r\n",
-		"Host: [::1\r\n", "Host: :80\r\n", "Host: a:b:c\r\n", "Host:\tlocalhost\t\r\n", "Host: localhost:99999999\r\n", "Host: " + long(300) + "\r\n"}},
-	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nExpect: 100-continue@@", "\r\nexpect:@@", "\r\nX : y@@", "\r\n X: y@@", "\r\n\tX: y@@", "\r\n: y@@", "\r\nX@@", "\r\nX(Y): z@@", "\r\nX: a\x00b@@", "\r\nX: a\rb@@",
-		"\r\nX: a\x7fb@@", "\r\nX: a\nY: b@@", "\r\n\r@@", "\r\nHeader\xc3\xa4: x@@", "\r\nX: y\r@@", "\r\nX: " + long(3000) + "@@", "@@x", "@@\n", "@@\r", "@@\x00", "@@hello", "@@0\r\n\r\n", "\n\n", "\n\r\n", "\r\n"}},
-	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nConnection: CLOSE@@", "\r\nConnection: keep-alive, close@@", "\r\nConnection: Close, x@@", "\r\nConnection: closed@@", "\r\nConnection: ,close,@@", "\r\nConnection: keep-alive@@"}},
-	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nContent-Length: 5@@hello", "\r\nContent-Length: 5@@", "\r\nContent-Length: 0, 0@@", "\r\nContent-Length: 00@@", "\r\nContent-Length: +0@@", "\r\nContent-Length: -0@@",
-		"\r\nContent-Length: -1@@", "\r\nContent-Length: 0x0@@", "\r\nContent-Length:@@", "\r\nContent-Length: 1e0@@", "\r\nContent-Length: 0 0@@", "\r\nContent-Length: 99999999999999999999@@",
-		"\r\nContent-Length: \t0\t@@", "\r\nContent-Length: 0;@@", "\r\nContent-Length: 0\x0b@@", "\r\nContent-Length:0@@", "\r\nContent-Length: 1@@", "\r\nContent-Length: 0\r\ncontent-length:0@@"}},
+	{regexp.MustCompile(`Host: [^\r]*\r\n`), []string{"", "@@@@", "@@host: other\r\n", "HOST:\r\n", "Host: \r\n",
+		"Host: a b\r\n", "Host: me@localhost\r\n", "Host: localhost/x\r\n", "Host: localhost\xe9\r\n", "Host: a,b\r\n",
+		"Host: [::1\r\n", "Host: :80\r\n", "Host: a:b:c\r\n", "Host:\tlocalhost\t\r\n", "Host: localhost:99999999\r\n",
+		"Host: " + long(300) + "\r\n"}},
+	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nExpect: 100-continue@@", "\r\nexpect:@@", "\r\nX : y@@", "\r\n X: y@@",
+		"\r\n\tX: y@@", "\r\n: y@@", "\r\nX@@", "\r\nX(Y): z@@", "\r\nX: a\x00b@@", "\r\nX: a\rb@@",
+		"\r\nX: a\x7fb@@", "\r\nX: a\nY: b@@", "\r\n\r@@", "\r\nHeader\xc3\xa4: x@@", "\r\nX: y\r@@", "\r\nX: " + long(3000) +
+			"@@", "@@x", "@@\n", "@@\r", "@@\x00", "@@hello", "@@0\r\n\r\n", "\n\n", "\n\r\n", "\r\n"}},
+	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nConnection: CLOSE@@", "\r\nConnection: keep-alive, close@@",
+		"\r\nConnection: Close, x@@", "\r\nConnection: closed@@", "\r\nConnection: ,close,@@",
+		"\r\nConnection: keep-alive@@"}},
+	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nContent-Length: 5@@hello", "\r\nContent-Length: 5@@",
+		"\r\nContent-Length: 0, 0@@", "\r\nContent-Length: 00@@", "\r\nContent-Length: +0@@", "\r\nContent-Length: -0@@",
+		"\r\nContent-Length: -1@@", "\r\nContent-Length: 0x0@@", "\r\nContent-Length:@@", "\r\nContent-Length: 1e0@@",
+		"\r\nContent-Length: 0 0@@", "\r\nContent-Length: 99999999999999999999@@",
+		"\r\nContent-Length: \t0\t@@", "\r\nContent-Length: 0;@@", "\r\nContent-Length: 0\x0b@@", "\r\nContent-Length:0@@",
+		"\r\nContent-Length: 1@@", "\r\nContent-Length: 0\r\ncontent-length:0@@"}},
 }
 
 // spoil changes one part of a request, or extends its line or its head to a size near a
@@ -141,7 +160,8 @@ func (w *writer) mutate(b []byte) []byte {
 		case 0:
 			b[i] = byte(w.IntN(256))
 		case 1:
-			b = slices.Insert(b, i, pick(w, byte(0), '\r', '\n', ' ', '\t', '%', '&', ':', ';', '=', '?', '#', 0x7f, 0x80, 0xff, '"'))
+			b = slices.Insert(b, i, pick(w, byte(0), '\r', '\n', ' ', '\t', '%', '&', ':', ';', '=', '?', '#', 0x7f, 0x80, 0xff,
+				'"'))
 		case 2:
 			b = slices.Delete(b, i, j)
 		case 3:
@@ -149,11 +169,14 @@ func (w *writer) mutate(b []byte) []byte {
 		case 4:
 			b = b[:i]
 		case 5:
-			b = bytes.Replace(b, []byte("\r\n"), pick(w, []byte("\n"), []byte("\r"), []byte("\n\r"), []byte("\r\r\n"), []byte("\r\n ")), 1+w.IntN(2))
+			b = bytes.Replace(b, []byte("\r\n"), pick(w, []byte("\n"), []byte("\r"), []byte("\n\r"), []byte("\r\r\n"),
+				[]byte("\r\n ")), 1+w.IntN(2))
 		case 6:
 			copy(b[i:j], pick(w, bytes.ToUpper, bytes.ToLower)(b[i:j]))
 		case 7:
-			b = slices.Insert(b, i, []byte(pick(w, "\r\n", "\r\n\r\n", "HTTP/1.1", "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n", "GET ", "\xef\xbb\xbf", "\u2028"))...)
+			b = slices.Insert(b, i,
+				[]byte(pick(w, "\r\n", "\r\n\r\n", "HTTP/1.1", "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n", "GET ",
+					"\xef\xbb\xbf", "\u2028"))...)
 		}
 	}
 	return b
@@ -162,15 +185,20 @@ func (w *writer) mutate(b []byte) []byte {
 // smuggle returns one request in which another one is hidden, in ways that have fooled
 // servers: bytes that are a body to one parser are a request to another.
 func (w *writer) smuggle() string {
-	hidden := "GET " + drivingPath + "?access_token=" + w.tokens[0].secret + "&vid=S" + w.nobody() + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	hidden := "GET " + drivingPath + "?access_token=" + w.tokens[0].secret + "&vid=S" + w.nobody() +
+		" HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
 	chunks := "0\r\n\r\n"
 	if w.chance(3) {
-		chunks = fmt.Sprintf("%x%s\r\n%s\r\n0\r\n\r\n", len(hidden), pick(w, "", ";x=y", "; a=\"\r\n\"", ";"+long(50), " ", "\n"), hidden)
+		chunks = fmt.Sprintf("%x%s\r\n%s\r\n0\r\n\r\n", len(hidden),
+			pick(w, "", ";x=y", "; a=\"\r\n\"", ";"+long(50), " ", "\n"), hidden)
 	}
-	encoding := pick(w, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked", "transfer-encoding:chunked", "Transfer-Encoding: xchunked", "Transfer-Encoding : chunked", "Transfer-Encoding:\tchunked",
-		"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", "Transfer-Encoding: identity, chunked", "X: y\nTransfer-Encoding: chunked", "Transfer-Encoding:\r\n chunked", "Transfer-Encoding: \x0bchunked",
-		"Transfer-Encoding: chunked;q=1", "Transfer-Encoding: \"chunked\"", "TRANSFER-ENCODING: CHUNKED", "Transfer\x00-Encoding: chunked", " Transfer-Encoding: chunked", "Transfer-Encoding") + "\r\n"
+	encoding := pick(w, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked", "transfer-encoding:chunked",
+		"Transfer-Encoding: xchunked", "Transfer-Encoding : chunked", "Transfer-Encoding:\tchunked",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", "Transfer-Encoding: identity, chunked",
+		"X: y\nTransfer-Encoding: chunked", "Transfer-Encoding:\r\n chunked", "Transfer-Encoding: \x0bchunked",
+		"Transfer-Encoding: chunked;q=1", "Transfer-Encoding: \"chunked\"", "TRANSFER-ENCODING: CHUNKED",
+		"Transfer\x00-Encoding: chunked", " Transfer-Encoding: chunked", "Transfer-Encoding") + "\r\n"
 	both := chunks + hidden
 	way := pick(w, [][2]string{
 		{length(len(hidden)), hidden},                       // the body is a request
@@ -185,7 +213,8 @@ func (w *writer) smuggle() string {
 		{"Content-Length: " + pick(w, "+5", "-0", "0x5", " 0 ,", "0,", "5 5", "0a", "0.0", "") + "\r\n", hidden},
 		{"X: " + pick(w, "\n", "\r", "\r\n\n", "\n\r\n", "\n\n", "\x00\r\n\r\n") + hidden, ""}, // after a header
 	}...)
-	outer := pick(w, "GET", "GET", "HEAD", "POST") + " " + drivingPath + "?vid=" + pick(w, w.cars...) + "&access_token=" + w.tokens[0].secret + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
+	outer := pick(w, "GET", "GET", "HEAD", "POST") + " " + drivingPath + "?vid=" + pick(w, w.cars...) + "&access_token=" +
+		w.tokens[0].secret + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
 	return outer + "\r\nHost: localhost\r\n" + way[0] + "\r\n" + way[1]
 }
 
@@ -223,10 +252,12 @@ func (w *writer) conversation() *conversation {
 			v.add(string(w.mutate([]byte(w.spoil(w.sound())))), false)
 		}
 		if w.chance(15) {
-			v.add(pick(w, "\r\n", "\r\n\r\n", "\n", "\x00", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /\r\n\r\n", "*1\r\n$4\r\nPING\r\n", "EHLO x\r\n"), false)
+			v.add(pick(w, "\r\n", "\r\n\r\n", "\n", "\x00", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+				"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /\r\n\r\n", "*1\r\n$4\r\nPING\r\n", "EHLO x\r\n"), false)
 		}
 	}
-	v.add("GET "+throttlePath+"?vid=Z"+w.nobody()+"&access_token="+w.tokens[0].secret+" HTTP/1.1\r\nHost: localhost\r\n\r\n", true)
+	v.add("GET "+throttlePath+"?vid=Z"+w.nobody()+"&access_token="+w.tokens[0].secret+
+		" HTTP/1.1\r\nHost: localhost\r\n\r\n", true)
 	v.requests++
 	return v
 }

@@ -28,10 +28,14 @@ var Row = row.Row{
 	Text:   prose,
 	Counts: "kills under load", CI: 30, Long: 1000,
 	Controls: []row.Control{
-		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states", By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: "answers-unstored", Says: "stores states without what is answered about them", By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: "answers-unfolded", Says: "answers at the start before it has folded what was stored", By: []string{load.WentBack}, Count: 12},
+		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored",
+			By: []string{load.LostSample, load.LostCar}, Count: 12},
+		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states",
+			By: []string{load.LostSample, load.LostCar}, Count: 12},
+		{Defect: "answers-unstored", Says: "stores states without their answers", By: []string{load.LostSample, load.LostCar},
+			Count: 12},
+		{Defect: "answers-unfolded", Says: "answers at the start before it has folded what was stored",
+			By: []string{load.WentBack}, Count: 12},
 	},
 	Run: run,
 }
@@ -61,7 +65,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 		options: nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: load.Flags},
 	}
 	for first := true; t.kills[loaded] < a.Count; first = false {
-		moment := [...]int{loaded, loaded, loaded, loaded, loaded, loaded, starting, starting, recovering, recovering}[t.rnd.IntN(10)]
+		moment := [...]int{loaded, loaded, loaded, loaded, loaded, loaded, starting, starting, recovering,
+			recovering}[t.rnd.IntN(10)]
 		if first {
 			moment = starting // with an empty directory
 		} else if !t.prepared {
@@ -156,8 +161,8 @@ func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
 }
 
 func (t *torture) figures() {
-	t.Figure("besides, kills between start and ready", float64(t.kills[starting]), "")
-	t.Figure("besides, kills under load that set in before it was ready", float64(t.kills[recovering]), "")
+	t.Figure("further kills, between start and ready", float64(t.kills[starting]), "")
+	t.Figure("further kills, under load that began before it was ready", float64(t.kills[recovering]), "")
 	t.Figure("ready again after a kill, slowest", t.slowest.Seconds(), "s")
-	t.Figure("queries judged", float64(t.load.Asked.Load()-t.load.Unanswered.Load()), "")
+	t.Figure("queries checked", float64(t.load.Asked.Load()-t.load.Unanswered.Load()), "")
 }

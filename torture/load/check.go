@@ -90,13 +90,13 @@ const (
 // may be in progress, and the node must be settled.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) error {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
-	return l.checkDeeds(ctx, n, someSecrets)
+	return l.checkOperations(ctx, n, someSecrets)
 }
 
 // CheckAll compares the node with the whole journal.
 func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) error {
 	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
-	if err := l.checkDeeds(ctx, n, someSecrets); err != nil {
+	if err := l.checkOperations(ctx, n, someSecrets); err != nil {
 		return err
 	}
 	return l.checkLists(ctx, n)
@@ -122,8 +122,8 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkDeeds checks the n newest results of each kind of operation.
-func (l *Load) checkDeeds(ctx context.Context, node *nodeprocess.Node, n int) error {
+// checkOperations checks the n newest results of each kind of operation.
+func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n int) error {
 	c, err := node.AdminClient()
 	if err != nil {
 		return err
@@ -188,7 +188,8 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 		// stored state.
 		var r ops.VehicleRecord
 		err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
-			if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil && slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
+			if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil &&
+				slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
 				err = errors.New("the state is older than a sample that was acknowledged")
 			}
 			return err
@@ -197,7 +198,8 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid, clock(was.acknowledged), storedLimit, err)
+			l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid,
+				clock(was.acknowledged), storedLimit, err)
 			continue
 		}
 		for _, reading := range r.Readings {
@@ -251,7 +253,8 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 		}
 		key := record{source: r.source, id: r.id, gone: r.gone && !r.source} // removed sources are not listed
 		if listed[key] == (r.source && r.gone) && !r.unsure {
-			l.a.Lost("a %s (revoked or removed: %t) is not listed as that", map[bool]string{true: "source", false: "token"}[r.source], r.gone)
+			l.a.Lost("a %s (revoked or removed: %t) is not listed as that",
+				map[bool]string{true: "source", false: "token"}[r.source], r.gone)
 		}
 	}
 	return nil

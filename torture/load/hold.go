@@ -42,7 +42,8 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 
 // Hold waits until the node must know everything acknowledged, then calls look. A node that
 // does not get there, or that ends, is a finding.
-func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node) error) error {
+func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
+	look func(context.Context, *nodeprocess.Node) error) error {
 	err := l.Settle(ctx, n)
 	settled := err == nil
 	if settled {
@@ -72,7 +73,7 @@ func (l *Load) End(n *nodeprocess.Node) {
 	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
 	l.MustHaveHappened()
 	if err := n.Stop(); err != nil {
-		l.wrong("it does not stop as it should: %v", err)
+		l.wrong("it does not stop in order: %v", err)
 	}
 }
 
@@ -98,7 +99,7 @@ const holdLimit = 5 * time.Minute
 // means that not all vehicles were queried.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) error {
 	if len(vids) == 0 {
-		l.wrong("no sample of any vehicle was acknowledged: the row says nothing about them")
+		l.wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
@@ -150,6 +151,6 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car
 		l.Unanswered.Add(1)
 		return false
 	}
-	l.report(l.journal.judge(vid, was, a, settled))
+	l.report(l.journal.check(vid, was, a, settled))
 	return true
 }

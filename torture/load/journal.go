@@ -72,7 +72,8 @@ type sample struct {
 // line returns the sample as a car sends it. The speed is a function of the vehicle and the
 // time, so that the state of another sample can be detected.
 func (s sample) line() string {
-	return fmt.Sprintf("{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":%d,\"Vehicle.OBD.ThrottlePosition\":20}}\n", s.vid, s.at*1000, s.speedKmh())
+	return fmt.Sprintf("{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":%d,\"Vehicle.OBD.ThrottlePosition\":20}}\n",
+		s.vid, s.at*1000, s.speedKmh())
 }
 
 func (s sample) speedKmh() int64 {
@@ -124,9 +125,9 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// judge compares an answer with was, what was known before the query. settled means that
+// check compares an answer with was, what was known before the query. settled means that
 // everything acknowledged by then must be visible.
-func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool) finding {
+func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	wrong := func(format string, args ...any) finding { return finding{text: fmt.Sprintf(format, args...)} }
@@ -147,7 +148,8 @@ func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool)
 		return finding{}
 	case a.Status == 0 && settled && was.acknowledged != 0:
 		c.lost = true
-		return finding{fmt.Sprintf("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged)), true}
+		return finding{fmt.Sprintf("%s was acknowledged with a sample of %s and is unknown", vid, clock(was.acknowledged)),
+			true}
 	case a.Status == 0 && was.seen != 0:
 		return wrong("%s had a state of %s and is unknown now", vid, clock(was.seen))
 	case a.Status == 0:
@@ -155,10 +157,11 @@ func (j *journal) judge(vid string, was car, a nodeprocess.Answer, settled bool)
 	case a.Driving != "1":
 		return wrong("%s drives normally, and the answer is %q", vid, a.Driving)
 	case at > c.offered:
-		return wrong("%s has a state of %s, of which no sample was sent", vid, clock(at))
+		return wrong("%s has a state of %s, but no such sample was sent", vid, clock(at))
 	case settled && at < was.acknowledged:
 		c.lost = true
-		text := fmt.Sprintf("%s was acknowledged with a sample of %s, and its state is of %s", vid, clock(was.acknowledged), clock(at))
+		text := fmt.Sprintf("%s was acknowledged with a sample of %s, and its state is of %s", vid, clock(was.acknowledged),
+			clock(at))
 		if at < was.seen {
 			text += fmt.Sprintf(" and went back in time: it was of %s", clock(was.seen))
 		}

@@ -19,9 +19,9 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// TestJudge checks answers about a vehicle with acknowledged samples of 100 and 101 and a
+// TestCheck_Answers checks answers about a vehicle with acknowledged samples of 100 and 101 and a
 // sample of 102 that was only sent. The findings are those that catch the rows' controls.
-func TestJudge(t *testing.T) {
+func TestCheck_Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer
 		settled bool
@@ -34,10 +34,12 @@ func TestJudge(t *testing.T) {
 		"late and back in time":  {[]nodeprocess.Answer{answer(101), answer(100)}, true, LostSample},
 		"unknown":                {[]nodeprocess.Answer{unknown}, true, LostCar},
 		"back in time":           {[]nodeprocess.Answer{answer(101), answer(100)}, false, WentBack},
-		"never sent":             {[]nodeprocess.Answer{answer(103)}, true, "wrong: * no sample was sent"},
+		"never sent":             {[]nodeprocess.Answer{answer(103)}, true, "wrong: * no such sample was sent"},
 		"known, then unknown":    {[]nodeprocess.Answer{answer(101), unknown}, false, "wrong: * is unknown now"},
-		"another verdict":        {[]nodeprocess.Answer{{HTTP: http.StatusOK, Status: 1, Driving: "3", Modified: time.Unix(101, 0)}}, false, "wrong: * drives normally*"},
-		"refused":                {[]nodeprocess.Answer{{HTTP: http.StatusUnauthorized}}, false, "wrong: * answered with 401"},
+		"another verdict": {[]nodeprocess.Answer{{HTTP: http.StatusOK, Status: 1, Driving: "3",
+			Modified: time.Unix(101, 0)}}, false, "wrong: * drives normally*"},
+		"refused": {[]nodeprocess.Answer{{HTTP: http.StatusUnauthorized}}, false,
+			"wrong: * answered with 401"},
 	} {
 		a := &row.Attempt{Logf: t.Logf, Stop: func() {}, Control: &row.Control{By: []string{c.finding}}}
 		l := New(a)
@@ -45,7 +47,7 @@ func TestJudge(t *testing.T) {
 		l.journal.offer(samples)
 		l.journal.acknowledge(samples[:2])
 		for i, answer := range c.answers {
-			f := l.journal.judge("many0x1", l.journal.before("many0x1"), answer, c.settled)
+			f := l.journal.check("many0x1", l.journal.before("many0x1"), answer, c.settled)
 			if f.text != "" {
 				l.report(f)
 			}
@@ -54,62 +56,64 @@ func TestJudge(t *testing.T) {
 			}
 		}
 		if o := a.Outcome(); (o.CaughtBy != "") != (c.finding != "") || o.Found() != (c.finding != "") {
-			t.Errorf("%s: %+v", name, o)
+			t.Errorf("%s: got %+v, want finding %q", name, o, c.finding)
 		}
 	}
 }
 
 // A vehicle that was forgotten must not come back. If the result of forgetting is unknown,
 // both answers are right.
-func TestJudgeForgotten(t *testing.T) {
+func TestCheck_ForgottenVehicle(t *testing.T) {
 	j := newJournal()
 	j.offer([]sample{{"one1", 100}})
 	j.acknowledge([]sample{{"one1", 100}})
 	c := j.cars["one1"]
 	c.unsure = true
 	for _, a := range []nodeprocess.Answer{answer(100), unknown} {
-		if f := j.judge("one1", j.before("one1"), a, true); f.text != "" {
-			t.Error(f.text)
+		if f := j.check("one1", j.before("one1"), a, true); f.text != "" {
+			t.Errorf("forgetting is unconfirmed: got %q, want no finding", f.text)
 		}
 	}
 	c.unsure, c.forgotten = false, true
-	if f := j.judge("one1", j.before("one1"), unknown, true); f.text != "" {
-		t.Error(f.text)
+	if f := j.check("one1", j.before("one1"), unknown, true); f.text != "" {
+		t.Errorf("forgotten and unknown: got %q, want no finding", f.text)
 	}
-	if f := j.judge("one1", j.before("one1"), answer(100), true); !strings.Contains(f.text, "is back") {
+	if f := j.check("one1", j.before("one1"), answer(100), true); !strings.Contains(f.text, "is back") {
 		t.Errorf("%q", f.text)
 	}
-	if f := j.judge("one2", car{}, answer(100), true); f.text == "" {
-		t.Error("a vehicle that never reported has an answer, and nobody minds")
+	if f := j.check("one2", car{}, answer(100), true); f.text == "" {
+		t.Error("the answer about a vehicle that never reported is no finding")
 	}
 }
 
 // A node that was killed has not refused to start.
-func TestRefused(t *testing.T) {
+func TestRefused_OnlyIfItEndedByItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
 		refused bool
 	}{
 		"killed":   {&nodeprocess.EndedError{Code: -1, Last: "ready"}, false},
 		"given up": {context.Canceled, false},
-		"refused":  {fmt.Errorf("start: %w", &nodeprocess.EndedError{Code: 1, Last: "carstate: the data directory is damaged"}), true},
+		"refused": {fmt.Errorf("start: %w",
+			&nodeprocess.EndedError{Code: 1, Last: "carstate: the data directory is damaged"}), true},
 	} {
 		a := &row.Attempt{Logf: t.Logf}
 		err := New(a).Refused(c.err)
-		if o := a.Outcome(); (err != nil) != c.refused || err != nil && !errors.Is(err, c.err) || (o.Wrong == 1) != c.refused ||
+		if o := a.Outcome(); (err != nil) != c.refused || err != nil && !errors.Is(err, c.err) ||
+			(o.Wrong == 1) != c.refused ||
 			c.refused && o.Findings[0] != "wrong: it does not start after kill -9: carstate: the data directory is damaged" {
-			t.Errorf("%s: %v, %+v", name, err, o)
+			t.Errorf("%s: got %v, %+v, want refused: %t", name, err, o, c.refused)
 		}
 	}
 }
 
 // A row has a finding if one of the operations never happened.
-func TestMustHaveHappened(t *testing.T) {
+func TestMustHaveHappened_FindsMissingOperations(t *testing.T) {
 	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 	nothing := attempt()
 	New(nothing).MustHaveHappened()
 	if o := nothing.Outcome(); o.Wrong != 5 {
-		t.Errorf("%+v", o)
+		t.Errorf("nothing happened: got %+v, want 5 findings", o)
 	}
 	all := attempt()
 	l := New(all)
@@ -118,6 +122,6 @@ func TestMustHaveHappened(t *testing.T) {
 	l.journal.records = []*record{{gone: true}, {source: true}}
 	l.MustHaveHappened()
 	if o := all.Outcome(); !o.Passed() {
-		t.Errorf("%+v", o)
+		t.Errorf("everything happened: got %+v, want no finding", o)
 	}
 }

@@ -33,7 +33,7 @@ type Load struct {
 	journal *journal
 	fleets  []*fleet
 	rnd     *rand.Rand // for checks
-	deeds   *rand.Rand
+	choices *rand.Rand
 	barrier int64 // event time of the next barrier
 	base    int64
 
@@ -51,7 +51,7 @@ const ownSource = "fleet"
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
 	l.rnd = rand.New(rand.NewPCG(a.Seed, 1))
-	l.deeds = rand.New(rand.NewPCG(a.Seed, 2))
+	l.choices = rand.New(rand.NewPCG(a.Seed, 2))
 	for i := range posters + connections*publishers {
 		f := &fleet{rnd: rand.New(rand.NewPCG(a.Seed, uint64(10+i))), number: i, base: l.base}
 		f.at = make([]int64, fleetSize)
@@ -203,7 +203,7 @@ func (l *Load) MustHaveHappened() {
 		{int64(tokens), "no token"}, {int64(revoked), "no revocation"}, {int64(sources), "no source"},
 	} {
 		if x.n == 0 {
-			l.a.Wrong("%s was acknowledged: the row says nothing about them", x.what)
+			l.a.Wrong("%s was acknowledged, so the row proves nothing about them", x.what)
 		}
 	}
 }

@@ -39,7 +39,8 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 		OnServerDisconnect: func(m *paho.Disconnect) { end(Refusal(m.ReasonCode)) },
 	})}
 	answer, err := c.client.Connect(ctx, &paho.Connect{
-		ClientID: id, KeepAlive: 30, CleanStart: true, Username: source, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
+		ClientID: id, KeepAlive: 30, CleanStart: true, Username: source, UsernameFlag: true, Password: []byte(key),
+		PasswordFlag: true,
 	})
 	if err != nil {
 		if answer != nil {

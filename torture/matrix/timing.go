@@ -29,10 +29,10 @@ const (
 	batch  = 16
 	// aim is the maximum difference of the medians, in percent of an answer's time.
 	aim = 3.0
-	// told is the minimum difference of the medians, in percent, that a defect must cause
+	// detectable is the minimum difference of the medians, in percent, that a defect must cause
 	// to be caught. The confidence interval is not enough for that: a noisy machine widens
 	// it, too.
-	told = 10.0
+	detectable = 10.0
 )
 
 // The sorts of vehicles that a token must not be able to distinguish. The token is granted
@@ -50,7 +50,8 @@ const cars = 128
 // timing measures whether the time of an answer tells a vehicle that is not granted from
 // one that does not exist.
 func timing(ctx context.Context, a *row.Attempt) error {
-	node, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data")}, time.Minute)
+	node, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data")},
+		time.Minute)
 	if err != nil {
 		return err
 	}
@@ -66,15 +67,18 @@ func timing(ctx context.Context, a *row.Attempt) error {
 		for sort := range sorts {
 			vids[sort] = append(vids[sort], vehicle.ID(fmt.Sprintf("CAR%d%013d", sort, i)))
 		}
-		fmt.Fprintf(&lines, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`+"\n", vids[forbiddenReporting][i], time.Now().UnixMilli())
+		fmt.Fprintf(&lines, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`+"\n",
+			vids[forbiddenReporting][i], time.Now().UnixMilli())
 	}
 	if status, text, err := node.Post(ctx, key, lines.String()); err != nil || status != http.StatusAccepted {
 		return fmt.Errorf("the cars' samples were answered with %d %s %w", status, text, err)
 	}
-	if _, err := node.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }); err != nil {
+	if _, err := node.AwaitMetrics(ctx, time.Minute,
+		func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }); err != nil {
 		return err
 	}
-	t, err := admin.IssueToken(ctx, access.TokenRequest{Developer: "Mallory", Operations: access.AllOperations, Vehicles: access.VehicleSet(vids[grantedSilent]...)})
+	t, err := admin.IssueToken(ctx, access.TokenRequest{Developer: "Mallory", Operations: access.AllOperations,
+		Vehicles: access.VehicleSet(vids[grantedSilent]...)})
 	if err != nil {
 		return err
 	}
@@ -95,7 +99,8 @@ func timing(ctx context.Context, a *row.Attempt) error {
 		for _, sort := range rng.Perm(sorts) {
 			out = out[:0]
 			for range batch {
-				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken, vids[sort][rng.IntN(cars)])
+				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken,
+					vids[sort][rng.IntN(cars)])
 			}
 			took, err := exchange(c, out, buf)
 			if err != nil {
@@ -107,19 +112,22 @@ func timing(ctx context.Context, a *row.Attempt) error {
 		}
 	}
 	base := median(times[grantedSilent])
-	a.Figure("an answer about a vehicle that there is not, median", base, "µs")
+	a.Figure("an answer about a granted vehicle that does not exist, median", base, "µs")
 	for _, x := range []struct {
 		sort int
 		name string
-	}{{forbiddenReporting, "a vehicle that reports and is not granted"}, {forbiddenSilent, "one that is neither there nor granted"}} {
+	}{{forbiddenReporting, "a vehicle that reports and is not granted"},
+		{forbiddenSilent, "one that neither exists nor is granted"}} {
 		difference, bound := paired(times[x.sort], times[grantedSilent])
 		if a.Control != nil {
 			difference = 100 * difference / base
-			a.Aimed("the answer about "+x.name+" takes longer by (median)", round1(difference), "%", fmt.Sprintf("≤ %g %%", told), difference <= told)
+			a.Aimed("the answer about "+x.name+" takes longer by (median)", round1(difference), "%",
+				fmt.Sprintf("≤ %g %%", detectable), difference <= detectable)
 			continue
 		}
 		a.Figure("the answer about "+x.name+" takes longer by (median)", round1(100*difference/base), "%")
-		a.Aimed("the answer about "+x.name+" differs in time by at most (99 % confidence)", round1(100*bound/base), "%", fmt.Sprintf("≤ %g %%", aim), 100*bound/base <= aim)
+		a.Aimed("the answer about "+x.name+" differs in time by at most (99 % confidence)", round1(100*bound/base), "%",
+			fmt.Sprintf("≤ %g %%", aim), 100*bound/base <= aim)
 	}
 	return node.Stop()
 }

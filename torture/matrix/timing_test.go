@@ -6,7 +6,7 @@ import (
 )
 
 // Equal times are found to be equal, and times that differ by a tenth are not.
-func TestPaired(t *testing.T) {
+func TestPaired_DetectsATenth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	measured := func(longer float64) (a []float64) {
 		for range 4000 {

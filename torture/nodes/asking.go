@@ -91,9 +91,11 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 	case ans.HTTP != http.StatusOK || ans.Status != 1:
 		q.a.Wrong("node %d answers %d %s (%s)", node, ans.HTTP, ans.Body, ans.Reason)
 	case path == nodeprocess.DrivingPath && ans.Driving != "1" || path == nodeprocess.ThrottlePath && ans.Throttle != "0":
-		q.a.Wrong("node %d answers %s: the car drives fast, and has a trouble code if its throttle is asked for", node, ans.Body)
+		q.a.Wrong("node %d answers %s: the car drives fast, and has a trouble code if its throttle is asked for", node,
+			ans.Body)
 	case ans.Modified.Before(modified[path+string(id)]):
-		q.a.Wrong("node %d goes back: its answer for %s is of %s after one of %s", node, id, ans.Modified.Format(time.TimeOnly), modified[path+string(id)].Format(time.TimeOnly))
+		q.a.Wrong("node %d goes back: its answer for %s is of %s after one of %s", node, id,
+			ans.Modified.Format(time.TimeOnly), modified[path+string(id)].Format(time.TimeOnly))
 	case ans.Modified.After(time.Now()):
 		q.a.Wrong("node %d gives an answer of the future", node)
 	}

@@ -63,7 +63,8 @@ cluster { name: torture, listen: "%s:%d", routes: [ %q ] }
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return nil, err
 		}
-		s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: []string{"--config", file}, Wrap: net.inside(i)})
+		s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: []string{"--config", file},
+			Wrap: net.inside(i)})
 		c.servers = append(c.servers, s)
 		if err := s.Start(); err != nil {
 			return nil, err

@@ -105,7 +105,8 @@ func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	defer f.mu.Unlock()
 	for id, at := range wanted {
 		if f.at[id] < at {
-			return fmt.Errorf("the state of %s is not of after %s, but %s older", id, at.Time().Format("15:04:05.000"), at.Sub(f.at[id]))
+			return fmt.Errorf("the state of %s is not of after %s, but %s older", id, at.Time().Format("15:04:05.000"),
+				at.Sub(f.at[id]))
 		}
 	}
 	return nil

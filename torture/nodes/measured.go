@@ -37,8 +37,8 @@ type longest struct {
 
 func (l *longest) take(d time.Duration) { *l = longest{max(l.Duration, d), true} }
 
-// judge compares the measurements with the promised limits.
-func (m *measured) judge(a *row.Attempt) {
+// report compares the measurements with the promised limits.
+func (m *measured) report(a *row.Attempt) {
 	for _, k := range kinds {
 		r := m.by[k.name]
 		for _, f := range []struct {

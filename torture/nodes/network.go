@@ -35,7 +35,8 @@ func needs() error {
 		err = n.close()
 	}
 	if err != nil {
-		return fmt.Errorf("network namespaces and bridges cannot be made here, for which it needs CAP_SYS_ADMIN and CAP_NET_ADMIN: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return fmt.Errorf("network namespaces and bridges cannot be made here, for which it needs CAP_SYS_ADMIN and "+
+			"CAP_NET_ADMIN: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 func attempt(t *testing.T) *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 
 // A reading of the journal that is not stored is reported as missing, and no other.
-func TestMissing(t *testing.T) {
+func TestMissing_FindsLostReadings(t *testing.T) {
 	stored := func(at ...vehicle.UnixMilli) (all []vehicle.Sample) {
 		for _, m := range at {
 			all = append(all, vehicle.Sample{Vehicle: "A", Time: m})
@@ -40,7 +40,7 @@ func TestMissing(t *testing.T) {
 }
 
 // A state that is older than the one before is reported.
-func TestFollowing(t *testing.T) {
+func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	a := attempt(t)
 	f := newFollowing(a)
 	for _, id := range layout.All() {
@@ -49,15 +49,16 @@ func TestFollowing(t *testing.T) {
 	}
 	id := layout.All()[3]
 	f.put(id, vehicle.State{Time: 12})
-	if f.newerThan(9) != nil || f.newerThan(10) == nil || f.reached(map[vehicle.ID]vehicle.UnixMilli{id: 12}) != nil || f.reached(map[vehicle.ID]vehicle.UnixMilli{id: 13}) == nil {
+	if f.newerThan(9) != nil || f.newerThan(10) == nil || f.reached(map[vehicle.ID]vehicle.UnixMilli{id: 12}) != nil ||
+		f.reached(map[vehicle.ID]vehicle.UnixMilli{id: 13}) == nil {
 		t.Error("it says wrongly how far the states are")
 	}
 	if o := a.Outcome(); !o.Passed() {
-		t.Error(o.Findings)
+		t.Errorf("got findings %q, want none", o.Findings)
 	}
 	f.put(id, vehicle.State{Time: 11})
 	if o := a.Outcome(); o.Wrong != 1 {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want one finding", o)
 	}
 }
 
@@ -75,19 +76,19 @@ func TestNothingMeasured(t *testing.T) {
 		change func(*measured)
 		passed bool
 	}{
-		"all of it":          {func(*measured) {}, true},
-		"another kind too":   {func(m *measured) { m.by["stopped"].verdict.take(time.Minute) }, true},
-		"no stall":           {func(m *measured) { m.by[killed].stall = longest{} }, false},
-		"no verdict":         {func(m *measured) { m.by[killed].verdict = longest{} }, false},
-		"no copies":          {func(m *measured) { m.by[killed].feeds = longest{} }, false},
-		"nobody was stopped": {func(m *measured) { m.taken = longest{} }, false},
-		"too long":           {func(m *measured) { m.by[killed].verdict.take(11 * time.Second) }, false},
+		"all of it":           {func(*measured) {}, true},
+		"another kind too":    {func(m *measured) { m.by["stopped"].verdict.take(time.Minute) }, true},
+		"no stall":            {func(m *measured) { m.by[killed].stall = longest{} }, false},
+		"no verdict":          {func(m *measured) { m.by[killed].verdict = longest{} }, false},
+		"no copies":           {func(m *measured) { m.by[killed].feeds = longest{} }, false},
+		"no node was stopped": {func(m *measured) { m.taken = longest{} }, false},
+		"too long":            {func(m *measured) { m.by[killed].verdict.take(11 * time.Second) }, false},
 	} {
 		a, m := attempt(t), full()
 		c.change(m)
-		m.judge(a)
+		m.report(a)
 		if o := a.Outcome(); o.Passed() != c.passed {
-			t.Errorf("%s: %+v", name, o)
+			t.Errorf("%s: got %+v, want passed: %t", name, o, c.passed)
 		}
 	}
 }

@@ -23,10 +23,13 @@ var Row = row.Row{
 	Text:   prose,
 	Counts: "disturbances", CI: 5, Long: 100,
 	Controls: []row.Control{
-		{Defect: "unfenced", Says: "stores the cursor of a partition whoever has written it since",
-			By: []string{"wrong: the state of * goes back by *", "wrong: node * goes back: its answer for *", "wrong: the state of * is not what its * readings come to: *"}, Count: 1},
-		{Defect: "one-replica", Says: "makes streams with one copy although three were asked for",
-			By: []string{"wrong: while server * is *: nothing of writer * is acknowledged for *", "wrong: while server * is *: the leader of * does not answer: *", "wrong: while server * is *: the state of * is not of after *"}, Count: 3},
+		{Defect: "unfenced", Says: "stores the cursor of a partition even if another node has written it since",
+			By: []string{"wrong: the state of * goes back by *", "wrong: node * goes back: its answer for *",
+				"wrong: the state of * is not the fold of its * readings: *"}, Count: 1},
+		{Defect: "one-replica", Says: "makes streams with one copy although three were requested",
+			By: []string{"wrong: while server * is *: nothing of writer * is acknowledged for *",
+				"wrong: while server * is *: the leader of * does not answer: *",
+				"wrong: while server * is *: the state of * is not of after *"}, Count: 3},
 	},
 	Needs: needs,
 	Run:   run,
@@ -60,7 +63,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	}
 	s.stopLoad()
 	s.load.Wait()
-	if err := s.judge(ctx); err != nil || ctx.Err() != nil {
+	if err := s.compare(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	asked, p99, wait := s.asking.asked.Load(), s.asking.percentile(0.99), s.asking.longestWait()
@@ -69,9 +72,10 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 		return err
 	}
 	within := func(name string, d, limit time.Duration) { aimed(a, name, longest{d, true}, limit) }
-	m.judge(a)
+	m.report(a)
 	within("a node that folds is killed: until every car has a new verdict", taken, 10*time.Second)
-	within("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again", back, 10*time.Second)
+	within("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again",
+		back, 10*time.Second)
 	within("then until every car has a new verdict", all, 10*time.Second)
 	within("greatest age of a node's copy", m.age, time.Minute)
 	s.load.Figures()
@@ -80,7 +84,8 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
 	within("the longest query, but to a node that is stopped or just woke up", wait, 2*time.Second)
 	p := row.Percentile(revoked, 0.99)
-	a.Aimed(fmt.Sprintf("%d revocations: refused on all three nodes, p99", len(revoked)), float64(p.Milliseconds()), "ms", "≤ 1 s", p <= time.Second)
+	a.Aimed(fmt.Sprintf("%d revocations: refused on all three nodes, p99", len(revoked)), float64(p.Milliseconds()), "ms",
+		"≤ 1 s", p <= time.Second)
 	ratio := func(name string, x, y float64, aim string, met func(float64) bool) {
 		r := math.Round(100*x/y) / 100
 		a.Aimed(name, r, "×", aim, met(r))
@@ -90,6 +95,7 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	ratio("queries a second without any server, to before", without.perSecond, before.perSecond, "≥ 0.7 ×", fast)
 	ratio("queries a second once they are back, to before", after.perSecond, before.perSecond, "≥ 0.7 ×", fast)
 	a.Figure("their p99 without any server, to before", math.Round(100*float64(without.p99)/float64(before.p99))/100, "×")
-	ratio("CPU of the node a query without any server, to before", float64(without.cpu), float64(before.cpu), "≤ 1.2 ×", func(r float64) bool { return r <= 1.2 })
+	ratio("CPU of the node a query without any server, to before", float64(without.cpu), float64(before.cpu), "≤ 1.2 ×",
+		func(r float64) bool { return r <= 1.2 })
 	return nil
 }

@@ -118,7 +118,8 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 	}
 	s.settle(ctx, fmt.Sprintf("after server %d was %s", server, t.name))
 	stood, over := s.load.Worst(time.Now())
-	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", stood.Seconds(), over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
+	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", stood.Seconds(),
+		over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
 	r.stall.take(stood)
 	m.age = max(m.age, s.watch.greatestAge())
 	if d, ok := s.watch.feedsBehind(); ok {
@@ -146,12 +147,13 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 	_, over := s.load.Worst(time.Now())
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-	judged := s.follow.renewed(vehicle.At(over))
-	if judged.IsZero() {
+	renewed := s.follow.renewed(vehicle.At(over))
+	if renewed.IsZero() {
 		return // promise has reported it
 	}
-	r.verdict.take(judged.Sub(over))
-	s.a.Logf("writes are acknowledged again after %.1f s, and every car had a new verdict %.1f s after that", over.Sub(struck).Seconds(), judged.Sub(over).Seconds())
+	r.verdict.take(renewed.Sub(over))
+	s.a.Logf("writes are acknowledged again after %.1f s, and every car had a new verdict %.1f s after that",
+		over.Sub(struck).Seconds(), renewed.Sub(over).Seconds())
 }
 
 // settle waits until the system is as before.
@@ -186,7 +188,8 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 		return err
 	}
 	at := time.Now() // before this, it may still have folded newer samples
-	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i), func() error { return s.follow.newerThan(vehicle.At(at)) })
+	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i),
+		func() error { return s.follow.newerThan(vehicle.At(at)) })
 	m.taken.take(time.Since(at))
 	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
 	row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
@@ -213,7 +216,8 @@ func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error
 // promise waits until holds returns nil. If that does not happen within limit, it is a
 // finding.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
-	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil || ctx.Err() != nil {
+	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil ||
+		ctx.Err() != nil {
 		return
 	}
 	if err := holds(); err != nil {

@@ -97,7 +97,8 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	flags = append([]string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", strconv.Itoa(partitions), "--retention", "24h"}, flags...)
+	flags = append([]string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", strconv.Itoa(partitions),
+		"--retention", "24h"}, flags...)
 	err = nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
 		n, err = nodeprocess.Start(ctx, nodeprocess.Options{Binary: s.a.Binary, Dir: dir, Flags: flags})
 		return err

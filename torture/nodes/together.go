@@ -24,7 +24,8 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error
 		return 0, err
 	}
 	at := time.Now() // before this, it may still have folded newer samples
-	s.promise(ctx, outageWithin, "while a node that folds is killed", func() error { return s.follow.newerThan(vehicle.At(at)) })
+	s.promise(ctx, outageWithin, "while a node that folds is killed",
+		func() error { return s.follow.newerThan(vehicle.At(at)) })
 	taken = time.Since(at)
 	s.a.Logf("its partitions were taken after %.1f s", taken.Seconds())
 	s.settle(ctx, "after a node that folds was killed")
@@ -63,7 +64,8 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
 	back, all = flowing.Sub(struck), time.Since(flowing)
-	s.a.Logf("samples and verdicts are stored again after %.1f s, and every car had a new verdict %.1f s after that", back.Seconds(), all.Seconds())
+	s.a.Logf("samples and verdicts are stored again after %.1f s, and every car had a new verdict %.1f s after that",
+		back.Seconds(), all.Seconds())
 	if err := s.cluster.servers[server].Start(); err != nil {
 		return 0, 0, err
 	}
@@ -82,7 +84,8 @@ func (s *system) startFolder(ctx context.Context) (err error) {
 		// The partitions must have been released by their owners. Otherwise, its death
 		// would change nothing.
 		folds := func(m nodeprocess.Metrics) bool {
-			return m["carstate_fold_members"] == carstates+1 && (m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)
+			return m["carstate_fold_members"] == carstates+1 &&
+				(m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)
 		}
 		m, err := s.folder.AwaitMetrics(ctx, startWithin, folds)
 		if err != nil {
@@ -91,7 +94,8 @@ func (s *system) startFolder(ctx context.Context) (err error) {
 		}
 		if m["carstate_fold_partitions"] > 0 {
 			since := time.Now()
-			s.promise(ctx, settleWithin, "after one more node folds", func() error { return s.follow.newerThan(vehicle.At(since)) })
+			s.promise(ctx, settleWithin, "after one more node folds",
+				func() error { return s.follow.newerThan(vehicle.At(since)) })
 			return nil
 		}
 		if err := s.folder.Stop(); err != nil {

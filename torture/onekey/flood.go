@@ -22,17 +22,17 @@ import (
 // flood is a number of concurrent requests with the stolen key of a source. Each request
 // begins and does not end. When the service ends one, another one takes its place.
 type flood struct {
-	name    string
-	count   int
-	within  time.Duration // time until all of them have begun
-	dribble dribble
-	held    atomic.Int64 // number of those in progress
+	name   string
+	count  int
+	within time.Duration // time until all of them have begun
+	stall  stall
+	held   atomic.Int64 // number of those in progress
 }
 
-// dribble sends one request that stalls, and returns when the request has ended. It calls
+// stall sends one request that stalls, and returns when the request has ended. It calls
 // begun once the beginning of the request is sent. i is the number of the request in the
 // flood.
-type dribble func(ctx context.Context, t *target, i int, begun func()) error
+type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
 	// comeWithin is the time in which all requests of a flood begin: as long as the service
@@ -54,7 +54,7 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
 				here := false
 				// The service may refuse or end the request.
-				_ = f.dribble(ctx, t, i, func() {
+				_ = f.stall(ctx, t, i, func() {
 					here = true
 					f.held.Add(1)
 				})

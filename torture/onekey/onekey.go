@@ -37,8 +37,8 @@ var Row = row.Row{
 	Long:   2100, // a source may have no more
 	Controls: []row.Control{
 		{
-			Defect: "unshared-room", Says: "lets one source take all the room, and takes it before a body comes",
-			By: []string{"wrong: beside * of one source, another one's sample: HTTP 503*"},
+			Defect: "unshared-room", Says: "lets one source reserve all the memory, and reserves it before a body arrives",
+			By: []string{"wrong: during * of one source, another one's sample: HTTP 503*"},
 		},
 	},
 	Run: run,
@@ -66,14 +66,14 @@ func run(ctx context.Context, a *row.Attempt) error {
 	// them, uses TLS.
 	for _, t := range []*target{
 		{name: "plain", floods: []*flood{
-			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, dribble: overHTTP1},
-			{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, dribble: overMQTT},
+			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
+			{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
 		}},
 		{name: "TLS", tls: true, floods: []*flood{
-			{name: "stalled streams of HTTP/2", count: a.Count, within: comeWithin, dribble: overHTTP2},
+			{name: "stalled streams of HTTP/2", count: a.Count, within: comeWithin, stall: overHTTP2},
 		}},
 	} {
-		if err := t.suffer(ctx, a, &parts.Others); err != nil || ctx.Err() != nil {
+		if err := t.run(ctx, a, &parts.Others); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -97,8 +97,8 @@ type target struct {
 
 const thief = "thief" // the source whose key is stolen
 
-// suffer starts a node, and lets it receive one flood after the other.
-func (t *target) suffer(ctx context.Context, a *row.Attempt, processors *cores.Set) error {
+// run starts a node, and lets it receive one flood after the other.
+func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set) error {
 	dir := filepath.Join(a.Dir, t.name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (t *target) suffer(ctx context.Context, a *row.Attempt, processors *cores.S
 	defer p.close()
 	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
 	for _, f := range t.floods {
-		if err := f.judge(ctx, a, t, p); err != nil || ctx.Err() != nil {
+		if err := f.compare(ctx, a, t, p); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -146,8 +146,8 @@ func (t *target) suffer(ctx context.Context, a *row.Attempt, processors *cores.S
 	return nil
 }
 
-// judge compares the delays of the other source during a flood with those before.
-func (f *flood) judge(ctx context.Context, a *row.Attempt, t *target, p *probe) error {
+// compare compares the delays of the other source during a flood with those before.
+func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) error {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
 	for range rounds {
@@ -155,9 +155,9 @@ func (f *flood) judge(ctx context.Context, a *row.Attempt, t *target, p *probe) 
 		began, cpu := time.Now(), processorTime(t.Node)
 		stop := f.start(ctx, t)
 		err := f.await(ctx)
-		var meanwhile []time.Duration
+		var under []time.Duration
 		if err == nil {
-			meanwhile = p.measure(ctx, windows, f.name)
+			under = p.measure(ctx, windows, f.name)
 		}
 		busy := float64(processorTime(t.Node)-cpu) / float64(time.Since(began))
 		held := stop()
@@ -169,8 +169,8 @@ func (f *flood) judge(ctx context.Context, a *row.Attempt, t *target, p *probe) 
 		}
 		var now, times []float64
 		for i := range before {
-			now = append(now, float64(meanwhile[i].Microseconds())/1000)
-			times = append(times, math.Round(100*float64(meanwhile[i])/float64(before[i]))/100)
+			now = append(now, float64(under[i].Microseconds())/1000)
+			times = append(times, math.Round(100*float64(under[i])/float64(before[i]))/100)
 		}
 		a.Logf("%s, %d at once, the node busy for %.2f of the time: p99 of others in ms %v, to before %v",
 			f.name, held, busy, now, times)

@@ -10,11 +10,11 @@ import (
 	"carstate/torture/row"
 )
 
-// TestFloodIsThere checks that held counts the requests that have begun and not ended, and
-// that stop ends all of them.
-func TestFloodIsThere(t *testing.T) {
+// TestFlood_CountsRequestsInProgress checks that held counts the requests that have begun
+// and not ended, and that stop ends all of them.
+func TestFlood_CountsRequestsInProgress(t *testing.T) {
 	f := &flood{name: "requests", count: 40, within: 50 * time.Millisecond}
-	f.dribble = func(ctx context.Context, _ *target, i int, begun func()) error {
+	f.stall = func(ctx context.Context, _ *target, i int, begun func()) error {
 		if i%10 != 9 { // the others are refused
 			begun()
 		}
@@ -26,22 +26,23 @@ func TestFloodIsThere(t *testing.T) {
 		t.Error(err)
 	}
 	if n := stop(); n > 36 || f.held.Load() != 0 {
-		t.Errorf("%d are there in the median, and %d after the end", n, f.held.Load())
+		t.Errorf("got a median of %d in progress, and %d after the end, want at most 36 and 0", n, f.held.Load())
 	}
 }
 
-// TestStalling checks that the body returns one byte, and then nothing until it is closed.
-func TestStalling(t *testing.T) {
+// TestStalling_OneByteThenNothing checks that the body returns one byte, and then nothing
+// until it is closed.
+func TestStalling_OneByteThenNothing(t *testing.T) {
 	read, write := io.Pipe()
 	begun := 0
 	body := &stalling{PipeReader: read, begun: func() { begun++ }}
 	p := make([]byte, 10)
 	if n, err := body.Read(p); n != 1 || err != nil || begun != 1 {
-		t.Errorf("%d bytes, %v, begun %d times", n, err, begun)
+		t.Errorf("first read: got %d bytes, %v, begun %d times, want 1 byte, begun once", n, err, begun)
 	}
 	_ = write.CloseWithError(context.Canceled)
 	if n, err := body.Read(p); n != 0 || !errors.Is(err, context.Canceled) || begun != 1 {
-		t.Errorf("then %d bytes, %v, begun %d times", n, err, begun)
+		t.Errorf("second read: got %d bytes, %v, begun %d times, want 0 bytes, canceled", n, err, begun)
 	}
 }
 
@@ -68,6 +69,6 @@ func TestMeasureSeesDelaysAndFailures(t *testing.T) {
 	}
 	p.senders = [][]sender{{slowly{err: errors.New("HTTP 503")}}, {slowly{}}}
 	if p.measure(t.Context(), 1, "a flood"); p.failed == 0 || a.Outcome().Wrong == 0 {
-		t.Errorf("%d failed, %+v", p.failed, a.Outcome())
+		t.Errorf("got %d failed, %+v, want failures and findings", p.failed, a.Outcome())
 	}
 }

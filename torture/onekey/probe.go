@@ -61,7 +61,7 @@ func (p *probe) close() {
 
 // measure sends for a number of windows of one second. For each protocol, it returns the
 // median of the windows' 99th percentiles.
-func (p *probe) measure(ctx context.Context, windows int, beside string) (p99 []time.Duration) {
+func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	began := time.Now()
 	var all sync.WaitGroup
 	took := make([]map[int][]time.Duration, len(protocols)) // by window
@@ -74,7 +74,7 @@ func (p *probe) measure(ctx context.Context, windows int, beside string) (p99 []
 				for ; due.Before(end) && ctx.Err() == nil; due = due.Add(time.Second * senders / rate) {
 					row.Pause(ctx, time.Until(due))
 					err := s.send(ctx, time.Now())
-					p.note(ctx, took[protocol], int(due.Sub(began)/time.Second), time.Since(due), err, beside)
+					p.note(ctx, took[protocol], int(due.Sub(began)/time.Second), time.Since(due), err, during)
 				}
 			})
 		}
@@ -92,7 +92,7 @@ func (p *probe) measure(ctx context.Context, windows int, beside string) (p99 []
 
 // note records the result of one sample.
 func (p *probe) note(
-	ctx context.Context, took map[int][]time.Duration, window int, t time.Duration, err error, beside string,
+	ctx context.Context, took map[int][]time.Duration, window int, t time.Duration, err error, during string,
 ) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *probe) note(
 	took[window] = append(took[window], t) // that of a failed sample, too: it took at least as long
 	if err != nil {
 		if p.failed++; p.failed <= 5 {
-			p.a.Wrong("beside %s of one source, another one's sample: %v", beside, err)
+			p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
 		}
 	}
 }

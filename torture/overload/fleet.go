@@ -55,7 +55,7 @@ func (f *fleet) acknowledged(request int) {
 }
 
 // prepare is [telemetry] for this fleet.
-func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
+func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) (*users, error) {
 	if err := f.load.Prepare(ctx, n); err != nil {
 		return nil, err
 	}
@@ -63,10 +63,10 @@ func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) (*crowd, error
 }
 
 // hold compares a node with everything that was acknowledged.
-func (f *fleet) hold(ctx context.Context, v *victim) error {
+func (f *fleet) hold(ctx context.Context, n *node) error {
 	vids := f.load.Vehicles()
-	v.a.Figure(v.what+": cars whose newest acknowledged sample was looked for", float64(len(vids)), "")
-	return f.load.HoldVehicles(ctx, v.n, vids)
+	n.a.Figure(n.what+": cars whose newest acknowledged sample was looked for", float64(len(vids)), "")
+	return f.load.HoldVehicles(ctx, n.process, vids)
 }
 
 // kills is the number of kills. There are several, because a kill does not always hit
@@ -78,34 +78,35 @@ const amid = time.Second
 
 // cut repeatedly kills a node that receives as much telemetry as it can handle, restarts it
 // and compares it with everything that it had acknowledged.
-func (f *fleet) cut(ctx context.Context, v *victim) error {
+func (f *fleet) cut(ctx context.Context, n *node) error {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {
 		counts := false
-		v.crowd.counting = func() {
+		n.users.counting = func() {
 			if counts {
-				v.n.Kill()
+				n.process.Kill()
 			}
 			counts = true
 		}
-		v.judge(v.what+": ", v.crowd.closedLoop(ctx, users, amid, amid/10))
+		n.check(n.what+": ", n.users.closedLoop(ctx, users, amid, amid/10))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		n, err := f.load.Start(ctx, v.options)
+		process, err := f.load.Start(ctx, n.options)
 		if err != nil {
 			return err
 		}
-		v.n, v.crowd.addr = n, n.Address(nodeprocess.Ingest)
-		if err := f.load.HoldVehicles(ctx, n, f.load.Vehicles()); err != nil {
+		n.process, n.users.addr = process, process.Address(nodeprocess.Ingest)
+		if err := f.load.HoldVehicles(ctx, process, f.load.Vehicles()); err != nil {
 			return err
 		}
-		if err := v.confine(); err != nil {
+		if err := n.confine(); err != nil {
 			return err
 		}
 	}
-	v.a.Figure(v.what+": kills", kills, "")
-	v.a.Figure(v.what+": requests of telemetry that were acknowledged", float64(f.taken.Load()), "")
-	v.a.Figure(v.what+": cars whose newest acknowledged sample was looked for each time", float64(len(f.load.Vehicles())), "")
+	n.a.Figure(n.what+": kills", kills, "")
+	n.a.Figure(n.what+": requests of telemetry that were acknowledged", float64(f.taken.Load()), "")
+	n.a.Figure(n.what+": cars whose newest acknowledged sample was looked for each time", float64(len(f.load.Vehicles())),
+		"")
 	return nil
 }

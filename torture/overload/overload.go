@@ -33,8 +33,11 @@ var Row = row.Row{
 	CI:     9,
 	Long:   60,
 	Controls: []row.Control{
-		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored", By: []string{load.LostSample, load.LostCar}, Count: 1},
-		{Defect: "no-shedding", Says: "takes in everybody who comes", By: []string{"missed: query at *×: answered in time, of the peak is *", "missed: ingest at *×: answered in time, of the peak is *"}, Count: 3},
+		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored",
+			By: []string{load.LostSample, load.LostCar}, Count: 1},
+		{Defect: "no-shedding", Says: "accepts every connection",
+			By: []string{"missed: query at *×: answered in time, of the peak is *",
+				"missed: ingest at *×: answered in time, of the peak is *"}, Count: 3},
 	},
 	Needs: needs,
 	Run:   run,
@@ -62,17 +65,17 @@ func run(ctx context.Context, a *row.Attempt) error {
 	for _, part := range []struct {
 		what        string
 		thousandths int
-		prepare     func(context.Context, *nodeprocess.Node) (*crowd, error)
-		do          func(context.Context, *victim) error
+		prepare     func(context.Context, *nodeprocess.Node) (*users, error)
+		do          func(context.Context, *node) error
 	}{
 		{"killed", ingestQuota, killed.prepare, killed.cut},
-		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, v *victim) error {
-			if err := v.suffer(ctx); err != nil || ctx.Err() != nil {
+		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, n *node) error {
+			if err := n.measure(ctx); err != nil || ctx.Err() != nil {
 				return err
 			}
-			return whole.hold(ctx, v)
+			return whole.hold(ctx, n)
 		}},
-		{"query", queryQuota, queries, func(ctx context.Context, v *victim) error { return v.suffer(ctx) }},
+		{"query", queryQuota, queries, func(ctx context.Context, n *node) error { return n.measure(ctx) }},
 	} {
 		if err := one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do); err != nil || ctx.Err() != nil {
 			return err
@@ -83,65 +86,65 @@ func run(ctx context.Context, a *row.Attempt) error {
 
 // one starts a node of its own, and overloads one of its listeners.
 func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
-	prepare func(context.Context, *nodeprocess.Node) (*crowd, error), do func(context.Context, *victim) error) (err error) {
+	prepare func(context.Context, *nodeprocess.Node) (*users, error), do func(context.Context, *node) error) (err error) {
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: load.Flags}
-	n, err := nodeprocess.Start(ctx, options)
+	process, err := nodeprocess.Start(ctx, options)
 	if err != nil {
 		return err
 	}
 	q, err := newQuota(fmt.Sprintf("carstate-torture-%s-%d", what, os.Getpid()), thousandths)
 	if err != nil {
-		n.Kill()
+		process.Kill()
 		return err
 	}
-	v := &victim{a: a, n: n, what: what, quota: q, processor: processor, options: options}
+	n := &node{a: a, process: process, what: what, quota: q, processor: processor, options: options}
 	defer func() {
-		v.n.Kill()
+		n.process.Kill()
 		if e := q.remove(); err == nil {
 			err = e
 		}
 	}()
-	if err := n.AwaitReady(ctx, time.Minute); err != nil {
+	if err := process.AwaitReady(ctx, time.Minute); err != nil {
 		return err
 	}
-	if v.crowd, err = prepare(ctx, n); err != nil {
+	if n.users, err = prepare(ctx, process); err != nil {
 		return err
 	}
-	if err := v.confine(); err != nil {
+	if err := n.confine(); err != nil {
 		return err
 	}
-	return do(ctx, v)
+	return do(ctx, n)
 }
 
-// victim is a node that is overloaded.
-type victim struct {
-	a     *row.Attempt
-	n     *nodeprocess.Node
-	what  string
-	crowd *crowd
-	quota *quota
+// node is the node under test, which is overloaded.
+type node struct {
+	a       *row.Attempt
+	process *nodeprocess.Node
+	what    string
+	users   *users
+	quota   *quota
 
 	processor *cores.Set
 	options   nodeprocess.Options // the node was started with them
 }
 
 // confine limits a node that has been started to its quota and its processor.
-func (v *victim) confine() error {
-	if err := v.quota.add(v.n.PID()); err != nil {
+func (n *node) confine() error {
+	if err := n.quota.add(n.process.PID()); err != nil {
 		return fmt.Errorf("the node cannot be limited: %w", err)
 	}
-	return cores.Confine(v.n.PID(), v.processor)
+	return cores.Confine(n.process.PID(), n.processor)
 }
 
 // Durations of the phases.
 const (
-	settleTime = 2500 * time.Millisecond // of a closed loop, before its results count
-	closedTime = 2 * time.Second
-	calmTime   = 3 * time.Second
-	warmTime   = 1500 * time.Millisecond // of an open loop, before its results count
-	crowdTime  = 2500 * time.Millisecond // the same in an overload, in which thousands of users connect at first
-	growTime   = 5 * time.Second         // of a loop whose results do not count at all
-	watched    = 4 * time.Second         // observation after an overload
+	settleTime   = 2500 * time.Millisecond // of a closed loop, before its results count
+	closedTime   = 2 * time.Second
+	calmTime     = 3 * time.Second
+	warmTime     = 1500 * time.Millisecond // of an open loop, before its results count
+	overloadTime = 2500 * time.Millisecond // the same in an overload, in which thousands of users connect at first
+	growTime     = 5 * time.Second         // of a loop whose results do not count at all
+	watched      = 4 * time.Second         // observation after an overload
 )
 
 // rounds is the number of measurements of each rate. Other load on the machine changes
@@ -161,38 +164,40 @@ const (
 	maxResident   = 256 << 20
 )
 
-func (v *victim) suffer(ctx context.Context) error {
-	calm := v.crowd.openLoop(ctx, calmRate, 0, calmTime)
-	v.crowd.leave()
+func (n *node) measure(ctx context.Context) error {
+	calm := n.users.openLoop(ctx, calmRate, 0, calmTime)
+	n.users.disconnectAll()
 	normal := max(3*calm.p(0.99), 100*time.Millisecond)
-	v.a.Figure(v.what+": p99 of a light load before", ms(calm.p(0.99)), "ms")
+	n.a.Figure(n.what+": p99 of a light load before", ms(calm.p(0.99)), "ms")
 	if calm.good != calm.due {
-		return fmt.Errorf("%s: a light load was not borne: %d of %d, %w", v.what, calm.good, calm.due, calm.wrong)
+		return fmt.Errorf("%s: not all requests of a light load were answered: %d of %d, %w", n.what, calm.good, calm.due,
+			calm.wrong)
 	}
 	if calm.p(0.99) > tooBusy {
-		return fmt.Errorf("%s: a light load had a p99 of %s: the machine is too busy with others to measure anything", v.what, calm.p(0.99))
+		return fmt.Errorf("%s: a light load had a p99 of %s: the machine is too busy to measure anything", n.what,
+			calm.p(0.99))
 	}
 	// A node that has just started grows at first.
-	v.crowd.openLoop(ctx, 2*v.closed(ctx, closedUsers[0]), 0, growTime)
-	v.crowd.leave()
+	n.users.openLoop(ctx, 2*n.closed(ctx, closedUsers[0]), 0, growTime)
+	n.users.disconnectAll()
 	about := 0.0
 	for _, users := range closedUsers {
-		rate := v.closed(ctx, users)
-		v.a.Figure(fmt.Sprintf("%s: answers to %d users who wait for them", v.what, users), rate, "/s")
+		rate := n.closed(ctx, users)
+		n.a.Figure(fmt.Sprintf("%s: answers to %d users who wait for them", n.what, users), rate, "/s")
 		about = max(about, rate)
 	}
 	if about == 0 {
-		return fmt.Errorf("%s: nobody was answered: %w", v.what, ctx.Err())
+		return fmt.Errorf("%s: no request was answered: %w", n.what, ctx.Err())
 	}
 	capacity := 0.0
 	for _, part := range []float64{0.4, 0.55, 0.7, 0.85, 1} {
-		m, err := v.offer(ctx, part*about, warmTime, calmTime/2)
+		m, err := n.offer(ctx, part*about, warmTime, calmTime/2)
 		if err != nil {
 			return err
 		}
 		capacity = max(capacity, m.rate())
 	}
-	return v.curve(ctx, capacity, normal)
+	return n.curve(ctx, capacity, normal)
 }
 
 // closedUsers are the numbers of users of closed loops, who each send the next request when
@@ -200,9 +205,9 @@ func (v *victim) suffer(ctx context.Context) error {
 var closedUsers = []int{1000, 128}
 
 // closed returns the answer rate of a closed loop with a number of users.
-func (v *victim) closed(ctx context.Context, users int) float64 {
-	r := v.crowd.closedLoop(ctx, users, settleTime, closedTime)
-	v.judge(fmt.Sprintf("%s, %d users: ", v.what, users), r)
+func (n *node) closed(ctx context.Context, users int) float64 {
+	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
+	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
 	return float64(r.good) / closedTime.Seconds()
 }
 
@@ -231,16 +236,16 @@ func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Sec
 // cost returns the node's CPU time per good answer in seconds, including its other work.
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// measure calls do, and reads the node's CPU time when the measured phase begins and ends.
-func (v *victim) measure(during time.Duration, do func() result) (m measured, err error) {
+// withCPU calls do, and reads the node's CPU time when the measured phase begins and ends.
+func (n *node) withCPU(during time.Duration, do func() result) (m measured, err error) {
 	var spent [2]time.Duration
 	var errs [2]error
 	i := 0
-	v.crowd.counting = func() {
-		spent[i], errs[i] = v.n.CPU()
+	n.users.counting = func() {
+		spent[i], errs[i] = n.process.CPU()
 		i++
 	}
-	defer func() { v.crowd.counting = nil }()
+	defer func() { n.users.counting = nil }()
 	m.during = during
 	m.result = do()
 	m.cpu = spent[1] - spent[0]
@@ -248,11 +253,11 @@ func (v *victim) measure(during time.Duration, do func() result) (m measured, er
 }
 
 // offer sends requests at a rate in an open loop.
-func (v *victim) offer(ctx context.Context, rate float64, warm, during time.Duration) (measured, error) {
-	m, err := v.measure(during, func() result { return v.crowd.openLoop(ctx, rate, warm, during) })
-	m.users = v.crowd.connections()
-	v.crowd.leave()
-	v.judge(fmt.Sprintf("%s, %.0f/s: ", v.what, rate), m.result)
+func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) (measured, error) {
+	m, err := n.withCPU(during, func() result { return n.users.openLoop(ctx, rate, warm, during) })
+	m.users = n.users.connections()
+	n.users.disconnectAll()
+	n.check(fmt.Sprintf("%s, %.0f/s: ", n.what, rate), m.result)
 	return m, errors.Join(err, ctx.Err())
 }
 
@@ -275,8 +280,8 @@ func (p *point) median(of func(measured) float64) float64 {
 }
 
 // curve measures the answer rate at each offered rate.
-func (v *victim) curve(ctx context.Context, capacity float64, normal time.Duration) error {
-	peaks := row.Watch(ctx, v.n)
+func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) error {
+	peaks := row.Watch(ctx, n.process)
 	defer peaks()
 	points := make([]point, 0, len(bearable)+len(overloads))
 	for _, f := range bearable {
@@ -285,27 +290,28 @@ func (v *victim) curve(ctx context.Context, capacity float64, normal time.Durati
 	for _, o := range overloads {
 		points = append(points, point{factor: o.factor, over: true})
 	}
-	during := time.Duration(v.a.Count) * time.Second / rounds
+	during := time.Duration(n.a.Count) * time.Second / rounds
 	for i := range rounds {
 		for j := range points {
 			p := &points[j]
 			warm := warmTime
 			if p.over {
-				warm = crowdTime
+				warm = overloadTime
 			}
-			m, err := v.offer(ctx, p.factor*capacity, warm, during)
+			m, err := n.offer(ctx, p.factor*capacity, warm, during)
 			if err != nil {
 				return err
 			}
 			p.rounds = append(p.rounds, m)
-			v.a.Offered(m.sent())
-			v.a.Acknowledged(m.good)
-			v.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota", v.what, p.factor, i+1,
-				m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(v.quota))
+			n.a.Offered(m.sent())
+			n.a.Acknowledged(m.good)
+			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota", n.what,
+				p.factor, i+1,
+				m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(n.quota))
 			if i == rounds-1 && p.over {
 				var light result
-				p.recovered, light = v.recovery(ctx, normal)
-				v.judge(fmt.Sprintf("%s after %g×: ", v.what, p.factor), light)
+				p.recovered, light = n.recovery(ctx, normal)
+				n.check(fmt.Sprintf("%s after %g×: ", n.what, p.factor), light)
 			}
 		}
 	}
@@ -313,23 +319,23 @@ func (v *victim) curve(ctx context.Context, capacity float64, normal time.Durati
 	if ctx.Err() != nil {
 		return nil
 	}
-	v.report(points, most)
+	n.report(points, most)
 	return nil
 }
 
 // report reports the figures of the curve.
-func (v *victim) report(points []point, resident int64) {
+func (n *node) report(points []point, resident int64) {
 	var peak *point
 	for i := range bearable {
 		p := &points[i]
-		v.a.Figure(fmt.Sprintf("%s at %g×: offered", v.what, p.factor), p.median(measured.offers), "/s")
-		v.a.Figure(fmt.Sprintf("%s at %g×: answered in time", v.what, p.factor), p.median(measured.rate), "/s")
+		n.a.Figure(fmt.Sprintf("%s at %g×: offered", n.what, p.factor), p.median(measured.offers), "/s")
+		n.a.Figure(fmt.Sprintf("%s at %g×: answered in time", n.what, p.factor), p.median(measured.rate), "/s")
 		if peak == nil || p.median(measured.rate) > peak.median(measured.rate) {
 			peak = p
 		}
 	}
 	best := peak.median(measured.rate)
-	v.a.Figure(v.what+": peak", best, "/s")
+	n.a.Figure(n.what+": peak", best, "/s")
 	for i, o := range overloads {
 		p := &points[len(bearable)+i]
 		var all result
@@ -338,51 +344,53 @@ func (v *victim) report(points []point, resident int64) {
 			all.add(m.result)
 			users = max(users, m.users)
 		}
-		name, seconds := fmt.Sprintf("%s at %g×: ", v.what, o.factor), float64(v.a.Count)
+		name, seconds := fmt.Sprintf("%s at %g×: ", n.what, o.factor), float64(n.a.Count)
 		part := p.median(measured.rate) / best
-		v.a.Figure(name+"offered", p.median(measured.offers), "/s")
+		n.a.Figure(name+"offered", p.median(measured.offers), "/s")
 		sent := float64(all.sent()) / float64(max(1, all.due))
-		v.a.Aimed(name+"offered, of what was due", 100*sent, "%", "≥ 90 %", sent >= 0.9)
-		v.a.Figure(name+"answered in time", p.median(measured.rate), "/s")
-		v.a.Aimed(name+"answered in time, of the peak", 100*part, "%", fmt.Sprintf("≥ %g %%", 100*o.least), part >= o.least)
-		v.a.Figure(name+"CPU of an answer, of that at the peak", 100*p.median(measured.cost)/peak.median(measured.cost), "%")
-		v.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(v.quota) }), "%")
-		v.a.Figure(name+"connections made", float64(all.connected)/seconds, "/s")
-		v.a.Aimed(name+"refused with 503", float64(all.refused)/seconds, "/s", "> 0 /s", all.refused > 0)
-		v.a.Figure(name+"without an answer in 1 s", float64(all.failed)/seconds, "/s")
-		v.a.Figure(name+"turned away by the kernel", float64(all.away)/seconds, "/s")
-		v.a.Figure(name+"users", float64(users), "")
-		v.a.Figure(name+"p50 of what was answered", ms(all.p(0.5)), "ms")
-		v.a.Figure(name+"p99 of what was answered", ms(all.p(0.99)), "ms")
-		v.a.Aimed(name+"itself again after", p.recovered.Seconds(), "s", "≤ 2 s", p.recovered <= recoverWithin)
+		n.a.Aimed(name+"offered, of what was due", 100*sent, "%", "≥ 90 %", sent >= 0.9)
+		n.a.Figure(name+"answered in time", p.median(measured.rate), "/s")
+		n.a.Aimed(name+"answered in time, of the peak", 100*part, "%", fmt.Sprintf("≥ %g %%", 100*o.least), part >= o.least)
+		n.a.Figure(name+"CPU of an answer, of that at the peak", 100*p.median(measured.cost)/peak.median(measured.cost), "%")
+		n.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(n.quota) }), "%")
+		n.a.Figure(name+"connections made", float64(all.connected)/seconds, "/s")
+		n.a.Aimed(name+"refused with 503", float64(all.refused)/seconds, "/s", "> 0 /s", all.refused > 0)
+		n.a.Figure(name+"without an answer in 1 s", float64(all.failed)/seconds, "/s")
+		n.a.Figure(name+"dropped by the kernel", float64(all.dropped)/seconds, "/s")
+		n.a.Figure(name+"users", float64(users), "")
+		n.a.Figure(name+"p50 of what was answered", ms(all.p(0.5)), "ms")
+		n.a.Figure(name+"p99 of what was answered", ms(all.p(0.99)), "ms")
+		n.a.Aimed(name+"recovered after", p.recovered.Seconds(), "s", "≤ 2 s", p.recovered <= recoverWithin)
 	}
-	v.a.Aimed(v.what+": resident memory at most", float64(resident)/(1<<20), "MiB", "≤ "+strconv.Itoa(maxResident>>20)+" MiB", resident <= maxResident)
+	n.a.Aimed(n.what+": resident memory at most", float64(resident)/(1<<20), "MiB",
+		"≤ "+strconv.Itoa(maxResident>>20)+" MiB", resident <= maxResident)
 }
 
-// judge reports an answer that was wrong.
-func (v *victim) judge(name string, r result) {
+// check reports an answer that was wrong.
+func (n *node) check(name string, r result) {
 	if r.wrong != nil {
-		v.a.Wrong("%s%v", name, r.wrong)
+		n.a.Wrong("%s%v", name, r.wrong)
 	}
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // recovery returns how long after the load's end the node has recovered.
-func (v *victim) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
-	light := &crowd{addr: v.crowd.addr, request: v.crowd.request, good: v.crowd.good, light: true, acknowledged: v.crowd.acknowledged, sent: v.crowd.sent}
+func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
+	light := &users{addr: n.users.addr, request: n.users.request, good: n.users.good, light: true,
+		acknowledged: n.users.acknowledged, sent: n.users.sent}
 	began := time.Now()
 	r := light.openLoop(ctx, calmRate, 0, watched)
-	light.leave()
-	v.crowd.sent = light.sent
+	light.disconnectAll()
+	n.users.sent = light.sent
 	return recovered(r.all, began, normal), r
 }
 
 // recovered returns the end of the last request that failed, or that was slow when at least
 // a hundredth, and at least two, of the requests in the second from then on were slow. Slow
 // means longer than normal. The result is relative to began.
-func recovered(all []fate, began time.Time, normal time.Duration) (after time.Duration) {
-	slices.SortFunc(all, func(a, b fate) int { return a.due.Compare(b.due) })
+func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
+	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {
 		slow, asked := 0, 0
 		for _, g := range all[i:] {

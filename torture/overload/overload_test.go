@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-func TestRecovered(t *testing.T) {
+func TestRecovered_AfterTheLastSlowSecond(t *testing.T) {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const normal = 100 * time.Millisecond
 	for name, c := range map[string]struct {
-		spoil func(i int, f *fate)
+		spoil func(i int, f *outcome)
 		want  time.Duration
 	}{
-		"at once": {func(int, *fate) {}, 0},
-		"one failed": {func(i int, f *fate) {
+		"at once": {func(int, *outcome) {}, 0},
+		"one failed": {func(i int, f *outcome) {
 			if i == 150 {
 				f.good, f.took = false, time.Second
 			}
 		}, 2500 * time.Millisecond},
-		"one was slow": {func(i int, f *fate) {
+		"one was slow": {func(i int, f *outcome) {
 			if i == 150 {
 				f.took = time.Second
 			}
 		}, 0},
-		"slow for half a second": {func(i int, f *fate) {
+		"slow for half a second": {func(i int, f *outcome) {
 			if i < 50 {
 				f.took = 200 * time.Millisecond
 			}
 		}, 680 * time.Millisecond},
 	} {
-		var all []fate
+		var all []outcome
 		for i := range 400 {
-			f := fate{due: began.Add(time.Duration(i) * 10 * time.Millisecond), good: true, took: time.Millisecond}
+			f := outcome{due: began.Add(time.Duration(i) * 10 * time.Millisecond), good: true, took: time.Millisecond}
 			c.spoil(i, &f)
 			all = append(all, f)
 		}

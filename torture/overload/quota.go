@@ -29,7 +29,8 @@ func newQuota(name string, thousandths int) (*quota, error) {
 		files        []file
 	}{
 		{"/sys/fs/cgroup", "cgroup.controllers", []file{{"cpu.max", allowed + " " + strconv.Itoa(period)}}},
-		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", []file{{"cpu.cfs_period_us", strconv.Itoa(period)}, {"cpu.cfs_quota_us", allowed}}},
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", []file{{"cpu.cfs_period_us", strconv.Itoa(period)},
+			{"cpu.cfs_quota_us", allowed}}},
 	} {
 		if _, err := os.Stat(filepath.Join(kind.root, kind.marker)); err != nil {
 			continue
@@ -44,7 +45,8 @@ func newQuota(name string, thousandths int) (*quota, error) {
 			}
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("the CPU time of a process cannot be limited: run it as root, with a writable /sys/fs/cgroup: %w", err), q.remove())
+			return nil, errors.Join(fmt.Errorf("the CPU time of a process cannot be limited: run it as root, with a writable "+
+				"/sys/fs/cgroup: %w", err), q.remove())
 		}
 		return q, nil
 	}

@@ -17,11 +17,12 @@ const cars = 100
 
 // line appends a line of NDJSON with one sample.
 func line(b []byte, vid string, unixMilli int64) []byte {
-	return fmt.Appendf(b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", vid, unixMilli)
+	return fmt.Appendf(b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", vid,
+		unixMilli)
 }
 
 // queries prepares users of the query listener.
-func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
+func queries(ctx context.Context, n *nodeprocess.Node) (*users, error) {
 	key, err := n.AddSource(ctx, "gateway")
 	if err != nil {
 		return nil, err
@@ -36,12 +37,12 @@ func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 	}
 	status, text, err := n.Post(ctx, key, string(lines))
 	if err != nil || status != http.StatusAccepted {
-		return nil, fmt.Errorf("telemetry was not taken: %d %s %w", status, text, err)
+		return nil, fmt.Errorf("telemetry was not accepted: %d %s %w", status, text, err)
 	}
 	if err := n.AwaitAnswer(ctx, time.Minute, token.AccessToken, "Car"+strconv.Itoa(cars-1), time.Time{}); err != nil {
 		return nil, err
 	}
-	return &crowd{
+	return &users{
 		addr: n.Address(nodeprocess.Query),
 		request: func(b []byte, i int) []byte {
 			b = append(b, "GET "+nodeprocess.DrivingPath+"?access_token="...)
@@ -59,13 +60,14 @@ func queries(ctx context.Context, n *nodeprocess.Node) (*crowd, error) {
 const batch = 5
 
 // telemetry prepares users of the ingest listener, which send the telemetry of a fleet.
-func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) (*crowd, error) {
+func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) (*users, error) {
 	key, err := n.AddSource(ctx, "gateway")
 	if err != nil {
 		return nil, err
 	}
-	head := strings.Join([]string{"POST /v1/telemetry HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson", "Authorization: Bearer " + key, "Content-Length: "}, "\r\n")
-	return &crowd{
+	head := strings.Join([]string{"POST /v1/telemetry HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson",
+		"Authorization: Bearer " + key, "Content-Length: "}, "\r\n")
+	return &users{
 		addr: n.Address(nodeprocess.Ingest),
 		request: func(b []byte, i int) []byte {
 			body := f.body(i)

@@ -25,22 +25,22 @@ const (
 	maxUsers = 2000
 )
 
-// crowd is the users of one listener.
-type crowd struct {
+// users simulates the users of one listener.
+type users struct {
 	addr    string // an IPv4 address and a port
 	request func(b []byte, i int) []byte
 	good    func(status int, body []byte) bool
-	light   bool // the rate is so low that each request's fate is recorded
+	light   bool // the rate is so low that each request's outcome is recorded
 
 	all sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	idle    []*user    // free and connected; the most recently used is last
-	absent  []*user    // free and not connected
-	users   []*user
-	passing chan<- time.Time // due times of requests for passers-by; nil: there are none
-	sent    int
-	now     result
+	mu        sync.Mutex // guards the fields below
+	idle      []*user    // free and connected; the most recently used is last
+	absent    []*user    // free and not connected
+	users     []*user
+	newcomers chan<- time.Time // due times of requests for newcomers; nil: there are none
+	sent      int
+	now       result
 
 	schedule schedule // of an open loop
 
@@ -60,14 +60,14 @@ type crowd struct {
 type result struct {
 	due       int
 	unsent    int // no sender was free in time
-	away      int // requests of passers-by that the kernel did not let connect
+	dropped   int // requests of newcomers that the kernel did not let connect
 	connected int // sent over a new connection
 	good      int // answered within patience
 	refused   int // 503 with Retry-After
 	failed    int // not connected, not answered, or too late
 	wrong     error
 	took      []time.Duration // of the good ones, from when each was due
-	all       []fate          // only of a light load
+	all       []outcome       // only of a light load
 }
 
 // sent returns the number of requests that were sent or tried.
@@ -75,11 +75,11 @@ func (r *result) sent() int { return r.due - r.unsent }
 
 func (r *result) p(q float64) time.Duration { return row.Percentile(r.took, q) }
 
-// add adds another result, without its fates.
+// add adds another result, without its outcomes.
 func (r *result) add(o result) {
 	r.due += o.due
 	r.unsent += o.unsent
-	r.away += o.away
+	r.dropped += o.dropped
 	r.connected += o.connected
 	r.good += o.good
 	r.refused += o.refused
@@ -87,8 +87,8 @@ func (r *result) add(o result) {
 	r.took = append(r.took, o.took...)
 }
 
-// fate is the outcome of one request.
-type fate struct {
+// outcome is the outcome of one request.
+type outcome struct {
 	due  time.Time
 	good bool
 	took time.Duration
@@ -96,7 +96,7 @@ type fate struct {
 
 // user is a user with one connection or none.
 type user struct {
-	of    *crowd
+	group *users
 	due   chan time.Time
 	conn  net.Conn
 	fresh bool // conn is new and has not been used
@@ -106,13 +106,13 @@ type user struct {
 
 // openLoop sends requests at a rate, however they are answered, and returns the outcome of
 // those that were due after the time before.
-func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
+func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin := time.Now()
 	c.count(true, begin.Add(before), time.Time{})
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	counts := false
-	nobody := c.passBy()
+	stopNewcomers := c.startNewcomers()
 	c.mu.Lock()
 	c.schedule = schedule{begin: begin, end: begin.Add(before + during), rate: rate}
 	c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.
 	c.mu.Lock()
 	c.schedule = schedule{}
 	c.mu.Unlock()
-	nobody()
+	stopNewcomers()
 	c.counting()
 	// Requests in progress may still be answered.
 	c.await(ctx, time.Now().Add(2*patience))
@@ -138,18 +138,18 @@ func (c *crowd) openLoop(ctx context.Context, rate float64, before, during time.
 // closedLoop lets users send one request after the other, and returns the outcome of those
 // that were answered during a time that begins before after the start. Requests in progress
 // at its end are not included.
-func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
+func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.count(false, time.Time{}, time.Time{})
 	var all sync.WaitGroup
 	for range users {
 		all.Go(func() {
-			u := &user{of: c}
+			u := &user{group: c}
 			for ctx.Err() == nil {
 				u.serve(time.Now())
 			}
-			u.hangUp()
+			u.disconnect()
 		})
 	}
 	row.Pause(ctx, before)
@@ -164,7 +164,7 @@ func (c *crowd) closedLoop(ctx context.Context, users int, before, during time.D
 }
 
 // count starts a new count.
-func (c *crowd) count(open bool, from, until time.Time) {
+func (c *users) count(open bool, from, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open, c.from, c.until, c.now = open, from, until, result{}
@@ -173,7 +173,7 @@ func (c *crowd) count(open bool, from, until time.Time) {
 	}
 }
 
-func (c *crowd) take() result {
+func (c *users) take() result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.now
@@ -182,7 +182,7 @@ func (c *crowd) take() result {
 }
 
 // note calls f to count a request, if the request is in the counted time.
-func (c *crowd) note(due, ended time.Time, f func(*result)) {
+func (c *users) note(due, ended time.Time, f func(*result)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -202,7 +202,7 @@ type schedule struct {
 }
 
 // arrive gives the requests that are due now to free users. c.mu is held.
-func (c *crowd) arrive(now time.Time) {
+func (c *users) arrive(now time.Time) {
 	for s := &c.schedule; s.rate > 0; s.sent++ { // rate is 0 if there is no loop
 		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
 		if due.After(now) || !due.Before(s.end) {
@@ -213,7 +213,7 @@ func (c *crowd) arrive(now time.Time) {
 }
 
 // give gives a request that is due to a free user. c.mu is held.
-func (c *crowd) give(due time.Time) {
+func (c *users) give(due time.Time) {
 	counts := !due.Before(c.from)
 	if counts {
 		c.now.due++
@@ -226,11 +226,11 @@ func (c *crowd) give(due time.Time) {
 		}
 	}
 	if len(c.users) < maxUsers {
-		c.employ(&user{of: c}, due)
+		c.assign(&user{group: c}, due)
 		return
 	}
 	select {
-	case c.passing <- due:
+	case c.newcomers <- due:
 	default:
 		if counts {
 			c.now.unsent++
@@ -238,8 +238,8 @@ func (c *crowd) give(due time.Time) {
 	}
 }
 
-// employ starts a new user with a first request. c.mu is held.
-func (c *crowd) employ(u *user, due time.Time) {
+// assign starts a new user with a first request. c.mu is held.
+func (c *users) assign(u *user, due time.Time) {
 	u.due = make(chan time.Time, 1)
 	c.users = append(c.users, u)
 	u.due <- due
@@ -248,13 +248,13 @@ func (c *crowd) employ(u *user, due time.Time) {
 			u.serve(due)
 			c.release(u)
 		}
-		u.hangUp()
+		u.disconnect()
 	})
 }
 
 // release makes a user free. First it gives out the requests that have become due;
 // otherwise, requests would be sent in bursts, with the ticks of a timer.
-func (c *crowd) release(u *user) {
+func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.arrive(time.Now())
@@ -266,7 +266,7 @@ func (c *crowd) release(u *user) {
 }
 
 // await waits until every user is free.
-func (c *crowd) await(ctx context.Context, until time.Time) {
+func (c *users) await(ctx context.Context, until time.Time) {
 	for ctx.Err() == nil && time.Now().Before(until) {
 		c.mu.Lock()
 		busy := len(c.users) - len(c.idle) - len(c.absent)
@@ -278,8 +278,8 @@ func (c *crowd) await(ctx context.Context, until time.Time) {
 	}
 }
 
-// leave ends all users.
-func (c *crowd) leave() {
+// disconnectAll ends all users.
+func (c *users) disconnectAll() {
 	c.mu.Lock()
 	for _, u := range c.users {
 		close(u.due)
@@ -290,7 +290,7 @@ func (c *crowd) leave() {
 }
 
 // connections returns the number of users.
-func (c *crowd) connections() int {
+func (c *users) connections() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.users)
@@ -305,7 +305,7 @@ func (u *user) use(conn net.Conn) {
 	u.in.Reset(conn)
 }
 
-func (u *user) hangUp() {
+func (u *user) disconnect() {
 	if u.conn != nil {
 		_ = u.conn.Close()
 		u.conn = nil
@@ -322,11 +322,11 @@ func (u *user) serve(due time.Time) {
 	ended := time.Now()
 	took := ended.Sub(due)
 	if err != nil || !again {
-		u.hangUp()
+		u.disconnect()
 	}
-	u.of.note(due, ended, func(r *result) {
-		if u.of.light {
-			r.all = append(r.all, fate{due, status == 200 && err == nil && took <= patience, took})
+	u.group.note(due, ended, func(r *result) {
+		if u.group.light {
+			r.all = append(r.all, outcome{due, status == 200 && err == nil && took <= patience, took})
 		}
 		if connected {
 			r.connected++
@@ -350,7 +350,7 @@ func (u *user) serve(due time.Time) {
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
-		conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", u.of.addr)
+		conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", u.group.addr)
 		if err != nil {
 			return 0, false, err
 		}
@@ -359,11 +359,11 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	if err := u.conn.SetDeadline(deadline); err != nil {
 		return 0, false, err
 	}
-	u.of.mu.Lock()
-	n := u.of.sent
-	u.of.sent++
-	u.of.mu.Unlock()
-	u.out = u.of.request(u.out[:0], n)
+	u.group.mu.Lock()
+	n := u.group.sent
+	u.group.sent++
+	u.group.mu.Unlock()
+	u.out = u.group.request(u.out[:0], n)
 	_, wrote := u.conn.Write(u.out) // ignored if a refusal was received before
 	resp, err := http.ReadResponse(u.in, nil)
 	if err != nil {
@@ -373,69 +373,69 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	status, again = resp.StatusCode, !resp.Close
 	switch {
 	case err != nil || resp.ContentLength < 0:
-		return 0, false, errors.Join(errors.New("an answer has no length, or breaks off"), err)
+		return 0, false, errors.Join(errors.New("an answer has no length, or is cut off"), err)
 	case status == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
 		return status, again, nil
-	case !u.of.good(status, body): // or Retry-After is missing
+	case !u.group.good(status, body): // or Retry-After is missing
 		return -status, again, nil
 	}
-	if u.of.acknowledged != nil {
-		u.of.acknowledged(n)
+	if u.group.acknowledged != nil {
+		u.group.acknowledged(n)
 	}
 	return http.StatusOK, again, nil
 }
 
-// Passers-by send the requests that are due while all users wait, so that the offered rate
-// is what it should be. Each passer-by tries once to connect. If the kernel accepts the
-// connection at once, the passer-by becomes a user. Otherwise the kernel has dropped the
-// attempt; it would be repeated only after a second, when the passer-by's patience has
+// Newcomers send the requests that are due while all users wait, so that the offered rate
+// is what it should be. Each newcomer tries once to connect. If the kernel accepts the
+// connection at once, the newcomer becomes a user. Otherwise the kernel has dropped the
+// attempt; it would be repeated only after a second, when the newcomer's patience has
 // ended.
 
-// maxConnected is the maximum number of users, including former passers-by.
+// maxConnected is the maximum number of users, including former newcomers.
 const maxConnected = 3 * maxUsers
 
-// Passers-by are handled one after the other by a few goroutines (streets). If more than
+// Newcomers are handled one after the other by a few goroutines (dialers). If more than
 // behind of them are waiting, the machine cannot send at the rate that the row requires.
 const (
-	streets = 2
+	dialers = 2
 	behind  = 1024
 )
 
-// passBy starts the passers-by. stop ends them.
-func (c *crowd) passBy() (stop func()) {
+// startNewcomers starts the newcomers. stop ends them.
+func (c *users) startNewcomers() (stop func()) {
 	to := netip.MustParseAddrPort(c.addr)
 	due := make(chan time.Time, behind)
 	c.mu.Lock()
-	c.passing = due
+	c.newcomers = due
 	c.mu.Unlock()
 	var all sync.WaitGroup
-	for range streets {
+	for range dialers {
 		all.Go(func() {
 			for due := range due {
 				conn, err := tryOnce(to)
-				c.passed(due, conn, err)
+				c.newcomerDone(due, conn, err)
 			}
 		})
 	}
 	return func() {
 		c.mu.Lock()
-		c.passing = nil
+		c.newcomers = nil
 		c.mu.Unlock()
 		close(due)
 		all.Wait()
 	}
 }
 
-// passed counts the outcome of a passer-by.
-func (c *crowd) passed(due time.Time, conn net.Conn, err error) {
+// newcomerDone counts the outcome of a newcomer.
+func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := !due.Before(c.from)
 	switch {
 	case conn != nil && len(c.users) < maxConnected:
-		u := &user{of: c, fresh: true}
+		u := &user{group: c, fresh: true}
 		u.use(conn)
-		c.employ(u, due)
+		c.assign(u, due)
 		return
 	case conn != nil:
 		_ = conn.Close()
@@ -445,7 +445,7 @@ func (c *crowd) passed(due time.Time, conn net.Conn, err error) {
 	case err != nil || conn != nil:
 		c.now.unsent++
 	default:
-		c.now.away++
+		c.now.dropped++
 	}
 }
 

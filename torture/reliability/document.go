@@ -87,7 +87,8 @@ func (d *Document) Save(docs string, rows []row.Row) error {
 // Line returns one line about the row for the terminal.
 func (o *Done) Line() string {
 	line := fmt.Sprintf("%-10s seed %d: %d done in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %s",
-		o.Row, o.Seed, o.Count, o.Took.Round(time.Second), o.Outcome.Offered, o.Outcome.Acknowledged, o.Outcome.Lost, o.Outcome.Wrong, o.Caught())
+		o.Row, o.Seed, o.Count, o.Took.Round(time.Second), o.Outcome.Offered, o.Outcome.Acknowledged, o.Outcome.Lost,
+		o.Outcome.Wrong, o.Caught())
 	if o.Outcome.Undone != "" {
 		line += "; " + o.Outcome.Undone
 	}
@@ -115,6 +116,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"seconds":   func(d time.Duration) time.Duration { return d.Round(time.Second) },
 	"thousands": func(n any) string { return report.Thousands(fmt.Sprint(n)) },
 	"number":    number,
+	"join":      strings.Join,
 	"met": func(met *bool) string {
 		if met == nil {
 			return ""
@@ -135,13 +137,33 @@ func number(v float64) string {
 // page renders the document.
 func (d *Document) page(rows []row.Row) (string, error) {
 	data := struct {
-		Whole *Whole
-		Rows  []section
+		Whole  *Whole
+		Rows   []section
+		Total  row.Outcome // of all rows that were run
+		Run    int         // number of these rows
+		Caught string      // controls that these rows caught: "2 of 3"
+		Failed []string    // titles of the rows with findings, or not completed
 	}{Whole: d.Whole}
+	caught, controls := 0, 0
 	for _, r := range rows {
-		data.Rows = append(data.Rows, section{Row: r, Done: d.find(r.Name)})
+		done := d.find(r.Name)
+		data.Rows = append(data.Rows, section{Row: r, Done: done})
+		if done == nil {
+			continue
+		}
+		data.Run++
+		data.Total.Acknowledged += done.Outcome.Acknowledged
+		data.Total.Lost += done.Outcome.Lost
+		data.Total.Wrong += done.Outcome.Wrong
+		caught += done.seen()
+		controls += len(done.Controls)
+		if !done.Outcome.Passed() {
+			data.Failed = append(data.Failed, r.Title)
+		}
 	}
-	return execute(pageTemplate, data)
+	data.Caught = fmt.Sprintf("%d of %d", caught, controls)
+	text, err := execute(pageTemplate, data)
+	return report.Wrap(text), err
 }
 
 func execute(t *template.Template, data any) (string, error) {

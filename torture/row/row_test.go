@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAttempt(t *testing.T) {
+func TestAttempt_Findings(t *testing.T) {
 	stopped := 0
 	a := &Attempt{Logf: t.Logf, Stop: func() { stopped++ }}
 	a.Offered(3)
@@ -13,7 +13,7 @@ func TestAttempt(t *testing.T) {
 	a.Figure("back after", 1, "s")
 	a.Aimed("back after", 1, "s", "≤ 5 s", true)
 	if o := a.Outcome(); !o.Passed() || o.Offered != 3 || o.Acknowledged != 2 || len(o.Figures) != 2 {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want 3 offered, 2 acknowledged, 2 figures and no finding", o)
 	}
 	a.Aimed("back after", 6, "s", "≤ 5 s", false)
 	if o := a.Outcome(); o.Passed() {
@@ -28,12 +28,12 @@ func TestAttempt(t *testing.T) {
 			find(a)
 		}
 		if o := a.Outcome(); o.Passed() || len(o.Findings) != maxFindings || o.Lost+o.Wrong != maxFindings+1 {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v, want %d lost or wrong, and %d findings", o, maxFindings+1, maxFindings)
 		}
 	}
 	var undone Outcome
 	if undone.NotDone(errors.New("no disk")); undone.Passed() || undone.Found() || len(undone.Findings) != 1 {
-		t.Errorf("%+v", undone)
+		t.Errorf("got %+v, want an outcome that is not completed, with one finding", undone)
 	}
 	if stopped != 0 {
 		t.Error("a finding ended a run that is no control")
@@ -41,7 +41,7 @@ func TestAttempt(t *testing.T) {
 }
 
 // A control is caught by the effect of its defect and by nothing else.
-func TestControl(t *testing.T) {
+func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 	r := Row{Controls: []Control{
 		{Defect: "forgets", By: []string{"lost: * was (acknowledged) and is *", "missed: memory is *, wanted *"}},
 		{Defect: "lies"},
@@ -53,8 +53,10 @@ func TestControl(t *testing.T) {
 		find func(*Attempt)
 		by   string
 	}{
-		"it":                 {func(a *Attempt) { a.Lost("car\n* was (acknowledged) and is unknown") }, "lost: car\n* was (acknowledged) and is unknown"},
-		"another sort":       {func(a *Attempt) { a.Aimed("memory", 7, "MiB", "≤ 6 MiB", false) }, "missed: memory is 7 MiB, wanted ≤ 6 MiB"},
+		"it": {func(a *Attempt) { a.Lost("car\n* was (acknowledged) and is unknown") },
+			"lost: car\n* was (acknowledged) and is unknown"},
+		"another sort": {func(a *Attempt) { a.Aimed("memory", 7, "MiB", "≤ 6 MiB", false) },
+			"missed: memory is 7 MiB, wanted ≤ 6 MiB"},
 		"nothing":            {func(*Attempt) {}, ""},
 		"an aim that is met": {func(a *Attempt) { a.Aimed("memory", 5, "MiB", "≤ 6 MiB", true) }, ""},
 		"another kind":       {func(a *Attempt) { a.Wrong("car was (acknowledged) and is unknown") }, ""},
@@ -83,6 +85,6 @@ func TestControl(t *testing.T) {
 	a := &Attempt{Logf: t.Logf, Control: r.Control("lies"), Stop: func() { t.Error("ended by what it does not name") }}
 	a.Wrong("")
 	if o := a.Outcome(); o.CaughtBy != "" || !o.Found() {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v, want a finding that catches no control", o)
 	}
 }

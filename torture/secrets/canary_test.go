@@ -13,7 +13,7 @@ import (
 	"carstate/internal/access"
 )
 
-func TestCanaries(t *testing.T) {
+func TestCanaries_AllForms(t *testing.T) {
 	secret, hash := access.NewSecret(access.TokenKind)
 	other, _ := access.NewSecret(access.TokenKind)
 	c := newCanaries()
@@ -43,7 +43,8 @@ func TestCanaries(t *testing.T) {
 			t.Errorf("%s: not found", name)
 		}
 	}
-	for _, text := range []string{"", other, secret[:11], base64.StdEncoding.EncodeToString([]byte(other)), "cst_… csa_…", strings.Repeat("cst_", 100)} {
+	for _, text := range []string{"", other, secret[:11], base64.StdEncoding.EncodeToString([]byte(other)), "cst_… csa_…",
+		strings.Repeat("cst_", 100)} {
 		if found := c.find([]byte(text)); found != nil {
 			t.Errorf("found %v in what holds none", found)
 		}

@@ -15,8 +15,11 @@ import (
 )
 
 // drive is a recorded drive, for the command replay.
-const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
-	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
+const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle " +
+	"Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle " +
+	"Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
+	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n" +
+	"23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
 
 // typedWhole names the secrets with which every command line is run. One more secret is
 // chosen at random.
@@ -46,7 +49,8 @@ func (r *round) typeCommands(ctx context.Context) error {
 		} else {
 			lines = lines[:typedOthers]
 		}
-		fill := strings.NewReplacer("{token}", card.text, "{vid}", r.vid, "{ingest}", r.node.Address(nodeprocess.Ingest), "{mqtt}", r.node.Address(nodeprocess.MQTT),
+		fill := strings.NewReplacer("{token}", card.text, "{vid}", r.vid, "{ingest}", r.node.Address(nodeprocess.Ingest),
+			"{mqtt}", r.node.Address(nodeprocess.MQTT),
 			"{ports}", "--query-addr 127.0.0.1:0 --ingest-addr 127.0.0.1:0 --mqtt-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0")
 		for _, i := range lines {
 			all = append(all, command{dir, commands[i], fill.Replace(commands[i])})
@@ -77,9 +81,15 @@ func (r *round) typeCommands(ctx context.Context) error {
 // writeFiles writes the files to which the command lines refer, for one secret.
 func writeFiles(dir, secret string) error {
 	for name, text := range map[string]string{
-		"file": secret + "\n" + secret, "keyfile": secret, "drive.csv": drive, "foreign/" + secret: secret, "badkey/admin.key": secret + secret + "\n",
-		"config1": "log-level = " + secret + "\n", "config2": secret + " = " + secret + "\n", "config3": "nats = nats://a:" + secret + "@127.0.0.1:1\n",
-		"config4": "no-docs = " + secret + "\nmax-age = " + secret + "\n" + secret + "\n",
+		"file":              secret + "\n" + secret,
+		"keyfile":           secret,
+		"drive.csv":         drive,
+		"foreign/" + secret: secret,
+		"badkey/admin.key":  secret + secret + "\n",
+		"config1":           "log-level = " + secret + "\n",
+		"config2":           secret + " = " + secret + "\n",
+		"config3":           "nats = nats://a:" + secret + "@127.0.0.1:1\n",
+		"config4":           "no-docs = " + secret + "\nmax-age = " + secret + "\n" + secret + "\n",
 	} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -115,7 +125,7 @@ func (r *round) backedUp(file string) error {
 		return err
 	}
 	if len(text) < 1000 {
-		return errors.New("there is hardly a backup")
+		return errors.New("the backup is nearly empty")
 	}
 	r.look("the backup", text, r.secrets)
 	return nil

@@ -27,12 +27,15 @@ func (r *round) operate(ctx context.Context) error {
 				if body != "" {
 					head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 				}
-				if _, err := r.send(ctx, "the answer of the admin API to `"+calls[i]+"`", nodeprocess.Admin, head+"\r\n"+body, nil); err != nil {
+				if _, err := r.send(ctx, "the answer of the admin API to `"+calls[i]+"`", nodeprocess.Admin, head+"\r\n"+body,
+					nil); err != nil {
 					return err
 				}
 			}
 		}
-		if _, err := r.send(ctx, "the answers of the admin API", nodeprocess.Admin, "GET / HTTP/1.1\r\nHost: "+card.text+"\r\nOrigin: http://"+card.text+"\r\nCookie: carstate-session="+card.text+"\r\nConnection: close\r\n\r\n", nil); err != nil {
+		if _, err := r.send(ctx, "the answers of the admin API", nodeprocess.Admin,
+			"GET / HTTP/1.1\r\nHost: "+card.text+"\r\nOrigin: http://"+card.text+
+				"\r\nCookie: carstate-session="+card.text+"\r\nConnection: close\r\n\r\n", nil); err != nil {
 			return err
 		}
 	}
@@ -127,7 +130,8 @@ func (b *browser) pages(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		form := url.Values{"developer": {"Ada"}, "operation": {"throttle_system"}, "scope": {"all"}, "days": {"30"}, "name": {"n" + fmt.Sprint(b.rng.IntN(1e9))}}
+		form := url.Values{"developer": {"Ada"}, "operation": {"throttle_system"}, "scope": {"all"}, "days": {"30"},
+			"name": {"n" + fmt.Sprint(b.rng.IntN(1e9))}}
 		if mark := markPattern.FindStringSubmatch(page); mark != nil {
 			form.Set("mark", mark[1])
 		}

@@ -18,7 +18,8 @@ import (
 // feed sends telemetry with every secret by HTTP.
 func (r *round) feed(ctx context.Context) error {
 	upload := func(head, body string) ([]byte, error) {
-		return r.send(ctx, "the answers of ingest", nodeprocess.Ingest, fmt.Sprintf("%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", head, len(body), body), nil)
+		return r.send(ctx, "the answers of ingest", nodeprocess.Ingest,
+			fmt.Sprintf("%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", head, len(body), body), nil)
 	}
 	for _, card := range r.cards {
 		for i, head := range heads {
@@ -31,7 +32,7 @@ func (r *round) feed(ctx context.Context) error {
 				return err
 			}
 			if i == 0 && card.what == "a source's key" && !bytes.HasPrefix(answer, []byte("HTTP/1.1 202")) {
-				return fmt.Errorf("good telemetry was not taken: %.100s", answer)
+				return fmt.Errorf("good telemetry was not accepted: %.100s", answer)
 			}
 		}
 		for _, body := range bodies { // with the key of a source that may send
@@ -44,7 +45,8 @@ func (r *round) feed(ctx context.Context) error {
 }
 
 func (r *round) fill(card card, text string) string {
-	return strings.NewReplacer("TOKEN", card.text, "VID", r.vid, "GOOD", r.text("a source's key"), "NOW", fmt.Sprint(time.Now().UnixMilli())).Replace(text)
+	return strings.NewReplacer("TOKEN", card.text, "VID", r.vid, "GOOD", r.text("a source's key"), "NOW",
+		fmt.Sprint(time.Now().UnixMilli())).Replace(text)
 }
 
 // connect is the login of an MQTT client and what it does afterwards.
@@ -70,9 +72,10 @@ func (r *round) publish(ctx context.Context) error {
 	for _, card := range r.cards {
 		for _, c := range connects {
 			for _, version := range []byte{4, 5} {
-				answer, err := r.send(ctx, place, nodeprocess.MQTT, c.packets(version, func(s string) string { return r.fill(card, s) }), func(got []byte) bool {
-					return bytes.Contains(got, pong) && (c.client != "car1" || bytes.Contains(got, puback))
-				})
+				answer, err := r.send(ctx, place, nodeprocess.MQTT,
+					c.packets(version, func(s string) string { return r.fill(card, s) }), func(got []byte) bool {
+						return bytes.Contains(got, pong) && (c.client != "car1" || bytes.Contains(got, puback))
+					})
 				if err != nil {
 					return err
 				}
@@ -91,7 +94,8 @@ func (r *round) publish(ctx context.Context) error {
 // packets returns the packets of a client that connects, publishes or subscribes, and
 // pings.
 func (c connect) packets(version byte, fill func(string) string) string {
-	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client), WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
+	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client),
+		WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
 	if c.will != "" {
 		l.Flags |= 4
 	}
@@ -111,7 +115,8 @@ const patience = 30 * time.Second
 // send sends bytes to a listener and searches the answer, which ends when the listener
 // closes the connection or enough returns true. If text is not a request with Connection:
 // close and enough is nil, send closes its side of the connection.
-func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte, err error) {
+func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte,
+	err error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", r.node.Address(listener))
 	if err != nil {
@@ -148,7 +153,8 @@ func (r *round) ask(ctx context.Context) error {
 	}
 	caller := 0
 	for _, card := range r.cards {
-		fill := strings.NewReplacer("/D", nodeprocess.DrivingPath, "/T?", nodeprocess.ThrottlePath+"?", "TOKEN", card.text, "VID", r.vid, "LONG", strings.Repeat("x", 9000))
+		fill := strings.NewReplacer("/D", nodeprocess.DrivingPath, "/T?", nodeprocess.ThrottlePath+"?", "TOKEN", card.text,
+			"VID", r.vid, "LONG", strings.Repeat("x", 9000))
 		for _, i := range r.rng.Perm(len(queries)) {
 			caller++
 			text := fill.Replace(queries[i])

@@ -81,7 +81,7 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.texts++
 	for _, set := range sets {
 		for _, f := range set.find(text) {
-			r.a.Wrong("%s %s stands in %s", f.what, f.as, place)
+			r.a.Wrong("%s (%s) is in %s", f.what, f.as, place)
 		}
 	}
 }
@@ -90,7 +90,8 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 func (r *round) start(ctx context.Context) error {
 	r.collector = httptest.NewServer(http.HandlerFunc(r.collect))
 	out := filepath.Join(r.dir, "stdout")
-	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint", r.collector.URL, "--trace-sample", "1"}
+	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint",
+		r.collector.URL, "--trace-sample", "1"}
 	var err error
 	r.node, err = nodeprocess.Start(ctx, nodeprocess.Options{
 		Binary: r.a.Binary, Dir: filepath.Join(r.dir, "data"), Flags: flags,
@@ -181,7 +182,7 @@ func (r *round) issue(ctx context.Context) error {
 	whole := r.text("a token")
 	r.newSecret("a token that is cut off", whole[:len(whole)-3])
 	if len(r.cards) != given {
-		return fmt.Errorf("%d secrets were handed out, and the document says %d", len(r.cards), given)
+		return fmt.Errorf("%d secrets were issued, but the document says %d", len(r.cards), given)
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func (r *round) settle(ctx context.Context) error {
 			return err
 		}
 		if name == "access.log" && bytes.Count(text, []byte{'\n'}) < 100 {
-			return errors.New("the access log has hardly a line")
+			return errors.New("the access log has too few lines")
 		}
 		r.look(map[string]string{"stdout": "standard output"}[name]+strings.TrimSuffix(name, "stdout"), text, both...)
 	}
@@ -235,7 +236,7 @@ func (r *round) settle(ctx context.Context) error {
 	traces, key := slices.Concat(r.traces...), r.traced["Bearer "+collectorKey]
 	r.mu.Unlock()
 	if !key || len(traces) == 0 {
-		return errors.New("no traces came, or without the collector's key")
+		return errors.New("the collector received no traces, or not with its key")
 	}
 	r.look("the traces", traces, both...)
 	return r.kept()
@@ -246,13 +247,13 @@ func (r *round) settle(ctx context.Context) error {
 func (r *round) kept() error {
 	data := filepath.Join(r.dir, "data")
 	n, err := r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
-		r.a.Wrong("%s %s stands in the data directory, in %s", f.what, f.as, file)
+		r.a.Wrong("%s (%s) is in the data directory, in %s", f.what, f.as, file)
 	})
 	if err != nil {
 		return err
 	}
 	if n < 10<<10 {
-		return errors.New("there is hardly a data directory")
+		return errors.New("the data directory is nearly empty")
 	}
 	r.texts++
 	r.searched += n
@@ -261,7 +262,7 @@ func (r *round) kept() error {
 		return err
 	}
 	if string(bytes.TrimSpace(key)) != r.admin.Key {
-		r.a.Wrong("admin.key holds something else than the admin key")
+		r.a.Wrong("admin.key does not hold the admin key")
 	}
 	return nil
 }
@@ -300,7 +301,8 @@ func (r *round) succeeded(what string) {
 // mustSucceed lists what must succeed at least once: a command that always fails may never
 // reach the code that could output a secret.
 var mustSucceed = []string{
-	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state", "query throttle-system", "replay", "simulate", "backup",
+	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
+	"query throttle-system", "replay", "simulate", "backup",
 	"POST /tokens", "POST /sources", "POST /operators",
 }
 

@@ -6,13 +6,15 @@ import (
 )
 
 // A command that succeeded is identified by its first words; one that never did is missing.
-func TestSucceeded(t *testing.T) {
+func TestSucceeded_ByFirstWords(t *testing.T) {
 	r := new(round)
-	for _, what := range []string{"token list --json", "CARSTATE_TOKEN={token} query throttle-system {vid} --json", "replay drive.csv --vid {vid}", "POST /tokens"} {
+	for _, what := range []string{"token list --json", "CARSTATE_TOKEN={token} query throttle-system {vid} --json",
+		"replay drive.csv --vid {vid}", "POST /tokens"} {
 		r.succeeded(what)
 	}
 	never := r.missing()
-	for what, is := range map[string]bool{"token list": false, "query throttle-system": false, "replay": false, "POST /tokens": false, "backup": true, "POST /sources": true} {
+	for what, is := range map[string]bool{"token list": false, "query throttle-system": false, "replay": false,
+		"POST /tokens": false, "backup": true, "POST /sources": true} {
 		if slices.Contains(never, what) != is {
 			t.Errorf("%s is missing: %t", what, !is)
 		}

@@ -60,15 +60,20 @@ var Row = row.Row{
 	Name:   "secrets",
 	Title:  "Secrets that must not turn up",
 	Text:   prose,
-	Fields: map[string]any{"Given": given, "Queries": len(queries), "Calls": len(calls), "Commands": len(commands), "Others": typedOthers},
+	Fields: map[string]any{"Given": given, "Queries": len(queries), "Calls": len(calls), "Commands": len(commands),
+		"Others": typedOthers},
 	Counts: "rounds",
 	CI:     1,
 	Long:   50,
 	Controls: []row.Control{
-		{Defect: "logs-token", Says: "logs the request target of a query, and hides no secret in its log", By: []string{"wrong: a token as it is stands in the log"}},
-		{Defect: "logs-vehicle", Says: "logs the vehicle of a sample that it takes in", By: []string{"wrong: a vid as it is stands in the log"}},
-		{Defect: "stores-token", Says: "stores a new token beside its hash", By: []string{"wrong: a token as it is stands in the data directory, in *"}},
-		{Defect: "echoes-token", Says: "repeats a refused token in the error", By: []string{"wrong: * as it is stands in the answers of the query listener"}},
+		{Defect: "logs-token", Says: "logs the request target of a query, and hides no secret in its log",
+			By: []string{"wrong: a token (as it is) is in the log"}},
+		{Defect: "logs-vehicle", Says: "logs the vehicle of a sample that it accepts",
+			By: []string{"wrong: a vid (as it is) is in the log"}},
+		{Defect: "stores-token", Says: "stores a new token with its hash",
+			By: []string{"wrong: a token (as it is) is in the data directory, in *"}},
+		{Defect: "echoes-token", Says: "repeats a refused token in the error",
+			By: []string{"wrong: * (as it is) is in the answers of the query listener"}},
 	},
 	Run: run,
 }
@@ -104,7 +109,8 @@ func (r *round) run(ctx context.Context) error {
 	if r.node != nil {
 		defer r.node.Kill()
 	}
-	for _, part := range []func(context.Context) error{r.issue, r.feed, r.publish, r.ask, r.operate, r.browse, r.typeCommands, r.forget, r.settle} {
+	for _, part := range []func(context.Context) error{r.issue, r.feed, r.publish, r.ask, r.operate, r.browse,
+		r.typeCommands, r.forget, r.settle} {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}

@@ -31,7 +31,8 @@ var Row = row.Row{
 	Long:     1440,
 	FlagOnly: true,
 	Controls: []row.Control{
-		{Defect: "leak", Says: "leaves a goroutine behind for every connection of a query", By: []string{"missed: goroutines: trend over the second half is *"}, Count: 2},
+		{Defect: "leak", Says: "leaves a goroutine behind for every connection of a query",
+			By: []string{"missed: goroutines: trend over the second half is *"}, Count: 2},
 	},
 	Run: run,
 }
@@ -41,7 +42,8 @@ const sampleEvery = 2 * time.Second
 func run(ctx context.Context, a *row.Attempt) error {
 	// The samples of the journal have times up to a day in the past.
 	flags := []string{"--retention", "1m", "--max-age", "87600h"}
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: flags}, time.Minute)
+	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
+		Flags: flags}, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -63,7 +65,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	s.judge(a)
+	s.report(a)
 	return t.holdAll(ctx)
 }
 
@@ -124,8 +126,8 @@ func watch(ctx context.Context, n *nodeprocess.Node) (*series, error) {
 	}
 }
 
-// judge reports the result of each series to the attempt.
-func (s *series) judge(a *row.Attempt) {
+// report reports the result of each series to the attempt.
+func (s *series) report(a *row.Attempt) {
 	half := len(s.at) / 2
 	if len(s.at)-half < 5 {
 		a.Wrong("there were only %d measurements", len(s.at))
@@ -138,7 +140,8 @@ func (s *series) judge(a *row.Attempt) {
 		grown := slope(s.at[half:], values) * hours
 		allowed := l.floor + anHour*middle*hours
 		a.Figure(l.name+", median of the second half", middle, l.unit)
-		a.Aimed(l.name+": trend over the second half", grown, l.unit, fmt.Sprintf("≤ %.1f %s", allowed, l.unit), grown <= allowed)
+		a.Aimed(l.name+": trend over the second half", grown, l.unit, fmt.Sprintf("≤ %.1f %s", allowed, l.unit),
+			grown <= allowed)
 		if l.most > 0 {
 			a.Aimed(l.name+" at most", most, l.unit, fmt.Sprintf("≤ %g %s", l.most, l.unit), most <= l.most)
 		}

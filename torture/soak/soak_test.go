@@ -7,7 +7,7 @@ import (
 )
 
 // A leak is detected, and a sawtooth is not taken for one.
-func TestJudge(t *testing.T) {
+func TestReport_Trend(t *testing.T) {
 	for name, c := range map[string]struct {
 		goroutines func(minute int) float64
 		passes     bool
@@ -25,14 +25,14 @@ func TestJudge(t *testing.T) {
 			s.of["goroutines"] = append(s.of["goroutines"], c.goroutines(m))
 		}
 		a := &row.Attempt{Logf: t.Logf}
-		s.judge(a)
+		s.report(a)
 		if o := a.Outcome(); o.Passed() != c.passes {
-			t.Errorf("%s: %+v", name, o.Findings)
+			t.Errorf("%s: got findings %q, want none: %t", name, o.Findings, c.passes)
 		}
 	}
 	a := &row.Attempt{Logf: t.Logf}
-	(&series{}).judge(a)
+	(&series{}).report(a)
 	if o := a.Outcome(); o.Passed() {
-		t.Error("nothing was measured, and that was fine")
+		t.Error("an attempt without measurements passed")
 	}
 }

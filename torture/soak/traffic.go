@@ -24,13 +24,13 @@ import (
 
 // Numbers and intervals of the traffic.
 const (
-	cars        = 2000
-	tickTime    = 100 * time.Millisecond
-	tickSamples = 20
-	tickQueries = 20
-	mqttCars    = 20
-	carStays    = 30 * time.Second
-	deedsEvery  = 10 * time.Second
+	cars            = 2000
+	tickTime        = 100 * time.Millisecond
+	tickSamples     = 20
+	tickQueries     = 20
+	mqttCars        = 20
+	carStays        = 30 * time.Second
+	operationsEvery = 10 * time.Second
 )
 
 // traffic is all that is done to a node.
@@ -95,9 +95,9 @@ func (t *traffic) run(ctx context.Context) error {
 	}
 	each(tickTime, t.post)
 	each(tickTime, t.ask)
-	each(deedsEvery, t.deeds)
-	each(deedsEvery, t.console)
-	each(deedsEvery, t.hold)
+	each(operationsEvery, t.operations)
+	each(operationsEvery, t.console)
+	each(operationsEvery, t.hold)
 	for i := range mqttCars {
 		all.Go(func() {
 			// Each vehicle connects only once at a time, because a newer connection
@@ -122,7 +122,8 @@ func vid(i int) string { return fmt.Sprint("Soak", i) }
 // sample returns a sample that is about to be sent. Its time is in whole seconds.
 func (t *traffic) sample(vid string, at int64) string {
 	t.held.NoteOffered(vid, at)
-	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
+	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,`+
+		`"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
 }
 
 // post sends telemetry by HTTP.
@@ -198,9 +199,10 @@ func done(resp *http.Response, err error) error {
 	return nil
 }
 
-// deeds performs operations of an operator.
-func (t *traffic) deeds(ctx context.Context, i int) error {
-	token, err := t.admin.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+// operations performs operations of an operator.
+func (t *traffic) operations(ctx context.Context, i int) error {
+	token, err := t.admin.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()})
 	if err != nil {
 		return err
 	}
@@ -245,7 +247,8 @@ func (t *traffic) console(ctx context.Context, i int) error {
 	defer transport.CloseIdleConnections()
 	c := &http.Client{Timeout: 30 * time.Second, Jar: jar, Transport: transport}
 	base := t.n.URL(nodeprocess.Admin)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/login", strings.NewReader(url.Values{"key": {t.admin.Key}}.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/login",
+		strings.NewReader(url.Values{"key": {t.admin.Key}}.Encode()))
 	if err != nil {
 		return err
 	}

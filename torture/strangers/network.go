@@ -33,19 +33,19 @@ type visit struct {
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error {
 	for _, x := range []struct {
 		what, listener string
-		door           door // nil: the listener speaks MQTT
+		endpoint       endpoint // nil: the listener speaks MQTT
 		part           int
 	}{
 		{"query", nodeprocess.Query, &k.query, 1},
 		{"ingest", nodeprocess.Ingest, &k.ingest, 20},
-		{"admin", nodeprocess.Admin, adminDoor{}, 100},
+		{"admin", nodeprocess.Admin, adminEndpoint{}, 100},
 		{"MQTT", nodeprocess.MQTT, nil, 100},
 	} {
 		v := &visit{Attempt: a, what: x.what, addr: k.node.Address(x.listener), from: from / x.part, to: to / x.part}
 		var err error
-		if x.door != nil {
+		if x.endpoint != nil {
 			err = v.each(ctx, crowdSize, func(ctx context.Context, first int) error {
-				return v.crowd(ctx, x.door, first, min(crowdSize, v.to-first))
+				return v.crowd(ctx, x.endpoint, first, min(crowdSize, v.to-first))
 			})
 		} else {
 			err = v.each(ctx, 1, v.car)
@@ -100,7 +100,8 @@ func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>
 
 // dial connects as stranger i. The connection may last a minute.
 func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx, "tcp", v.addr)
+	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx,
+		"tcp", v.addr)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
 
 // crowd sends the requests of n strangers over one connection, without waiting for answers
 // in between.
-func (v *visit) crowd(ctx context.Context, d door, first, n int) error {
+func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) error {
 	conn, err := v.dial(ctx, first)
 	if err != nil {
 		return err
@@ -130,14 +131,14 @@ func (v *visit) crowd(ctx context.Context, d door, first, n int) error {
 		return fmt.Errorf("a connection to %s broke: %w", v.addr, errors.Join(err, conn.Close(), <-sent))
 	}
 	if in.Buffered() > 0 {
-		v.Wrong("%s: an answer came that nobody asked for", v.what)
+		v.Wrong("%s: an answer without a request", v.what)
 	}
 	return <-sent
 }
 
 // listen checks the answers to n strangers and reports the first wrong one.
-func (v *visit) listen(in *bufio.Reader, d door, first, n int) error {
-	told := false
+func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) error {
+	reported := false
 	for i := range n {
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
@@ -148,8 +149,8 @@ func (v *visit) listen(in *bufio.Reader, d door, first, n int) error {
 			return err
 		}
 		v.answered.Add(1)
-		if err := d.judge(first+i, resp, body); err != nil && !told {
-			told = true
+		if err := d.check(first+i, resp, body); err != nil && !reported {
+			reported = true
 			v.Wrong("%s: %v", v.what, err)
 		}
 	}
@@ -165,14 +166,15 @@ func (v *visit) car(ctx context.Context, i int) error {
 	}
 	defer conn.Close()
 	r := rand.New(rand.NewPCG(v.Seed, uint64(i)))
-	login := mqtt.Login{Protocol: "MQTT", Version: byte(4 + i%2), Flags: 2, KeepAlive: 60, ID: text(12, r), User: text(8, r)}
+	login := mqtt.Login{Protocol: "MQTT", Version: byte(4 + i%2), Flags: 2, KeepAlive: 60, ID: text(12, r),
+		User: text(8, r)}
 	login.Key, _ = access.NewSecret(access.SourceKind)
 	if _, err := conn.Write(login.Packet()); err != nil {
 		return err
 	}
 	answer, err := io.ReadAll(io.LimitReader(conn, 1<<10))
 	if len(answer) < 4 || answer[0] != 0x20 {
-		return fmt.Errorf("an unknown car got %d bytes in place of a CONNACK: %w", len(answer), err)
+		return fmt.Errorf("an unknown car received %d bytes instead of a CONNACK: %w", len(answer), err)
 	}
 	// MQTT 3.1.1: 4 bad user name or password, 5 not authorised; MQTT 5: 0x86, 0x87.
 	if code := answer[3]; code != 4 && code != 5 && code != 0x86 && code != 0x87 {
@@ -185,13 +187,13 @@ func (v *visit) car(ctx context.Context, i int) error {
 // known is what a node knows, in contrast to the strangers.
 type known struct {
 	node   *nodeprocess.Node
-	query  queryDoor
-	ingest ingestDoor
+	query  queryEndpoint
+	ingest ingestEndpoint
 }
 
-// acquaint starts a node and gives it two vehicles with answers, two tokens and two
+// startKnown starts a node and gives it two vehicles with answers, two tokens and two
 // sources.
-func acquaint(ctx context.Context, a *row.Attempt) (_ *known, err error) {
+func startKnown(ctx context.Context, a *row.Attempt) (_ *known, err error) {
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
 		Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--trusted-proxies", "127.0.0.0/8"},
 	}, time.Minute)
@@ -203,7 +205,7 @@ func acquaint(ctx context.Context, a *row.Attempt) (_ *known, err error) {
 			n.Kill()
 		}
 	}()
-	k := &known{node: n, query: queryDoor{vid: "Car1", other: "X1"}}
+	k := &known{node: n, query: queryEndpoint{vid: "Car1", other: "X1"}}
 	c, err := n.AdminClient()
 	if err != nil {
 		return nil, err
@@ -211,15 +213,18 @@ func acquaint(ctx context.Context, a *row.Attempt) (_ *known, err error) {
 	gateway, err1 := n.AddSource(ctx, "gateway")
 	small, err2 := c.AddSource(ctx, access.SourceRequest{Name: "small", Vehicles: access.VehicleSet("Car1")})
 	right, err3 := n.IssueToken(ctx, "Ada")
-	granted, err4 := c.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.VehicleSet("Car1")})
+	granted, err4 := c.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations,
+		Vehicles: access.VehicleSet("Car1")})
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
 	k.query.right, k.query.granted, k.ingest.key = right.AccessToken, granted.AccessToken, small.Key
 	now := time.Now().UnixMilli()
-	status, text, err := n.Post(ctx, gateway, fmt.Sprintf(`{"vid":"Car1","time":%d,"signals":{"Vehicle.Speed":50}}`+"\n"+`{"vid":"X1","time":%d,"signals":{"Vehicle.Speed":50}}`, now, now))
+	status, text, err := n.Post(ctx, gateway,
+		fmt.Sprintf(`{"vid":"Car1","time":%d,"signals":{"Vehicle.Speed":50}}`+"\n"+
+			`{"vid":"X1","time":%d,"signals":{"Vehicle.Speed":50}}`, now, now))
 	if err != nil || status != http.StatusAccepted {
-		return nil, fmt.Errorf("telemetry was not taken: %d %s %w", status, text, err)
+		return nil, fmt.Errorf("telemetry was not accepted: %d %s %w", status, text, err)
 	}
 	return k, k.answers(ctx)
 }
@@ -234,9 +239,9 @@ func (k *known) answers(ctx context.Context) error {
 	return nil
 }
 
-// farewell checks that the node still distinguishes wrong tokens from right ones, and still
+// checkAfterwards checks that the node still distinguishes wrong tokens from right ones, and still
 // limits the wrong ones of one address.
-func (k *known) farewell(ctx context.Context, a *row.Attempt) error {
+func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) error {
 	const tries = 200 // 100 of them are answered with 401
 	status := make(map[int]int)
 	for range tries {

@@ -24,17 +24,19 @@ var Row = row.Row{
 	CI:     1_000_000,
 	Long:   10_000_000,
 	Controls: []row.Control{
-		{Defect: "unbounded-strangers", Says: "never forgets an address to which a token was refused", By: []string{"missed: memory that is left of them is *"}, Count: 200_000},
-		{Defect: "series-by-vehicle", Says: "counts queries by vehicle", By: []string{"wrong: there were * series of metrics, then *"}, Count: 20_000},
+		{Defect: "unbounded-strangers", Says: "never removes an address that had a token refused",
+			By: []string{"missed: memory used after them is *"}, Count: 200_000},
+		{Defect: "series-by-vehicle", Says: "counts queries by vehicle",
+			By: []string{"wrong: there were * series of metrics, then *"}, Count: 20_000},
 	},
 	Run: run,
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// Of each round of manners strangers, this number is part of the row's count.
+	// Of each round of kinds strangers, this number is part of the row's count.
 	const counted = 2
-	strangers := a.Count * manners / counted
-	k, err := acquaint(ctx, a)
+	strangers := a.Count * kinds / counted
+	k, err := startKnown(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err := k.visits(ctx, a, few, strangers); err != nil || ctx.Err() != nil {
 		return err
 	}
-	a.Figure("all strangers came and went within", time.Since(began).Seconds(), "s")
+	a.Figure("duration of all strangers", time.Since(began).Seconds(), "s")
 	memoryAfter, seriesAfter, err := k.size(ctx)
 	if err != nil {
 		return err
@@ -63,9 +65,9 @@ func run(ctx context.Context, a *row.Attempt) error {
 	}
 	const most = 16 << 20 // of all strangers together
 	grown := memoryAfter - memory
-	a.Aimed("memory that is left of them", float64(grown)/(1<<20), "MiB", "≤ 16 MiB", grown <= most)
+	a.Aimed("memory used after them", float64(grown)/(1<<20), "MiB", "≤ 16 MiB", grown <= most)
 	a.Figure("series of metrics before and after", float64(seriesAfter), "")
-	return k.farewell(ctx, a)
+	return k.checkAfterwards(ctx, a)
 }
 
 // size returns the node's memory and its number of metric series.

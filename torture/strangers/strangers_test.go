@@ -10,9 +10,10 @@ import (
 )
 
 // Each answer is checked against its own stranger.
-func TestListen(t *testing.T) {
+func TestListen_ChecksEachAnswer(t *testing.T) {
 	answer := func(status, challenge, body string) string {
-		return fmt.Sprintf("HTTP/1.1 %s\r\nWWW-Authenticate: Bearer realm=\"carstate\"%s\r\nContent-Length: %d\r\n\r\n%s", status, challenge, len(body), body)
+		return fmt.Sprintf("HTTP/1.1 %s\r\nWWW-Authenticate: Bearer realm=\"carstate\"%s\r\nContent-Length: %d\r\n\r\n%s",
+			status, challenge, len(body), body)
 	}
 	const unknown, body = `, error="invalid_token"`, `{"code":401,"msg":"invalid_token: x"}`
 	for name, c := range map[string]struct {
@@ -28,11 +29,12 @@ func TestListen(t *testing.T) {
 		a := &row.Attempt{Logf: t.Logf}
 		v := &visit{Attempt: a, what: "query"}
 		in := bufio.NewReader(strings.NewReader(c.answers))
-		if err := v.listen(in, &queryDoor{vid: "Car1"}, 0, 1); err != nil || v.answered.Load() != 1 || a.Outcome().Wrong != c.wrong {
-			t.Errorf("%s: %v, %+v", name, err, a.Outcome())
+		if err := v.listen(in, &queryEndpoint{vid: "Car1"}, 0, 1); err != nil || v.answered.Load() != 1 ||
+			a.Outcome().Wrong != c.wrong {
+			t.Errorf("%s: got %v, %+v, want one answer, %d wrong", name, err, a.Outcome(), c.wrong)
 		}
-		if err := v.listen(in, &queryDoor{vid: "Car1"}, 1, 1); err == nil {
-			t.Errorf("%s: nobody was missed", name)
+		if err := v.listen(in, &queryEndpoint{vid: "Car1"}, 1, 1); err == nil {
+			t.Errorf("%s: a missing answer was not detected", name)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
 	send := f.post
 	if w >= f.HTTP {
-		m := &mqttDoor{Fleet: f, id: fmt.Sprint(f.source, w)}
+		m := &mqttSender{Fleet: f, id: fmt.Sprint(f.source, w)}
 		defer m.close()
 		send = m.send
 	}
@@ -140,7 +140,8 @@ func (f *Fleet) write(ctx context.Context, w int) {
 func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: Car(w, n), Time: vehicle.UnixMilli(at)}
 	wave := 0.5 + 0.5*math.Sin(float64(at)/3000+float64(n))
-	err := errors.Join(x.Set(vehicle.Speed, math.Round(60+40*wave)), x.Set(vehicle.ThrottlePosition, math.Round(10+30*wave+5*rnd.Float64())))
+	err := errors.Join(x.Set(vehicle.Speed, math.Round(60+40*wave)),
+		x.Set(vehicle.ThrottlePosition, math.Round(10+30*wave+5*rnd.Float64())))
 	if Faulty(w, n) {
 		err = errors.Join(err, x.SetCodes([]vehicle.TroubleCode{{'P', '2', '1', '3', '5'}}))
 	}
@@ -213,7 +214,8 @@ func (f *Fleet) Flowing(since time.Time) error {
 	defer f.mu.Unlock()
 	for w, sent := range f.sent {
 		if !sent.After(since) {
-			return fmt.Errorf("nothing of writer %d is acknowledged for %s", w, time.Since(f.since[w]).Round(100*time.Millisecond))
+			return fmt.Errorf("nothing of writer %d is acknowledged for %s", w,
+				time.Since(f.since[w]).Round(100*time.Millisecond))
 		}
 	}
 	return nil
@@ -234,7 +236,8 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 }
 
 // post sends a batch to a node by HTTP. The first n samples are acknowledged.
-func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
+func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
+	err error) {
 	var lines []byte
 	for i := range batch {
 		lines = ingest.AppendJSON(lines, &batch[i])
@@ -254,8 +257,8 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 	return len(batch), false, nil
 }
 
-// mqttDoor sends by MQTT 5 with QoS 1, over a connection to one node at a time.
-type mqttDoor struct {
+// mqttSender sends by MQTT 5 with QoS 1, over a connection to one node at a time.
+type mqttSender struct {
 	*Fleet
 	id string
 
@@ -268,7 +271,8 @@ const serverBusy load.Refusal = 0x89
 
 // send publishes samples one after the other until one is not acknowledged. The first n are
 // acknowledged.
-func (d *mqttDoor) send(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
+func (d *mqttSender) send(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
+	err error) {
 	if d.client == nil || d.node != node {
 		d.close()
 		if d.client, err = load.Dial(ctx, node, d.source, d.key, d.id); err != nil {
@@ -285,7 +289,7 @@ func (d *mqttDoor) send(ctx context.Context, node *nodeprocess.Node, batch []veh
 	return len(batch), false, nil
 }
 
-func (d *mqttDoor) close() {
+func (d *mqttSender) close() {
 	if d.client != nil {
 		d.client.Close()
 		d.client = nil

@@ -23,9 +23,9 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 		}
 	}
 	for ctx.Err() == nil {
-		deed := l.deed(ctx, c)
+		operation := l.operation(ctx, c)
 		l.a.Offered(1)
-		err := deed()
+		err := operation()
 		var said *client.Error
 		switch {
 		case err == nil:
@@ -39,12 +39,12 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	}
 }
 
-// deed returns the next operation, chosen at random.
-func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
+// operation returns the next operation, chosen at random.
+func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	k := l.deeds.IntN(20)
+	k := l.choices.IntN(20)
 	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are sources
 	for _, r := range j.records {
 		if all[r.source]++; !r.gone && !r.unsure {
@@ -59,7 +59,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 	}
 	switch from := live[k >= 5]; {
 	case k < 8 && len(from) > 0:
-		r := from[l.deeds.IntN(len(from))]
+		r := from[l.choices.IntN(len(from))]
 		r.unsure = true
 		return func() (err error) {
 			if r.source {
@@ -70,7 +70,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 			return l.done(err, func() { r.unsure, r.gone = false, true })
 		}
 	case k < 10 && len(j.one) > 0:
-		vid := j.one[l.deeds.IntN(len(j.one))]
+		vid := j.one[l.choices.IntN(len(j.one))]
 		if car := j.cars[vid]; !car.unsure && !car.forgotten {
 			car.unsure = true
 			return func() error {
@@ -82,7 +82,7 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 			}
 		}
 	case k < 13:
-		name := fmt.Sprintf("source%d", l.deeds.Uint64())
+		name := fmt.Sprintf("source%d", l.choices.Uint64())
 		return func() error {
 			s, err := c.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: everything})
 			return l.done(err, func() {
@@ -91,12 +91,13 @@ func (l *Load) deed(ctx context.Context, c *client.Client) func() error {
 		}
 	}
 	only, vehicles := "", everything
-	if len(j.many) > 0 && l.deeds.IntN(2) == 0 {
-		only = j.many[l.deeds.IntN(len(j.many))]
+	if len(j.many) > 0 && l.choices.IntN(2) == 0 {
+		only = j.many[l.choices.IntN(len(j.many))]
 		vehicles = access.VehicleSet(vehicle.ID(only))
 	}
 	return func() error {
-		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations, Vehicles: vehicles})
+		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations,
+			Vehicles: vehicles})
 		return l.done(err, func() {
 			j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})
 		})

@@ -12,9 +12,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// judge compares the journal with the stored data and with answers. The cars have stopped
+// compare compares the journal with the stored data and with answers. The cars have stopped
 // reporting.
-func (s *system) judge(ctx context.Context) error {
+func (s *system) compare(ctx context.Context) error {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
 	for i, n := range s.nodes {
@@ -24,7 +24,8 @@ func (s *system) judge(ctx context.Context) error {
 				return nil
 			}
 			if err != nil {
-				s.a.Lost("node %d does not answer for the newest reading of %s, of %s: %v", i, id, at.Time().Format(time.TimeOnly), err)
+				s.a.Lost("node %d does not answer for the newest reading of %s, of %s: %v", i, id, at.Time().Format(time.TimeOnly),
+					err)
 			}
 		}
 	}
@@ -51,7 +52,8 @@ func (s *system) judge(ctx context.Context) error {
 			s.a.Lost("the reading of %s at %s was acknowledged and is not stored", id, at.Time().Format("15:04:05.000"))
 		}
 		if want := fold(stored.Samples); state != want {
-			s.a.Wrong("the state of %s is not what its %d readings come to: it is of %s, and they end at %s", id, len(stored.Samples),
+			s.a.Wrong("the state of %s is not the fold of its %d readings: its time is %s, and they end at %s", id,
+				len(stored.Samples),
 				state.Time.Time().Format("15:04:05.000"), want.Time.Time().Format("15:04:05.000"))
 		}
 	}

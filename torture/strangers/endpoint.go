@@ -13,15 +13,15 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// door is a listener that speaks HTTP, as used by strangers. ask returns the request of
-// stranger i. judge returns an error if the answer to it is wrong.
-type door interface {
+// endpoint is a listener that speaks HTTP, as used by strangers. ask returns the request of
+// stranger i. check returns an error if the answer to it is wrong.
+type endpoint interface {
 	ask(i int, r *rand.Rand) string
-	judge(i int, a *http.Response, body []byte) error
+	check(i int, a *http.Response, body []byte) error
 }
 
-// queryDoor is the query listener behind a proxy that it trusts.
-type queryDoor struct {
+// queryEndpoint is the query listener behind a proxy that it trusts.
+type queryEndpoint struct {
 	right   string // a valid token
 	granted string // a token that is valid only for vid
 	vid     string // a vehicle with an answer
@@ -35,15 +35,15 @@ const (
 	noToken
 	unknownVehicle
 	notGranted
-	manners
+	kinds
 )
 
-func (d *queryDoor) ask(i int, r *rand.Rand) string {
+func (d *queryEndpoint) ask(i int, r *rand.Rand) string {
 	path, param, token, vid := nodeprocess.DrivingPath, "access_token", "", d.vid
 	if i%2 == 1 {
 		path = nodeprocess.ThrottlePath
 	}
-	switch i % manners {
+	switch i % kinds {
 	case unknownToken:
 		token, _ = access.NewSecret(access.TokenKind)
 	case malformedToken:
@@ -55,22 +55,23 @@ func (d *queryDoor) ask(i int, r *rand.Rand) string {
 	case notGranted:
 		token, vid = d.granted, d.other
 	}
-	return "GET " + path + "?" + param + "=" + token + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: " + address(i) + "\r\n\r\n"
+	return "GET " + path + "?" + param + "=" + token + "&vid=" + vid +
+		" HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: " + address(i) + "\r\n\r\n"
 }
 
-func (d *queryDoor) judge(i int, a *http.Response, body []byte) error {
+func (d *queryEndpoint) check(i int, a *http.Response, body []byte) error {
 	want, challenge, begins := 401, `Bearer realm="carstate", error="invalid_token"`, `{"code":401,"msg":"invalid_token: `
-	switch i % manners {
+	switch i % kinds {
 	case noToken:
 		challenge = `Bearer realm="carstate"`
 	case unknownVehicle, notGranted:
 		want, challenge, begins = 200, "", `{"code":200,"msg":"success","data":{"vid":"X`
 		if a.Header.Get("Carstate-Reason") != "unknown" || !bytes.Contains(body, []byte(`"status":0`)) {
-			return errors.New("a vehicle that nobody knows has an answer")
+			return errors.New("an unknown vehicle has an answer")
 		}
 	}
 	if !bytes.HasPrefix(body, []byte(begins)) {
-		return fmt.Errorf("a stranger of manner %d got %d %.80q", i%manners, a.StatusCode, body)
+		return fmt.Errorf("a stranger of kind %d got %d %.80q", i%kinds, a.StatusCode, body)
 	}
 	return refused(a, want, challenge)
 }
@@ -83,36 +84,38 @@ func refused(a *http.Response, want int, challenge string) error {
 	return nil
 }
 
-// ingestDoor is the ingest listener.
-type ingestDoor struct{ key string } // of a source that may send for one vehicle only
+// ingestEndpoint is the ingest listener.
+type ingestEndpoint struct{ key string } // of a source that may send for one vehicle only
 
-func (d *ingestDoor) ask(i int, r *rand.Rand) string {
+func (d *ingestEndpoint) ask(i int, r *rand.Rand) string {
 	key := d.key
 	if i%2 == 0 {
 		key, _ = access.NewSecret(access.SourceKind)
 	}
 	body := fmt.Sprintf(`{"vid":"X%s","time":%d,"signals":{"Vehicle.Speed":50}}`, text(20, r), time.Now().UnixMilli())
-	return fmt.Sprintf("POST /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body)
+	return fmt.Sprintf("POST /v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+		"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body)
 }
 
-func (d *ingestDoor) judge(i int, a *http.Response, _ []byte) error {
+func (d *ingestEndpoint) check(i int, a *http.Response, _ []byte) error {
 	if i%2 == 1 {
 		return refused(a, 403, `Bearer realm="carstate-ingest", error="insufficient_scope"`)
 	}
 	return refused(a, 401, `Bearer realm="carstate-ingest", error="invalid_token"`)
 }
 
-// adminDoor is the admin listener. It answers a few wrong keys a second, and asks other
+// adminEndpoint is the admin listener. It answers a few wrong keys a second, and asks other
 // callers to wait.
-type adminDoor struct{}
+type adminEndpoint struct{}
 
-func (adminDoor) ask(int, *rand.Rand) string {
+func (adminEndpoint) ask(int, *rand.Rand) string {
 	key, _ := access.NewSecret(access.AdminKind)
 	return "GET /v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key + "\r\n\r\n"
 }
 
-func (adminDoor) judge(_ int, a *http.Response, _ []byte) error {
-	if a.StatusCode == 401 && a.Header.Get("Www-Authenticate") != "" || a.StatusCode == 429 && a.Header.Get("Retry-After") != "" {
+func (adminEndpoint) check(_ int, a *http.Response, _ []byte) error {
+	if a.StatusCode == 401 && a.Header.Get("Www-Authenticate") != "" || a.StatusCode == 429 &&
+		a.Header.Get("Retry-After") != "" {
 		return nil
 	}
 	return fmt.Errorf("the admin listener answered a wrong key with %d", a.StatusCode)
