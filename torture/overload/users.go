@@ -17,9 +17,9 @@ import (
 	"carstate/torture/row"
 )
 
-// patience is how long a user waits for an answer. maxUsers is the number of users, each
-// with at most one connection. If no user is free, a request is not sent, as with a
-// browser, a proxy or a connection pool.
+// patience is how long a user waits for an answer. maxUsers is the maximum number of users,
+// each with at most one connection. While all of them wait, newcomers send the requests that
+// are due.
 const (
 	patience = time.Second
 	maxUsers = 2000
@@ -44,8 +44,8 @@ type users struct {
 
 	schedule schedule // of an open loop
 
-	// These define which requests are counted: in an open loop those due from from on, in a
-	// closed one those answered between from and until. The zero time means never.
+	// These define which requests are counted: in an open loop those due at from or later,
+	// in a closed one those answered between from and until. The zero time means never.
 	open        bool
 	from, until time.Time
 	// counting is called when the counted time begins and ends.
@@ -104,8 +104,8 @@ type user struct {
 	out   []byte
 }
 
-// openLoop sends requests at a rate, however they are answered, and returns the outcome of
-// those that were due after the time before.
+// openLoop sends requests at a rate for before+during, however they are answered, and
+// returns the outcome of those that were due in the second part.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin := time.Now()
 	c.count(true, begin.Add(before), time.Time{})
@@ -135,9 +135,9 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	return c.take()
 }
 
-// closedLoop lets users send one request after the other, and returns the outcome of those
-// that were answered during a time that begins before after the start. Requests in progress
-// at its end are not included.
+// closedLoop lets users send one request after the other for before+during, and returns the
+// outcome of those that were answered in the second part. Requests in progress at its end
+// are not included.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"carstate/torture/row"
 )
 
-// visit is the strangers with the numbers from from to to at one listener.
+// visit is a range of strangers, by number, at one listener.
 type visit struct {
 	*row.Attempt
 	what, addr string
