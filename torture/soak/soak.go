@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"carstate/bench/report"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -136,7 +137,7 @@ func (s *series) report(a *row.Attempt) {
 	hours := s.at[len(s.at)-1] - s.at[half]
 	for _, l := range limits {
 		values := s.of[l.name][half:]
-		middle, most := median(values), most(values)
+		middle, most := report.Median(values), most(values)
 		grown := slope(s.at[half:], values) * hours
 		allowed := l.floor + anHour*middle*hours
 		a.Figure(l.name+", median of the second half", middle, l.unit)
@@ -161,16 +162,7 @@ func slope(x, y []float64) float64 {
 			}
 		}
 	}
-	return median(all)
-}
-
-// median returns the median of values, or 0 if there are none.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	v := slices.Sorted(slices.Values(values))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+	return report.Median(all)
 }
 
 func most(values []float64) float64 { return slices.Max(values) }
