@@ -77,7 +77,7 @@ func TestSIGHUPDoesNotEndANode(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Await(t, "the node has taken the signal", func() bool {
-			return p.HasEnded() || p.log.Count("the settings were read again") == n
+			return p.HasEnded() || p.log.Count("reloaded the settings") == n
 		})
 		if a, err := p.ask(drivingPath, token, "NobodyKnowsMe"); err != nil || a.HTTP != 200 {
 			t.Fatalf("%+v, %v", a, err)

@@ -27,14 +27,14 @@ import (
 type adminFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
-	KeyFile   string `placeholder:"FILE" help:"A file that holds an operator's key, which is used in place of the admin key."`
-	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
+	KeyFile   string `placeholder:"FILE" help:"File with an operator's key, to use instead of the admin key."`
+	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener in addition to the system's."`
 }
 
 // listFlags are the flags of a list that can also be exported.
 type listFlags struct {
 	adminFlags
-	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file of all that match (${default})."`
+	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file with all matches (${default})."`
 }
 
 func (f listFlags) exports() bool { return f.Format != "table" }
@@ -91,7 +91,7 @@ func (f adminFlags) key() (string, error) {
 	}
 	text = bytes.TrimSpace(text)
 	if access.Check(access.OperatorKind, text) != nil && access.Check(access.AdminKind, text) != nil {
-		return "", errors.New("the file of --key-file holds no operator's key: it is the one line that `carstate operator add` prints")
+		return "", errors.New("the file of --key-file holds no operator's key: expected the one line that `carstate operator add` prints")
 	}
 	return string(text), nil
 }
@@ -191,7 +191,7 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 	}
 	d, ok := span(s)
 	if !ok || d <= 0 {
-		return time.Time{}, usageError("--expires is never, a number of days such as 90d, or a duration such as 12h")
+		return time.Time{}, usageError("--expires must be never, a number of days such as 90d, or a duration such as 12h")
 	}
 	return now.Add(d), nil
 }
@@ -200,7 +200,7 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 func overlap(s string) (time.Duration, error) {
 	d, ok := span(s)
 	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
-		return 0, usageError("--overlap is a duration in whole seconds such as 24h, or a number of days such as 7d: 0s to 90d")
+		return 0, usageError("--overlap must be a duration in whole seconds such as 24h, or a number of days such as 7d: 0s to 90d")
 	}
 	return d, nil
 }
@@ -218,10 +218,10 @@ func span(s string) (d time.Duration, ok bool) {
 // oldUntil returns a sentence that says until when replaced secrets stay valid.
 func oldUntil(until []time.Time) string {
 	if len(until) == 0 {
-		return "The old one has ended."
+		return "The old one is no longer valid."
 	}
 	last := slices.MaxFunc(until, time.Time.Compare)
-	return fmt.Sprintf("The old one counts until %s.", day(&last, ""))
+	return fmt.Sprintf("The old one is valid until %s.", day(&last, ""))
 }
 
 // printJSON prints one value and nothing else.

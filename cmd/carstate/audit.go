@@ -15,12 +15,12 @@ import (
 
 type auditCommand struct {
 	listFlags
-	Actor  string `placeholder:"NAME" help:"Only what this operator did; admin is the holder of the admin key."`
-	Action string `placeholder:"ACTION" help:"Only such deeds: token.issue, or all of a kind, such as token."`
-	Since  string `placeholder:"TIME" help:"Only from then on: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z, or an age such as 24h or 7d."`
-	Until  string `placeholder:"TIME" help:"Only up to then; a day counts whole."`
-	VID    string `name:"vid" placeholder:"VID" help:"Only what concerned this vehicle. The audit does not name it: it is hashed for the question."`
-	Limit  *int   `placeholder:"N" help:"At most so many events (100); 0 for all."`
+	Actor  string `placeholder:"NAME" help:"Only actions of this operator; admin is the holder of the admin key."`
+	Action string `placeholder:"ACTION" help:"Only this action, such as token.issue, or all actions of a kind, such as token."`
+	Since  string `placeholder:"TIME" help:"Only events since then: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z, or an age such as 24h or 7d."`
+	Until  string `placeholder:"TIME" help:"Only events until then; a day is included."`
+	VID    string `name:"vid" placeholder:"VID" help:"Only events about this vehicle. The audit does not name vehicles: the search uses a hash of the vid."`
+	Limit  *int   `placeholder:"N" help:"Maximum number of events (100); 0 for all."`
 }
 
 // Help returns what --help shows.
@@ -54,7 +54,7 @@ func (c *auditCommand) Run(ctx context.Context, w streams) error {
 
 func (c *auditCommand) query(now time.Time) (url.Values, error) {
 	if c.Limit != nil && *c.Limit < 0 {
-		return nil, usageError("--limit is a number, 0 for all")
+		return nil, usageError("--limit must be a number, 0 for all")
 	}
 	if c.VID != "" {
 		if _, err := vehicle.ParseID(c.VID); err != nil {

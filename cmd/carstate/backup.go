@@ -23,18 +23,18 @@ import (
 
 type backupCommand struct {
 	adminFlags
-	File   string `arg:"" help:"Where the backup goes; in a directory it is named by the date and the time."`
-	Force  bool   `help:"Replace a file that exists."`
-	Verify bool   `help:"Take no backup: read the file to its end and say what is in it. Whether it was made by your service only a restore tells."`
-	JSON   bool   `name:"json" help:"Print what is in the backup as one JSON value and nothing else."`
+	File   string `arg:"" help:"File for the backup; in a directory, the file is named by the date and the time."`
+	Force  bool   `help:"Replace an existing file."`
+	Verify bool   `help:"Take no backup: read the file to its end and print what it contains. Only a restore verifies which service made it."`
+	JSON   bool   `name:"json" help:"Print the content of the backup as one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*backupCommand) Help() string {
-	return `Takes tokens, sources, operators, states, tombstones and usage while the service goes on; not
-the telemetry and not the audit. Secrets are in it as hashes only, but it names vehicles and
-holds the key of the tombstones: keep it as you keep the data directory. To restore it into
-another service you need the key of this one's backups: carstate operator backup-key prints it.
+	return `Writes tokens, sources, operators, states, tombstones and usage to a file while the service runs,
+but no telemetry and no audit. The file has secrets as hashes only, but it names vehicles and has
+the key of the tombstones: protect it like the data directory. To restore it into another service
+you need the backup key of this one, which carstate operator backup-key prints.
 
 Example:
   carstate backup carstate-2026-11-20.backup
@@ -87,7 +87,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 		return printJSON(w.out, info)
 	}
 	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, inside(info))
-	fmt.Fprintln(w.err, "Another service asks for this one's key before it restores the file: "+
+	fmt.Fprintln(w.err, "To restore the file, another service needs the backup key of this one: "+
 		"carstate operator backup-key prints it.")
 	return err
 }
@@ -106,7 +106,7 @@ func (c *backupCommand) verify(w streams) error {
 	if c.JSON {
 		return printJSON(w.out, info)
 	}
-	_, err = fmt.Fprintf(w.out, "%s: whole, %s\n", c.File, inside(info))
+	_, err = fmt.Fprintf(w.out, "%s: complete, %s\n", c.File, inside(info))
 	return err
 }
 
@@ -131,7 +131,7 @@ func (c *backupCommand) publish(tmp string) (err error) {
 		return errExists
 	}
 	if err != nil {
-		return fmt.Errorf("the backup cannot get its name: %w", err)
+		return fmt.Errorf("the backup cannot be renamed: %w", err)
 	}
 	dir, err := os.Open(filepath.Dir(c.File))
 	if err != nil {
@@ -174,18 +174,19 @@ func (m *meter) end() {
 type restoreCommand struct {
 	adminFlags
 	File            string   `arg:"" help:"The backup."`
-	BackupKeyFile   string   `placeholder:"FILE" help:"A file that holds the key of the service that made the backup (carstate operator backup-key); - is standard input. Its own backups a service knows without."`
-	Unauthenticated bool     `help:"Restore a file of any origin: a stranger who could write it gets the operators, sources and tokens that they put in."`
-	Forgotten       []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: what was forgotten after the backup stays forgotten."`
-	JSON            bool     `name:"json" help:"Print what was done as one JSON value and nothing else."`
+	BackupKeyFile   string   `placeholder:"FILE" help:"File with the backup key of the service that made the backup (carstate operator backup-key); - is standard input. A service needs none for its own backups."`
+	Unauthenticated bool     `help:"Restore a file of any origin: if a stranger could write to it, the operators, sources and tokens that they put in become valid."`
+	Forgotten       []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: vehicles that were forgotten after the backup stay forgotten."`
+	JSON            bool     `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*restoreCommand) Help() string {
-	return `Merges the backup: what the service has goes before it, except that a state with newer readings
-replaces an older one. What was revoked, removed or forgotten on either side stays so.
-A file that is torn, foreign or of a newer carstate, that somebody has changed, or that another
-service made whose key is not given, is refused before anything is changed.
+	return `Merges the backup. A record of the service takes precedence over that of the backup, except that a
+state with newer readings replaces an older one. Tokens, sources, operators and vehicles that were
+revoked, removed or forgotten on either side stay so. A file is refused before anything is changed
+if it is incomplete, not a backup, of a newer carstate, modified, or made by another service whose
+key is not given.
 
 Example:
   carstate restore carstate-2026-11-20.backup --backup-key-file backup.key --forgotten receipts.json`
@@ -246,16 +247,17 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	return printRestored(w.out, report, len(receipts), buried)
 }
 
-const unauthenticatedWarning = "WARNING: --unauthenticated: nobody checks who made this backup. " +
+const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this backup is not checked. " +
 	"If somebody could write to the file, " +
-	"they may have put operators, sources and tokens of their own into it, and get their rights, " +
-	"or have forgotten vehicles. Look through what carstate operator list, source list and token list show afterwards."
+	"they may have added operators, sources and tokens of their own, which become valid, " +
+	"or tombstones that make the service forget vehicles. " +
+	"Check the output of carstate operator list, source list and token list afterwards."
 
 // trust returns which backups the flags accept.
 func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {
-			return t, usageError("--unauthenticated goes without --backup-key-file: decide")
+			return t, usageError("--unauthenticated and --backup-key-file are mutually exclusive")
 		}
 		return access.BackupTrust{Anybody: true}, nil
 	}
@@ -275,8 +277,8 @@ func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	}
 	text = bytes.TrimSpace(text)
 	if access.Check(access.BackupKind, text) != nil {
-		return t, errors.New("the file of --backup-key-file holds no key of backups: " +
-			"it is the one line that `carstate operator backup-key` prints")
+		return t, errors.New("the file of --backup-key-file holds no backup key: " +
+			"expected the one line that `carstate operator backup-key` prints")
 	}
 	return access.BackupTrust{Key: string(text)}, nil
 }
@@ -308,7 +310,7 @@ func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
 				// carstate forget leaves an empty file when it fails.
-				return nil, fmt.Errorf("%s holds no receipt: what it was to keep out would come back", name)
+				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
 			}
 			if err == io.EOF {
 				break
@@ -317,7 +319,7 @@ func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 				err = ops.CheckReceipt(r)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("value %d of the receipts is none of carstate forget --json", n)
+				return nil, fmt.Errorf("value %d of the receipts is not a receipt of carstate forget --json", n)
 			}
 			all = append(all, r)
 		}

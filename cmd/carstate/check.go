@@ -56,12 +56,12 @@ func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, 
 	}
 	fmt.Fprintf(out, "\nengine: %s\n", engine)
 	for _, l := range listeners {
-		how := "in clear, on this machine only"
+		how := "without TLS, on this machine only"
 		switch {
 		case l.TLS:
 			how = "with TLS"
 		case !isLoopback(l.Addr):
-			how = "in clear, behind a proxy that ends TLS"
+			how = "without TLS, behind a proxy that terminates TLS"
 		}
 		fmt.Fprintf(out, "%s: %s, %s\n", l.Name, l.Addr, how)
 	}

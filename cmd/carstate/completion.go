@@ -52,7 +52,7 @@ func (c *completionCommand) Run(w streams) error {
 }
 
 type completeCommand struct {
-	Words []string `arg:"" optional:"" passthrough:"" help:"The words so far; the last is the one that is typed."`
+	Words []string `arg:"" optional:"" passthrough:"" help:"The words so far; the last one is being typed."`
 }
 
 // Run prints each text that can replace the last word, with its help, on a line of its own.

@@ -26,52 +26,52 @@ type serveFlags struct {
 
 // storeFlags say where data is stored.
 type storeFlags struct {
-	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of everything that is kept (${default})."`
-	Nats      string `placeholder:"URL,…" help:"An external NATS cluster instead of the store on this machine."`
-	NatsFresh bool   `help:"With --nats: begin on the cluster although the data directory holds the records of one machine, which stay behind there."`
-	NatsCreds string `placeholder:"FILE" help:"Credentials for --nats."`
-	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and never fewer than there are. 0 leaves them as they are; the first start then makes 1, or 3 with several URLs in --nats."`
+	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
+	Nats      string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
+	NatsFresh bool   `help:"With --nats: start on the cluster although the data directory holds the records of one machine, which stay there unused."`
+	NatsCreds string `placeholder:"FILE" help:"Credentials file for --nats."`
+	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. 0 leaves their number unchanged; at the first start it means 1, or 3 if --nats has several URLs."`
 }
 
 // nodeFlags say what a node does and where it listens.
 type nodeFlags struct {
-	QueryAddr   string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where developers ask (${default})."`
-	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Where cars and gateways send telemetry by HTTP (${default})."`
-	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Where cars and gateways send telemetry by MQTT (${default}); empty: nowhere."`
-	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"The same by MQTT over TLS; needs --tls-cert."`
-	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Where the operator works: console, API, health, metrics (${default}). A node without the role admin has only health and metrics there; empty: not even those."`
+	QueryAddr   string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address for the queries of developers (${default})."`
+	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Address for the telemetry of cars and gateways by HTTP (${default})."`
+	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Address for the telemetry of cars and gateways by MQTT (${default}); empty: none."`
+	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"Address for telemetry by MQTT over TLS; needs --tls-cert."`
+	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Address for operators: console, API, health, metrics (${default}). A node without the role admin serves only health and metrics there, or nothing if this is empty."`
 
-	MaxAge         time.Duration `default:"${max_age}" help:"How old readings may be and still answer a query (${default})."`
-	Retention      time.Duration `default:"1h" help:"How long telemetry is kept after it was judged (${default})."`
-	Partitions     int           `default:"0" help:"Into how many parts vehicles are spread; fixed at the first start. 0 means 1, or 64 with --nats."`
-	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at the latest after this long (without --nats)."`
-	StoreMemoryMib int           `default:"128" help:"Memory of the store, MiB (${default}, without --nats): blocks that were read, and records that are not in tables yet."`
-	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered out of touch with the engine (${default})."`
+	MaxAge         time.Duration `default:"${max_age}" help:"Maximum age of the readings that answer a query (${default})."`
+	Retention      time.Duration `default:"1h" help:"How long telemetry is kept after it was folded into states (${default})."`
+	Partitions     int           `default:"0" help:"Number of partitions of the vehicles; fixed at the first start. 0 means 1, or 64 with --nats."`
+	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, or at most this long after the acknowledgment (without --nats)."`
+	StoreMemoryMib int           `default:"128" help:"Memory of the store in MiB (${default}, without --nats): cached blocks, and records that are not in tables yet."`
+	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered without contact to the engine (${default})."`
 
-	Drain time.Duration `default:"${drain}" help:"How long a node goes on serving after a signal to end, while /readyz says that it ends (${default}), so that load balancers turn away from it."`
+	Drain time.Duration `default:"${drain}" help:"How long a node keeps serving after a signal to end (${default}). During that time /readyz fails, so that load balancers send nothing more."`
 
-	QueryConnections  int `default:"${query_connections}" help:"Connections of developers at once (${default}). For a newer one, one is closed that waits or does not read."`
-	IngestConnections int `default:"${ingest_connections}" help:"Connections of telemetry by HTTP at once (${default}). For a newer one, one without a request in work is closed."`
-	MqttConnections   int `default:"${mqtt_connections}" help:"Connections of telemetry by MQTT at once (${default}). For a newer one, one that has not logged in is closed."`
-	AdminConnections  int `default:"${admin_connections}" help:"Connections to the admin listener at once (${default}). For a newer one, one is closed on which nobody with a key is being answered."`
+	QueryConnections  int `default:"${query_connections}" help:"Maximum number of connections of developers (${default}). At the limit, each new one closes one that is idle or does not read."`
+	IngestConnections int `default:"${ingest_connections}" help:"Maximum number of connections for telemetry by HTTP (${default}). At the limit, each new one closes one without a request in progress."`
+	MqttConnections   int `default:"${mqtt_connections}" help:"Maximum number of connections for telemetry by MQTT (${default}). At the limit, each new one closes one that has not logged in."`
+	AdminConnections  int `default:"${admin_connections}" help:"Maximum number of connections to the admin listener (${default}). At the limit, each new one closes one without an authenticated request in progress."`
 
-	MaxStretches int `default:"5000000" help:"How many stretches of road a node learns, at about 90 bytes of memory each (${default}). What cars show of further ones is refused and counted."`
+	MaxStretches int `default:"5000000" help:"Maximum number of stretches of road that a node learns, at about 90 bytes of memory each (${default}). Evidence of further ones is refused and counted."`
 
-	MaxVehicles int `default:"0" help:"How many vehicles may become known, new ones beyond are refused and counted; 0: as many as a quarter of the memory has room for, and no bound on a node with neither the role query nor admin, which follows the states if this is set."`
+	MaxVehicles int `default:"0" help:"Maximum number of known vehicles; samples of further ones are refused and counted. 0 means as many as fit into a quarter of the memory, or no limit on a node with neither the role query nor admin. Such a node follows the states if this is set."`
 
-	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"What this node does (${default})."`
+	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"Roles of this node (${default})."`
 
-	NoDocs bool `help:"Serve no documentation beside the queries: only the two operations answer."`
+	NoDocs bool `help:"Serve no documentation on the query listener, only the two operations."`
 
-	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain, PEM. Queries and telemetry then use TLS; so does the admin listener unless it is on loopback. --mqtt-addr never does."`
-	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Its key, PEM."`
-	BehindProxy bool   `help:"A proxy in front ends TLS, so addresses other than loopback may go without."`
+	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain (PEM). With it, queries and telemetry use TLS; so does the admin listener unless it is on loopback. --mqtt-addr never does."`
+	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Key of the certificate (PEM)."`
+	BehindProxy bool   `help:"A proxy in front terminates TLS, so listeners that are not on loopback need none."`
 
-	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. Only from these is X-Forwarded-For believed, which tells one caller from another when tokens are refused."`
+	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. X-Forwarded-For is trusted from these only; it identifies callers whose tokens are refused."`
 
 	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry, from its arrival to its verdict, to this collector by OTLP over HTTP. Headers come from OTEL_EXPORTER_OTLP_HEADERS."`
-	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"The part of requests that is traced, 0 to 1 (${default})."`
-	AccessLog    string  `placeholder:"FILE|-" help:"Write one line a query to this file, or to standard output. The token is not in it, and a hash stands for the vehicle. SIGHUP opens the file again, after it was rotated."`
+	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"Fraction of the requests that is traced, 0 to 1 (${default})."`
+	AccessLog    string  `placeholder:"FILE|-" help:"Write one line for each query to this file, or to standard output (-). It has no token, and a hash in place of the vehicle. SIGHUP reopens the file, after a rotation."`
 
 	LogLevel  string `default:"${log_level}" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
@@ -83,7 +83,7 @@ func (f *serveFlags) validate() error {
 		return usageError("--data-dir must name a directory")
 	}
 	if (f.TLSCert == "") != (f.TLSKey == "") {
-		return usageError("--tls-cert and --tls-key go together")
+		return usageError("--tls-cert and --tls-key must be given together")
 	}
 	if f.MqttTLSAddr != "" && f.TLSCert == "" {
 		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
@@ -97,19 +97,19 @@ func (f *serveFlags) validate() error {
 		return usageError("--max-age must be a positive duration such as 5m")
 	}
 	if f.MaxFeedAge < time.Second {
-		return usageError("--max-feed-age must be at least 1s: copies are up to that old when all is well")
+		return usageError("--max-feed-age must be at least 1s: in normal operation copies are up to 1s old")
 	}
 	if f.Drain < 0 || f.Drain > time.Hour {
 		return usageError("--drain must be between 0s and 1h")
 	}
 	if f.Retention < time.Minute {
-		return usageError("--retention must be at least 1m: ingest refuses telemetry when judging lags behind by half of it")
+		return usageError("--retention must be at least 1m: ingest refuses telemetry when folding lags behind by half of it")
 	}
 	if f.MaxStretches < 1000 || f.MaxStretches > 1e9 {
 		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
 	}
 	if f.MaxVehicles < 0 || f.MaxVehicles > 1e9 {
-		return usageError("--max-vehicles must be between 1 and 1000000000, or 0 for as many as the memory has room for")
+		return usageError("--max-vehicles must be between 1 and 1000000000, or 0 for as many as fit into the memory")
 	}
 	for flag, n := range map[string]int{
 		"query": f.QueryConnections, "ingest": f.IngestConnections, "mqtt": f.MqttConnections, "admin": f.AdminConnections,
@@ -136,7 +136,7 @@ func (f *serveFlags) validate() error {
 		}
 	}
 	if !(f.TraceSample >= 0 && f.TraceSample <= 1) {
-		return usageError("--trace-sample is a part between 0 and 1, such as 0.01")
+		return usageError("--trace-sample must be between 0 and 1, such as 0.01")
 	}
 	if f.AccessLog != "" && !f.has("query") {
 		return usageError("--access-log is for a node that answers queries: add query to --roles")
@@ -148,11 +148,11 @@ func (f *serveFlags) validate() error {
 		return f.validateLocal()
 	}
 	if f.SyncInterval != "always" {
-		return usageError("--sync-interval is for a node without --nats: set sync_interval in the NATS servers' configuration")
+		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS servers' configuration")
 	}
 	for u := range strings.SplitSeq(f.Nats, ",") {
 		if !isNATS(strings.TrimSpace(u)) {
-			return usageError("--nats lists addresses such as tls://host:4222, separated by commas")
+			return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
 		}
 	}
 	return nil
@@ -177,7 +177,7 @@ func (f *serveFlags) validateLocal() error {
 	case f.Replicas > 1:
 		return usageError("--replicas needs --nats: one machine keeps one copy")
 	case !f.has("query") || !f.has("ingest") || !f.has("derive") || !f.has("admin"):
-		return usageError("--roles needs --nats: alone, a node has to do everything")
+		return usageError("--roles needs --nats: a node without a cluster must have all roles")
 	}
 	return nil
 }
@@ -215,9 +215,9 @@ func (f *serveFlags) checkListener(l node.Listener) error {
 		return nil
 	}
 	if l.Name == node.MQTTAddr {
-		return usageError("--mqtt-addr is not a loopback address and would carry keys in clear: use --mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS")
+		return usageError("--mqtt-addr is not a loopback address and would send keys without TLS: use --mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS")
 	}
-	return usageError("--%s is not a loopback address and would carry secrets in clear: give --tls-cert and --tls-key, or --behind-proxy if a proxy ends TLS", l.Name)
+	return usageError("--%s is not a loopback address and would send secrets without TLS: give --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)
 }
 
 // isAddress reports whether s is a host, which may be empty, and a port.
@@ -271,7 +271,7 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(f.SyncInterval)
 	if err != nil || d < time.Millisecond {
-		return 0, usageError("--sync-interval is always, or a duration of at least 1ms such as 200ms")
+		return 0, usageError("--sync-interval must be always, or a duration of at least 1ms such as 200ms")
 	}
 	return d, nil
 }
@@ -285,7 +285,7 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
 		if err != nil || p.Addr().Is4In6() {
-			return nil, usageError("--trusted-proxies lists networks such as 10.0.0.0/8,fd00::/8, or addresses")
+			return nil, usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
 		}
 		all = append(all, p.Masked())
 	}
@@ -297,7 +297,7 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 func (f *serveFlags) otlpURL() (string, error) {
 	u, err := url.Parse(f.OtlpEndpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return "", usageError("--otlp-endpoint is a URL such as http://127.0.0.1:4318; a key goes into OTEL_EXPORTER_OTLP_HEADERS")
+		return "", usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into OTEL_EXPORTER_OTLP_HEADERS")
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/traces"
@@ -312,7 +312,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	}
 	// On a cluster, all tokens and vehicles in these records would be unknown.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
-		return node.Config{}, usageError("the data directory %s holds the records of one machine, and with --nats they would be left behind: move them to the cluster as docs/cluster.md says under \"Move between one machine and a cluster\", or give --nats-fresh to begin without them", f.DataDir)
+		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine and a cluster\", or give --nats-fresh to start without them", f.DataDir)
 	}
 	// validate has checked both, so they have no error.
 	interval, _ := f.syncInterval()

@@ -33,7 +33,7 @@ const maxConfigFile = 1 << 20
 func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
 	info, err := os.Stat(name)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxConfigFile) {
-		err = errors.New("it is no file, or larger than 1 MiB")
+		err = errors.New("it is not a regular file, or larger than 1 MiB")
 	}
 	var text []byte
 	if err == nil {
@@ -64,15 +64,15 @@ func parseConfigFile(text []byte) (configFile, error) {
 			continue
 		}
 		if !utf8.ValidString(line) || strings.ContainsFunc(line, isControl) {
-			return nil, fmt.Errorf("line %d: it is not text", n)
+			return nil, fmt.Errorf("line %d: not text", n)
 		}
 		name, value, ok := strings.Cut(line, "=")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || name == "" {
-			return nil, fmt.Errorf("line %d: a setting is written name = value", n)
+			return nil, fmt.Errorf("line %d: expected name = value", n)
 		}
 		if before, ok := settings[name]; ok {
-			return nil, fmt.Errorf("line %d: this is set in line %d already", n, before.line)
+			return nil, fmt.Errorf("line %d: already set in line %d", n, before.line)
 		}
 		settings[name] = setting{value, n}
 	}

@@ -37,18 +37,18 @@ const demoVehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 type demoCommand struct {
 	// No environment variable: a setting for serve must not make the demo write into a directory
 	// with somebody's data.
-	DataDir          string `env:"-" placeholder:"DIR" help:"Keep everything here, which must be new or empty, rather than in a temporary directory that goes when the demo ends."`
-	Fleet            int    `default:"200" placeholder:"N" help:"Drive so many simulated cars in traffic besides (${default}); 0 for none."`
+	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty. By default it is a temporary one that is removed when the demo ends."`
+	Fleet            int    `default:"200" placeholder:"N" help:"Number of simulated cars that drive in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
 	nodeFlags
 }
 
 // Help returns what --help shows.
 func (*demoCommand) Help() string {
-	return `Keeps everything in a new temporary directory, which goes when the demo ends.
-Takes serve's flags; a default port that is busy is replaced by a free one.
-Unless you say otherwise, readings count for 24 h, so that the recorded drive answers for as
-long as you try, and only warnings are logged.
+	return `Stores its data in a new temporary directory, which is removed when the demo ends.
+Accepts the flags of serve; a default port that is in use is replaced by a free one.
+By default, readings stay fresh for 24 h, so that the recorded drive is answered for as long as
+you try it, and only warnings are logged.
 
 Example:
   carstate demo
@@ -64,11 +64,11 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	}
 	if c.DataDir == "" {
 		if f.DataDir, err = os.MkdirTemp("", "carstate-demo-"); err != nil {
-			return fmt.Errorf("no temporary directory can be made: %w", err)
+			return fmt.Errorf("a temporary directory cannot be created: %w", err)
 		}
 		defer removeSoon(f.DataDir)
 	} else if entries, err := os.ReadDir(c.DataDir); err == nil && len(entries) > 0 {
-		return usageError("--data-dir %s is not empty, and the demo must not write into what somebody needs: choose a new one, or leave it out", c.DataDir)
+		return usageError("--data-dir %s is not empty, and the demo must not change existing data: choose a new directory, or leave the flag out", c.DataDir)
 	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -252,7 +252,7 @@ func answered(ctx context.Context, service *client.Client, since time.Time) erro
 		return fmt.Errorf("the query listener does not answer: %w", err)
 	}
 	if a.AsOf.Before(since.Truncate(time.Second)) {
-		return fmt.Errorf("the query listener knows no answer yet, but %s", a)
+		return fmt.Errorf("the query listener has no new answer yet: %s", a)
 	}
 	return nil
 }

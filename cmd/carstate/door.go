@@ -9,21 +9,21 @@ import (
 
 // doorFlags select the listener that telemetry is sent to, and the source that sends it.
 type doorFlags struct {
-	Source     string `placeholder:"NAME" help:"Send as this source; without, a short-lived one is added and removed."`
-	Key        string `placeholder:"KEY" help:"The source's key; better given as CARSTATE_KEY, which no process list shows."`
+	Source     string `placeholder:"NAME" help:"Send as this source; by default, a temporary one is added and removed."`
+	Key        string `placeholder:"KEY" help:"The source's key; prefer CARSTATE_KEY, which does not appear in process lists."`
 	IngestAddr string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
-	IngestURL  string `name:"ingest-url" placeholder:"URL" help:"The same as a URL, such as https://cars.example:8081."`
-	MqttURL    string `placeholder:"URL" help:"Send by MQTT instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
+	IngestURL  string `name:"ingest-url" placeholder:"URL" help:"The HTTP ingest listener as a URL, such as https://cars.example:8081."`
+	MqttURL    string `placeholder:"URL" help:"Send by MQTT to this URL instead, such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883."`
 	// No environment variable: CARSTATE_MQTT_ADDR exists for serve and must not change where
 	// telemetry is sent.
-	MqttAddr string `env:"-" placeholder:"ADDR" help:"The same as an address on this machine, such as 127.0.0.1:1883."`
-	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) besides those that the system trusts."`
+	MqttAddr string `env:"-" placeholder:"ADDR" help:"Send by MQTT to this address on this machine instead, such as 127.0.0.1:1883."`
+	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
 }
 
 // checkDoor rejects addresses that make no sense, before any file is read or anything is sent.
 func (c *doorFlags) checkDoor() error {
 	if c.IngestURL != "" && c.MqttURL != "" {
-		return usageError("--ingest-url and --mqtt-url are two doors: choose one")
+		return usageError("--ingest-url and --mqtt-url are mutually exclusive")
 	}
 	if u, err := url.Parse(c.MqttURL); c.MqttURL != "" && (err != nil || u.Host == "" || u.Scheme != "mqtt" && u.Scheme != "mqtts") {
 		return usageError("--mqtt-url must be a URL such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883")
@@ -32,7 +32,7 @@ func (c *doorFlags) checkDoor() error {
 		return usageError("--ingest-url must be a URL such as http://127.0.0.1:8081")
 	}
 	if (c.Source == "") != (c.Key == "") {
-		return usageError("--source and --key go together")
+		return usageError("--source and --key must be given together")
 	}
 	return nil
 }

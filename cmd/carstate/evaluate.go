@@ -17,20 +17,20 @@ import (
 
 type evaluateCommand struct {
 	fleetFlags
-	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
+	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is recognized by the header."`
 	JSON  bool     `name:"json" help:"Print JSON instead of tables."`
-	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts behind it, on one page; of a fleet, the map at the time of most jams."`
+	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background, on one page; for a fleet, the map at the time of most jams."`
 }
 
 // fleetFlags select the fleet to evaluate, and how much of it.
 type fleetFlags struct {
 	// No environment variable: CARSTATE_FLEET exists for demo, and is a number.
 	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
-	Truth            string        `placeholder:"LABELS" help:"How traffic around the fleet's cars moved: a table with the columns vehicle, time (s), truth (normal, slow, jam) and sure (0, 1)."`
-	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, which the rules see first, as the day before."`
-	Every            time.Duration `placeholder:"DURATION" help:"Cars of the fleet send so often, and not every reading of the file."`
-	Share            float64       `default:"1" placeholder:"N" help:"So many of the cars send, such as 0.2 (${default}); the others have no labels either."`
-	WithoutPositions bool          `help:"Cars of the fleet do not send where they are."`
+	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table with the columns vehicle, time (s), truth (normal, slow, jam) and sure (0, 1)."`
+	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before."`
+	Every            time.Duration `placeholder:"DURATION" help:"Interval at which the cars of the fleet send, instead of every reading of the file."`
+	Share            float64       `default:"1" placeholder:"N" help:"Fraction of the cars that send, such as 0.2 (${default}); labels of the others are ignored."`
+	WithoutPositions bool          `help:"Cars of the fleet send no positions."`
 }
 
 // Help returns what --help shows.
@@ -52,13 +52,13 @@ Example:
 func (f *fleetFlags) validate(drives []string, plot bool) error {
 	switch {
 	case f.Fleet == "" && (f.Truth != "" || f.Learn != "" || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
-		return usageError("--truth, --learn, --every, --share and --without-positions are of a fleet: name it with --fleet FCD")
+		return usageError("--truth, --learn, --every, --share and --without-positions need a fleet: give --fleet FCD")
 	case f.Fleet == "" && len(drives) == 0:
 		return usageError("expected recorded drives, or a fleet: --fleet FCD --truth LABELS")
 	case f.Fleet == "":
 		return nil
 	case len(drives) > 0:
-		return usageError("--fleet evaluates one fleet and no drives: leave out either")
+		return usageError("--fleet and recorded drives are mutually exclusive: leave out either")
 	case f.Truth == "":
 		return usageError("--fleet needs the labels of its cars: --truth LABELS")
 	case f.Every < 0:
@@ -161,7 +161,7 @@ func fleetError(err error) error { return fmt.Errorf("the fleet cannot be evalua
 // writePlot writes an SVG page to a file.
 func writePlot(name, svg string) error {
 	if err := os.WriteFile(name, []byte(svg), 0o644); err != nil {
-		return fmt.Errorf("write the plot: %w", err)
+		return fmt.Errorf("the plot cannot be written: %w", err)
 	}
 	return nil
 }

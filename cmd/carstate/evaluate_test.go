@@ -205,7 +205,7 @@ func TestEvaluateRefuses(t *testing.T) {
 		{[]string{"--plot", drive, drive}, exitUsage, "is one of the files to read"},
 		{[]string{filepath.Join(t.TempDir(), "none.csv")}, exitError, "cannot be read"},
 		{[]string{writeDrive(t, "odd.csv", "a,b\n1,2\n")}, exitError, "odd.csv"},
-		{[]string{"--plot", filepath.Join(t.TempDir(), "no", "such.svg"), drive}, exitError, "write the plot"},
+		{[]string{"--plot", filepath.Join(t.TempDir(), "no", "such.svg"), drive}, exitError, "the plot cannot be written"},
 	} {
 		var out, stderr bytes.Buffer
 		if code := run(t.Context(), append([]string{"evaluate"}, c.args...), &out, &stderr); code != c.code || !strings.Contains(stderr.String(), c.text) || out.Len() > 0 {

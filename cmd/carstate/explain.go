@@ -21,7 +21,7 @@ type explainCommand struct {
 
 // Help returns what --help shows.
 func (*explainCommand) Help() string {
-	return `Shows both verdicts with the rule that decided, what it looked at, and its limits.
+	return `Shows both verdicts with the rule that decided, its inputs, and its limits.
 
 Example:
   carstate explain NHeN4UqVsohGS55I7LBdh`

@@ -14,17 +14,17 @@ import (
 type forgetCommand struct {
 	adminFlags
 	VID   string `arg:"" name:"vid" help:"The vehicle."`
-	Yes   bool   `env:"-" help:"Do not ask."`
-	Allow bool   `help:"Lift it: the vehicle may report again, and starts without a past."`
+	Yes   bool   `env:"-" help:"Do not ask for confirmation."`
+	Allow bool   `help:"Allow the vehicle to report again; it starts without its old state."`
 	JSON  bool   `name:"json" help:"Print the receipt as one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*forgetCommand) Help() string {
-	return `Erases what is known of the vehicle on every node, takes it out of every token's and
-source's list, and refuses what it sends from now on. The receipt does not name the vehicle:
-keep it, and a restore from an older backup will not bring the vehicle back. On a terminal
-it asks before it forgets, unless --yes is given; a script is not asked.
+	return `Erases all data of the vehicle on every node, removes it from the grants of all tokens and sources,
+and refuses its telemetry from now on. The receipt does not name the vehicle. Keep it: with it, a
+restore from an older backup does not bring the vehicle back. On a terminal the command asks for
+confirmation, unless --yes is given; in a script it does not ask.
 
 Example:
   carstate forget NHeN4UqVsohGS55I7LBdh --json > receipt.json
@@ -43,12 +43,12 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 		}
 		r, err := client.Allow(ctx, id)
 		if errors.Is(err, access.ErrNotFound) {
-			err = errors.New("this vehicle is not forgotten: there is nothing to lift")
+			err = errors.New("this vehicle is not forgotten: there is nothing to allow")
 		}
 		return r, err
 	}, func(r access.ForgetReceipt) error {
 		if r.AllowedAt != nil {
-			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without a past; grants are to be given anew\n", day(r.AllowedAt, ""), r.Vehicle)
+			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without its old state; grant it to tokens and sources again\n", day(r.AllowedAt, ""), r.Vehicle)
 			return err
 		}
 		erased := "when the NATS cluster compacts its files"
@@ -75,7 +75,7 @@ func (c *forgetCommand) forget(ctx context.Context, w streams, client *client.Cl
 	}
 	r, err := client.Forget(ctx, id)
 	if err == nil && r.Removed == (access.RemovedCount{}) {
-		fmt.Fprintln(w.err, "Nothing was known of this vehicle, and no token or source named it; what it sends is refused from now on."+
+		fmt.Fprintln(w.err, "Nothing was known of this vehicle, and no token or source named it; its telemetry is refused from now on."+
 			" If the vid was a mistake: carstate forget VID --allow")
 	}
 	return r, err

@@ -12,14 +12,14 @@ import (
 // tool to do that.
 type healthCommand struct {
 	AdminAddr string        `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
-	AdminCA   string        `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener besides those that the system trusts."`
-	Live      bool          `help:"Ask whether a restart would help (/healthz), not whether the node does its work (/readyz)."`
+	AdminCA   string        `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener in addition to the system's."`
+	Live      bool          `help:"Check whether a restart would help (/healthz), not whether the node does its work (/readyz)."`
 	Timeout   time.Duration `default:"5s" help:"How long to wait for the answer, such as 5s (${default})."`
 }
 
 // Help returns what --help shows.
 func (*healthCommand) Help() string {
-	return `Exits with 0 if the node is ready, else with 1 and its reason. It needs no key.
+	return `Exits with 0 if the node is ready, else with 1 and prints the reason. It needs no key.
 
 Examples:
   carstate health
@@ -54,7 +54,7 @@ func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	lines := bufio.NewScanner(response.Body)
 	lines.Scan()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the node is not well: %s", lines.Text())
+		return fmt.Errorf("the node is not healthy: %s", lines.Text())
 	}
 	_, err = fmt.Fprintln(w.out, lines.Text())
 	return err

@@ -10,12 +10,12 @@ import (
 
 type logLevelCommand struct {
 	adminFlags
-	Level string `arg:"" optional:"" default:"" enum:",debug,info,warn,error" help:"debug, info, warn or error; shown if left out."`
+	Level string `arg:"" optional:"" default:"" enum:",debug,info,warn,error" help:"debug, info, warn or error; if left out, the level is shown."`
 }
 
 // Help returns what --help shows.
 func (*logLevelCommand) Help() string {
-	return `The level counts on this node until it ends or gets SIGHUP, which puts that of its settings back.
+	return `The level applies to this node until it ends or receives SIGHUP, which restores that of its settings.
 
 Example:
   carstate log-level debug`
@@ -36,13 +36,14 @@ func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
 
 type readOnlyCommand struct {
 	adminFlags
-	State string `arg:"" optional:"" default:"" enum:",on,off" help:"on or off; shown if left out."`
+	State string `arg:"" optional:"" default:"" enum:",on,off" help:"on or off; if left out, the state is shown."`
 }
 
 // Help returns what --help shows.
 func (*readOnlyCommand) Help() string {
-	return `While it is on, this node refuses telemetry with 503 and says why, and /readyz/ingest fails. Queries
-and what operators change go on. It ends with the node. On a cluster each node has its own.
+	return `While it is on, this node refuses telemetry with 503 and the reason, and /readyz/ingest fails. Queries
+and the changes of operators continue. It does not survive a restart. On a cluster it applies to one
+node.
 
 Example:
   carstate read-only on`

@@ -91,7 +91,7 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 	if n, err := sumOf(p, "carstate_vehicles_limit"); err != nil || n != 7 {
 		t.Errorf("%g vehicles may be known, %v", n, err)
 	}
-	reload("log-level = loud\n", "the settings are wrong and stay as they were")
+	reload("log-level = loud\n", "the settings are invalid and nothing was changed")
 	if level := p.carstate(t, "log-level"); level != "debug\n" {
 		t.Errorf("after wrong settings the level is %s", level)
 	}
@@ -115,7 +115,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 		},
 		Heard: func(line []byte) {
 			fmt.Fprintf(said, "%s\n", line)
-			if strings.Contains(string(line), "new vehicles are refused beyond a bound") {
+			if strings.Contains(string(line), "new vehicles are refused beyond a limit") {
 				_ = (<-started).Signal(syscall.SIGHUP) // the log below shows whether the signal arrived
 			}
 		},
@@ -124,7 +124,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	t.Cleanup(n.Kill)
-	testkit.Await(t, "the signal is taken", func() bool { return said.Count("the settings were read again") == 1 })
+	testkit.Await(t, "the signal is taken", func() bool { return said.Count("reloaded the settings") == 1 })
 }
 
 // TestSIGHUPDoesNotEndTheDemo checks that the demo survives SIGHUP, like the service.

@@ -33,7 +33,7 @@ func (*manCommand) Run(w streams, given *kong.Context) error {
 		code int
 		text string
 	}{
-		{exitOK, "The command did its work."},
+		{exitOK, "The command succeeded."},
 		{exitError, "The command failed; standard error says why."},
 		{exitUsage, "The command line is wrong."},
 		{exitNoAnswer, "There is no answer about the vehicle."},

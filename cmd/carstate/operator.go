@@ -12,12 +12,12 @@ import (
 )
 
 type operatorCommand struct {
-	Add            operatorAdd      `cmd:"" help:"Add a person who runs the service; their key is shown this once."`
+	Add            operatorAdd      `cmd:"" help:"Add a person who runs the service; their key is shown only once."`
 	List           operatorList     `cmd:"" help:"List all operators."`
-	Rotate         operatorRotate   `cmd:"" help:"Give an operator a new key; the old one ends at once."`
+	Rotate         operatorRotate   `cmd:"" help:"Give an operator a new key; the old one becomes invalid at once."`
 	Remove         operatorRemove   `cmd:"" help:"Remove an operator, their key and their sessions, at once."`
-	RotateAdminKey adminKeyRotation `cmd:"" help:"Replace the admin key in the data directory; the old one ends at once."`
-	BackupKey      backupKeyCommand `cmd:"" help:"Print the key of this service's backups, which a restore elsewhere asks for."`
+	RotateAdminKey adminKeyRotation `cmd:"" help:"Replace the admin key in the data directory; the old one becomes invalid at once."`
+	BackupKey      backupKeyCommand `cmd:"" help:"Print the backup key of this service, which a restore into another service needs."`
 }
 
 type operatorAdd struct {
@@ -45,7 +45,7 @@ func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 		return client.AddOperator(ctx, c.Name)
 	}, func(o wire.OperatorKey) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
-		fmt.Fprintf(w.err, "This is the key of operator %s, shown this once.\n", o.Name)
+		fmt.Fprintf(w.err, "This is the key of operator %s, shown only once.\n", o.Name)
 		return err
 	})
 }
@@ -100,7 +100,7 @@ func (c *operatorRotate) Run(ctx context.Context, w streams) error {
 		return client.RotateOperator(ctx, c.Name)
 	}, func(o wire.OperatorKey) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
-		fmt.Fprintf(w.err, "This is the new key of operator %s, shown this once. The old one has ended.\n", o.Name)
+		fmt.Fprintf(w.err, "This is the new key of operator %s, shown only once. The old one is no longer valid.\n", o.Name)
 		return err
 	})
 }
@@ -131,8 +131,8 @@ type adminKeyRotation struct {
 
 // Help returns what --help shows.
 func (*adminKeyRotation) Help() string {
-	return `The service writes a new key to admin.key in its data directory, mode 0600, and takes it at once;
-whoever is logged in with the old one is logged out. The key itself is printed nowhere.
+	return `The service writes a new key to admin.key in its data directory, mode 0600, and uses it at once.
+Sessions that were begun with the old key end. The key itself is not printed.
 
 Example:
   carstate operator rotate-admin-key`
@@ -155,10 +155,10 @@ type backupKeyCommand struct {
 
 // Help returns what --help shows.
 func (*backupKeyCommand) Help() string {
-	return `Each backup carries a code under this key, by which a restore knows that nobody has changed the
-backup since this service made it. The service makes the key once and knows its own backups by it; another
-service asks for it. Only the holder of the admin key gets it. Keep it where you keep other
-secrets, and apart from the backups: those who have both can change a backup.
+	return `Each backup has an authentication code made with this key. From it, a restore knows that this service
+made the backup and that nobody has changed it since. The service creates the key once and recognizes
+its own backups; another service needs the key. Only the holder of the admin key can print it. Keep it
+with your other secrets and apart from the backups: a person who has both can change a backup.
 
 Example:
   carstate operator backup-key > backup.key
@@ -171,7 +171,7 @@ func (c *backupKeyCommand) Run(ctx context.Context, w streams) error {
 		return client.BackupKey(ctx)
 	}, func(k wire.BackupKey) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", k.Key)
-		fmt.Fprintln(w.err, "This is the key of this service's backups. Keep it apart from them.")
+		fmt.Fprintln(w.err, "This is the backup key of this service. Keep it apart from the backups.")
 		return err
 	})
 }

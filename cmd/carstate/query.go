@@ -14,18 +14,18 @@ import (
 )
 
 type queryCommand struct {
-	CarDrivingState queryDriving  `cmd:"" help:"Does it drive normally, slowly, or stand in a traffic jam?"`
+	CarDrivingState queryDriving  `cmd:"" help:"Does it drive normally, slowly, or in a traffic jam?"`
 	ThrottleSystem  queryThrottle `cmd:"" help:"Is its throttle system normal?"`
 }
 
 // queryFlags select the service to ask, the vehicle, and the token.
 type queryFlags struct {
 	VID       string `arg:"" name:"vid" help:"The vehicle."`
-	Token     string `placeholder:"TOKEN" help:"The access token; better given as CARSTATE_TOKEN, which no process list shows."`
+	Token     string `placeholder:"TOKEN" help:"The access token; prefer CARSTATE_TOKEN, which does not appear in process lists."`
 	URL       string `name:"url" env:"CARSTATE_QUERY_URL" placeholder:"URL" help:"The base URL of the service, such as https://cars.example."`
-	QueryAddr string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The same as an address, if there is no URL (${default})."`
-	CA        string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) besides those that the system trusts."`
-	JSON      bool   `name:"json" help:"Print the record as one JSON object, with why there is no answer (reason), or the time and age of the readings (as_of, age_seconds), and nothing else."`
+	QueryAddr string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The address of the service, if no URL is given (${default})."`
+	CA        string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
+	JSON      bool   `name:"json" help:"Print the record as one JSON object, with the reason why there is no answer (reason), or the time and age of the readings (as_of, age_seconds), and nothing else."`
 }
 
 type (
@@ -73,7 +73,7 @@ const queryPatience = 10 * time.Second
 // service returns a client of the selected service.
 func (f *queryFlags) service() (*client.Client, error) {
 	if f.Token == "" {
-		return nil, usageError("there is no access token: put it into CARSTATE_TOKEN, or give --token (`carstate token issue` makes one)")
+		return nil, usageError("there is no access token: set CARSTATE_TOKEN, or give --token (`carstate token issue` creates one)")
 	}
 	base := f.URL
 	if base == "" {
@@ -120,7 +120,7 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: is `carstate serve` running there? (--url, --query-addr)", err)
 	case isUntrusted(err):
-		return fmt.Errorf("%w: if that is right, name it with --ca FILE", err)
+		return fmt.Errorf("%w: if you trust it, give it with --ca FILE", err)
 	case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrBadAnswer), errors.Is(err, client.ErrNotFound):
 		return fmt.Errorf("%w (--url, --query-addr)", err)
 	case err != nil:

@@ -17,17 +17,17 @@ type replayCommand struct {
 	adminFlags
 	doorFlags
 	fleetReplayFlags
-	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is known by the header."`
-	VID   string   `name:"vid" placeholder:"VID" help:"The vehicle that the drives are said to be of."`
-	Live  bool     `help:"Send each reading when it is due, as the car did, beginning now."`
+	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is recognized by the header."`
+	VID   string   `name:"vid" placeholder:"VID" help:"The vehicle that the drives are sent for."`
+	Live  bool     `help:"Send each reading at its time in the recording, beginning now."`
 }
 
 // fleetReplayFlags select the fleet to replay and the names of its cars. Fleet and Prefix have no
 // environment variable: CARSTATE_FLEET exists for demo and CARSTATE_PREFIX for simulate.
 type fleetReplayFlags struct {
-	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, every car under its own name: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
-	Prefix string        `env:"-" placeholder:"LETTERS" help:"Begin the names of the fleet's cars with this."`
-	Ago    time.Duration `placeholder:"DURATION" help:"The fleet's last reading was so long ago, such as 24h, and not now."`
+	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
+	Prefix string        `env:"-" placeholder:"LETTERS" help:"Prefix of the vids of the fleet's cars."`
+	Ago    time.Duration `placeholder:"DURATION" help:"Age of the fleet's last reading, such as 24h; by default it is now."`
 }
 
 // Help returns what --help shows.
@@ -35,8 +35,8 @@ func (*replayCommand) Help() string {
 	return `Times are shifted so that the last drive ends now, unless --live paces it.
 Returns when every reading is acknowledged.
 
-With --fleet, sends a whole fleet in order of time, as fast as the service takes it,
-shifted so that its last reading is now, or --ago: another day teaches the roads.
+With --fleet, sends a whole fleet in order of time, as fast as the service accepts it, shifted so
+that its last reading is now, or --ago earlier: the service learns the roads from an earlier day.
 
 Example:
   carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh
@@ -89,19 +89,19 @@ const mostAgo = 365 * 24 * time.Hour
 func (c *replayCommand) validate() error {
 	switch f := &c.fleetReplayFlags; {
 	case f.Fleet == "" && (f.Prefix != "" || f.Ago != 0):
-		return usageError("--prefix and --ago are of a fleet: name it with --fleet FCD")
+		return usageError("--prefix and --ago need a fleet: give --fleet FCD")
 	case f.Fleet == "" && len(c.Files) == 0:
 		return usageError("expected recorded drives with --vid VID, or a fleet: --fleet FCD")
 	case f.Fleet == "" && c.VID == "":
-		return usageError("say which vehicle the drives are of: --vid VID")
+		return usageError("say which vehicle the drives are sent for: --vid VID")
 	case f.Fleet == "":
 		return nil
 	case len(c.Files) > 0:
-		return usageError("--fleet sends one fleet and no drives: leave out either")
+		return usageError("--fleet and recorded drives are mutually exclusive: leave out either")
 	case c.VID != "":
-		return usageError("--fleet sends every car under its own name: leave out --vid, or change the names with --prefix")
+		return usageError("--fleet sends each car with its own vid: leave out --vid, or change the vids with --prefix")
 	case c.Live:
-		return usageError("--fleet sends as fast as the service takes it: leave out --live")
+		return usageError("--fleet sends as fast as the service accepts it: leave out --live")
 	case f.Prefix != "" && vehicle.CheckID(f.Prefix) != nil || len(f.Prefix) > mostPrefix:
 		return usageError("--prefix must be 1 to %d ASCII letters and digits", mostPrefix)
 	case f.Ago < 0 || f.Ago > mostAgo:
@@ -155,7 +155,7 @@ func (c *replayCommand) send(ctx context.Context, w streams, vehicles access.Veh
 		if err != nil {
 			return partly{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, total, of)}
 		}
-		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; what they mean can be asked within a second\n", total, of, s.Door())
+		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; their verdicts can be queried within a second\n", total, of, s.Door())
 		return err
 	}
 	if c.Source != "" {

@@ -26,22 +26,22 @@ type commands struct {
 	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives, or a whole fleet, and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
-	Vehicles vehiclesCommand `cmd:"" help:"List vehicles: those in trouble, in a jam, silent; or export them."`
-	Explain  explainCommand  `cmd:"" help:"Say why a vehicle is judged as it is."`
+	Vehicles vehiclesCommand `cmd:"" help:"List vehicles, those in trouble first, or export them."`
+	Explain  explainCommand  `cmd:"" help:"Explain both verdicts about a vehicle."`
 	Audit    auditCommand    `cmd:"" help:"Show who did what: by operator, action, time or vehicle."`
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
-	Salvage  salvageCommand  `cmd:"" help:"Copy what is good of a damaged data directory into a new one."`
-	Status   statusCommand   `cmd:"" help:"Say how a running service is: health, version, counts, disk, last backup."`
-	Health   healthCommand   `cmd:"" help:"Ask a running service whether it is ready."`
-	LogLevel logLevelCommand `cmd:"" help:"Show or change how much a running node logs."`
-	ReadOnly readOnlyCommand `cmd:"" help:"Have a running node refuse telemetry, for maintenance, or take it again."`
+	Salvage  salvageCommand  `cmd:"" help:"Copy the intact records of a damaged data directory into a new one."`
+	Status   statusCommand   `cmd:"" help:"Show the status of a running service: health, version, counts, disk, last backup."`
+	Health   healthCommand   `cmd:"" help:"Check whether a running service is ready."`
+	LogLevel logLevelCommand `cmd:"" help:"Show or change the log level of a running node."`
+	ReadOnly readOnlyCommand `cmd:"" help:"Make a running node refuse telemetry, for maintenance, or accept it again."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
-	Completion completionCommand `cmd:"" help:"Print what a shell needs to complete commands and flags."`
+	Completion completionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
 	Man        manCommand        `cmd:"" help:"Print the manual page carstate(1)."`
-	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" help:"Print what may stand next, for a shell."`
+	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" help:"Print the possible next words, for a shell."`
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 

@@ -9,16 +9,16 @@ import (
 )
 
 type salvageCommand struct {
-	Damaged string `arg:"" help:"The damaged data directory. The service on it is stopped; nothing in it is changed."`
-	New     string `arg:"" help:"The data directory to make, which must not exist."`
-	JSON    bool   `name:"json" help:"Print what was found as one JSON value and nothing else."`
+	Damaged string `arg:"" help:"The damaged data directory. Stop its service first. Nothing in it is changed."`
+	New     string `arg:"" help:"The data directory to create, which must not exist."`
+	JSON    bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*salvageCommand) Help() string {
-	return `Copies what is good of a damaged data directory of one machine into a new one, and lists what
-is not. A backup is better where there is one: an older record may stand in the place of one
-that is lost, such as a token that was revoked or a vehicle that was forgotten.
+	return `Copies the intact records of a damaged data directory of one machine into a new one, and counts the
+others. If there is a backup, restore that instead: where a record is lost, an older one may be copied
+in its place, such as that of a token that was revoked later or a vehicle that was forgotten later.
 
 Example:
   carstate salvage /var/lib/carstate.damaged /var/lib/carstate`
@@ -45,7 +45,7 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	}
 	advice := "everything was read"
 	if !whole {
-		advice = "look through tokens, sources and operators for what was revoked, and forget again what was forgotten since the last backup"
+		advice = "revoke again the tokens, and remove again the sources and operators, that are valid and should not be; and forget again the vehicles that were forgotten since the last backup"
 	}
 	_, err = fmt.Fprintf(w.err, "%s: %s\n", c.New, advice)
 	return err

@@ -16,15 +16,15 @@ import (
 
 type serveCommand struct {
 	serveFlags
-	Config string `placeholder:"FILE" help:"Settings, one name = value a line, named as these flags are. Flags and environment count for more."`
-	Check  bool   `help:"Check the configuration, print it and where each value comes from, and end."`
+	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags. Flags and environment variables take precedence."`
+	Check  bool   `help:"Check the configuration, print each value and its source, and exit."`
 
 	file configFile // the parsed file of Config
 }
 
 // Help returns what --help shows.
 func (*serveCommand) Help() string {
-	return `Everything listens on this machine only, unless you say otherwise.
+	return `By default, all listeners accept connections from this machine only.
 
 Example:
   carstate serve --data-dir /var/lib/carstate
@@ -69,7 +69,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	// This waits for the start: if that fails, its reason is the only line.
 	log.Info("started", "version", version, "commit", commit)
 	if c.loginInClear() {
-		log.Warn("--nats carries the login without TLS: write tls:// unless nobody else is in that network")
+		log.Warn("--nats sends the login without TLS: use tls:// unless nobody else is in that network")
 	}
 	for _, l := range config.Listeners {
 		log.Info("listening", "for", l.Name, "address", n.Addr(l.Name).String(), "tls", l.TLS)

@@ -18,31 +18,31 @@ type simulateCommand struct {
 	adminFlags
 	doorFlags
 	trafficFlags
-	Duration  time.Duration `placeholder:"DURATION" help:"End after this long; without, on Ctrl-C."`
-	QueryAddr string        `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where to ask for the verdicts (${default})."`
-	QueryURL  string        `name:"query-url" placeholder:"URL" help:"The same as a URL, such as https://cars.example."`
-	Token     string        `placeholder:"TOKEN" help:"Ask with this access token; better given as CARSTATE_TOKEN. Without, a short-lived one is issued and revoked, unless --source is given: then nobody is asked."`
+	Duration  time.Duration `placeholder:"DURATION" help:"End after this time; by default, on Ctrl-C."`
+	QueryAddr string        `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The query listener to ask for the verdicts (${default})."`
+	QueryURL  string        `name:"query-url" placeholder:"URL" help:"The query listener as a URL, such as https://cars.example."`
+	Token     string        `placeholder:"TOKEN" help:"Ask with this access token; prefer CARSTATE_TOKEN. By default, a temporary one is issued and revoked; with --source, no verdicts are asked for."`
 	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // trafficFlags describe the fleet and its traffic.
 type trafficFlags struct {
-	Vehicles         int           `default:"500" help:"How many cars (${default}); jams need 30 or more."`
-	Rate             float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples a second (${default})."`
+	Vehicles         int           `default:"500" help:"Number of cars (${default}); jams need 30 or more."`
+	Rate             float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples per second (${default})."`
 	Seed             uint64        `default:"1" help:"The same seed gives the same traffic (${default})."`
-	Faults           float64       `default:"0.2" placeholder:"N" help:"Throttle faults an hour and car (${default})."`
+	Faults           float64       `default:"0.2" placeholder:"N" help:"Throttle faults per hour and car (${default})."`
 	FreeFlow         bool          `help:"Cars report the free-flow speed of their road too."`
 	WithoutPositions bool          `help:"Cars report no positions."`
-	Backdate         time.Duration `placeholder:"DURATION" help:"Begin so long ago, and catch up as fast as the service takes it."`
-	Prefix           string        `default:"SIM" placeholder:"LETTERS" help:"What the vids of the cars begin with (${default})."`
+	Backdate         time.Duration `placeholder:"DURATION" help:"Begin this long ago, and catch up as fast as the service accepts it."`
+	Prefix           string        `default:"SIM" placeholder:"LETTERS" help:"Prefix of the vids of the cars (${default})."`
 }
 
 // Help returns what --help shows.
 func (*simulateCommand) Help() string {
-	return `Drives a fleet on ring roads, where jams form and dissolve by themselves, sends what
-the cars read, and asks for the verdicts as a developer does. Prints how the fleet
-is doing every ten seconds, and at the end how the verdicts agree with the truth
-(docs/simulate.md). Ctrl-C ends it with the same report.
+	return `Simulates a fleet on ring roads, where jams form and dissolve by themselves, sends the readings of
+the cars, and asks for the verdicts as a developer does. Prints the progress every ten seconds, and
+at the end how well the verdicts agree with the truth (docs/simulate.md). Ctrl-C ends it with the
+same report.
 
 Example:
   carstate simulate --vehicles 500 --duration 10m
@@ -61,9 +61,9 @@ func (f *trafficFlags) validate() error {
 	case f.Vehicles < 1 || f.Vehicles > mostCars:
 		return usageError("--vehicles must be between 1 and %d", mostCars)
 	case !(f.Rate >= 0.01 && f.Rate <= 10):
-		return usageError("--rate must be between 0.01 and 10 samples a second")
+		return usageError("--rate must be between 0.01 and 10 samples per second")
 	case !(f.Faults >= 0 && f.Faults <= 100):
-		return usageError("--faults must be between 0 and 100 an hour and car")
+		return usageError("--faults must be between 0 and 100 per hour and car")
 	case f.Backdate < 0 || f.Backdate > mostBackdate:
 		return usageError("--backdate must be between 0s and %s", mostBackdate)
 	case vehicle.CheckID(f.Prefix) != nil || len(f.Prefix) > mostPrefix:

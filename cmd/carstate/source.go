@@ -16,20 +16,20 @@ import (
 )
 
 type sourceCommand struct {
-	Add    sourceAdd    `cmd:"" help:"Add a car or a gateway; its key is shown this once."`
+	Add    sourceAdd    `cmd:"" help:"Add a car or a gateway; its key is shown only once."`
 	List   sourceList   `cmd:"" help:"List all sources."`
 	Show   sourceShow   `cmd:"" help:"Show one source."`
 	Change sourceChange `cmd:"" help:"Change the vehicles, the rate or the expiry of a source, or whether it is strict."`
-	Rotate sourceRotate `cmd:"" help:"Give a source a new key; the old one counts for a while longer."`
+	Rotate sourceRotate `cmd:"" help:"Give a source a new key; the old one stays valid for a while."`
 	Remove sourceRemove `cmd:"" help:"Remove a source, at once."`
 }
 
 type sourceAdd struct {
 	adminFlags
 	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
-	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"For which vehicles it speaks; a file has one vid a line."`
-	Rate     string `placeholder:"N/s" help:"How many samples it may send, as N/s, N/min or N/h; no limit by default."`
-	Strict   bool   `help:"Refuse a sample that has a signal whose name is not known. Without it the signal is ignored."`
+	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for; a file has one vid on each line."`
+	Rate     string `placeholder:"N/s" help:"Maximum rate of samples, as N/s, N/min or N/h; no limit by default."`
+	Strict   bool   `help:"Refuse a sample that has a signal of unknown name. By default the signal is ignored."`
 	JSON     bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -61,7 +61,7 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
 		rate := rateInWords(s.Rate)
-		fmt.Fprintf(w.err, "This is the key of source %s, shown this once. Its rate: %s. Unknown signals: %s.\n", s.Name, rate, unknownSignals(s.Strict))
+		fmt.Fprintf(w.err, "This is the key of source %s, shown only once. Its rate: %s. Unknown signals: %s.\n", s.Name, rate, unknownSignals(s.Strict))
 		return err
 	})
 }
@@ -138,7 +138,7 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 		line("expires", "%s", day(s.ExpiresAt, "never"))
 		line("removed", "%s", day(s.RemovedAt, "-"))
 		for _, until := range s.EarlierUntil {
-			line("replaced", "an earlier key counts until %s", day(&until, ""))
+			line("replaced", "an earlier key is valid until %s", day(&until, ""))
 		}
 		fmt.Fprintln(w.out, "\nOn this node since it started:")
 		line("last seen", "%s", day(s.Seen.LastSeenAt, "-"))
@@ -163,13 +163,13 @@ type sourceChange struct {
 	adminFlags
 	Name string `arg:"" help:"The source's name."`
 	changeFlags
-	Strict *bool `env:"-" negatable:"" help:"Refuse a sample that has a signal whose name is not known; --no-strict: ignore the signal."`
+	Strict *bool `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name; --no-strict: ignore the signal."`
 	JSON   bool  `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*sourceChange) Help() string {
-	return `What no flag names stays, the key too.
+	return `Changes only what the flags name. The key stays the same.
 
 Example:
   carstate source change gateway-1 --rate 2000/s --no-strict`
@@ -197,14 +197,14 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 type sourceRotate struct {
 	adminFlags
 	Name    string `arg:"" help:"The source's name."`
-	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old key counts (${default})."`
+	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old key stays valid (${default})."`
 	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*sourceRotate) Help() string {
 	return `The new key is stored as a hash only: write it down now, it cannot be shown again.
-After a leak, --overlap 0s ends every earlier key at once.
+After a leak, --overlap 0s invalidates every earlier key at once.
 
 Example:
   carstate source rotate gateway-1 --overlap 24h`
@@ -220,7 +220,7 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 		return client.RotateSource(ctx, c.Name, d)
 	}, func(s wire.RotatedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
-		fmt.Fprintf(w.err, "This is the new key of source %s, shown this once. %s\n", s.Name, oldUntil(s.EarlierUntil))
+		fmt.Fprintf(w.err, "This is the new key of source %s, shown only once. %s\n", s.Name, oldUntil(s.EarlierUntil))
 		return err
 	})
 }

@@ -18,7 +18,7 @@ type statusCommand struct {
 
 // Help returns what --help shows.
 func (*statusCommand) Help() string {
-	return `Exits with 0 if the node does all that its roles ask for, else with 1.
+	return `Exits with 0 if the node does all the work of its roles, else with 1.
 
 Example:
   carstate status`

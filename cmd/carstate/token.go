@@ -18,23 +18,23 @@ import (
 )
 
 type tokenCommand struct {
-	Issue  tokenIssue  `cmd:"" help:"Issue a token; its secret is shown this once."`
+	Issue  tokenIssue  `cmd:"" help:"Issue a token; its secret is shown only once."`
 	List   tokenList   `cmd:"" help:"List all tokens."`
 	Show   tokenShow   `cmd:"" help:"Show one token."`
-	Grant  tokenGrant  `cmd:"" help:"Add vehicles to a token, or take some away."`
-	Change tokenChange `cmd:"" help:"Change the rate, the expiry or all of the vehicles of a token."`
-	Rotate tokenRotate `cmd:"" help:"Give a token a new secret; the old one counts for a while longer."`
-	Revoke tokenRevoke `cmd:"" help:"Revoke a token, at once and for good."`
+	Grant  tokenGrant  `cmd:"" help:"Add vehicles to a token, or remove some."`
+	Change tokenChange `cmd:"" help:"Change the rate, the expiry or all vehicles of a token."`
+	Rotate tokenRotate `cmd:"" help:"Give a token a new secret; the old one stays valid for a while."`
+	Revoke tokenRevoke `cmd:"" help:"Revoke a token, at once and permanently."`
 }
 
 type tokenIssue struct {
 	adminFlags
-	Developer  string   `required:"" placeholder:"NAME" help:"Who gets the token."`
-	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"What it may ask (${default})."`
-	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"The vehicles that it may ask about; a file has one vid a line. Without it, a terminal is asked."`
-	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it lives (${default})."`
-	Rate       string   `placeholder:"N/s|N/min|N/h" help:"How many calls it may make; without, there is no limit."`
-	Sandbox    bool     `help:"A token for trying things out: it sees the reserved vehicles, SandboxNormal and nine others, and no real one."`
+	Developer  string   `required:"" placeholder:"NAME" help:"The developer who gets the token."`
+	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"Operations that it may query (${default})."`
+	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query; a file has one vid on each line. If missing, the command asks on a terminal."`
+	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it is valid (${default})."`
+	Rate       string   `placeholder:"N/s|N/min|N/h" help:"Maximum rate of calls; no limit by default."`
+	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and nine others, and no real one."`
 	JSON       bool     `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -57,7 +57,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		return usageError("--operations: %v", err)
 	}
 	if r.Sandbox = c.Sandbox; r.Sandbox && c.Vehicles != "" {
-		return usageError("--sandbox goes without --vehicles: the token sees the reserved vehicles and no others")
+		return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved vehicles and no others")
 	}
 	if r.Rate, err = access.ParseRate(c.Rate); err != nil {
 		return usageError("--rate: %v", err)
@@ -80,7 +80,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		return client.IssueToken(ctx, r)
 	}, func(t wire.IssuedToken) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
-		fmt.Fprintf(w.err, "This is the access token of %s, shown this once. Its ID is %s; it expires %s.\n", t.Developer, t.ID, day(t.ExpiresAt, "never"))
+		fmt.Fprintf(w.err, "This is the access token of %s, shown only once. Its ID is %s; it expires %s.\n", t.Developer, t.ID, day(t.ExpiresAt, "never"))
 		return err
 	})
 }
@@ -171,7 +171,7 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 			t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), orDash(t.Rate),
 			day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"), refused)
 		for _, until := range t.EarlierUntil {
-			fmt.Fprintf(w.out, "replaced      an earlier secret counts until %s\n", day(&until, ""))
+			fmt.Fprintf(w.out, "replaced      an earlier secret is valid until %s\n", day(&until, ""))
 		}
 		if err != nil {
 			return err
@@ -204,8 +204,8 @@ func printUsage(w io.Writer, u ops.TokenUsage) error {
 type tokenGrant struct {
 	adminFlags
 	tokenArg
-	Add    string `placeholder:"VID,…|@FILE" help:"Vehicles that it may ask about from now on."`
-	Remove string `placeholder:"VID,…|@FILE" help:"Vehicles that it may no longer ask about."`
+	Add    string `placeholder:"VID,…|@FILE" help:"Vehicles that it may query from now on."`
+	Remove string `placeholder:"VID,…|@FILE" help:"Vehicles that it may no longer query."`
 	JSON   bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -230,7 +230,7 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
 		return client.GrantToken(ctx, c.ID, add, remove)
 	}, func(t ops.TokenSummary) error {
-		_, err := fmt.Fprintf(w.out, "token %s now counts for %s vehicles\n", t.ID, count(t.VehicleCount))
+		_, err := fmt.Fprintf(w.out, "token %s now has %s vehicles\n", t.ID, count(t.VehicleCount))
 		return err
 	})
 }
@@ -238,9 +238,9 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 // changeFlags select what to change of a token or a source. They have no environment variables,
 // because a change must be asked for explicitly.
 type changeFlags struct {
-	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, in place of those that it has; a file has one vid a line."`
+	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, instead of the present ones; a file has one vid on each line."`
 	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`
-	Expires  string `env:"-" placeholder:"90d|never" help:"How long it lives from now on."`
+	Expires  string `env:"-" placeholder:"90d|never" help:"How long it is valid from now on."`
 }
 
 // change returns the change that the flags ask for.
@@ -279,7 +279,7 @@ type tokenChange struct {
 
 // Help returns what --help shows.
 func (*tokenChange) Help() string {
-	return `What no flag names stays. carstate token grant adds or takes away single vehicles.
+	return `Changes only what the flags name. carstate token grant adds or removes single vehicles.
 
 Example:
   carstate token change cstid4Fz0kQ2mXbP1 --rate 100/min --expires 90d`
@@ -305,14 +305,14 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 type tokenRotate struct {
 	adminFlags
 	tokenArg
-	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old secret counts (${default})."`
+	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old secret stays valid (${default})."`
 	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*tokenRotate) Help() string {
 	return `The new secret is stored as a hash only: write it down now, it cannot be shown again.
-After a leak, --overlap 0s ends every earlier secret at once.
+After a leak, --overlap 0s invalidates every earlier secret at once.
 
 Example:
   carstate token rotate cstid4Fz0kQ2mXbP1 --overlap 24h`
@@ -328,7 +328,7 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 		return client.RotateToken(ctx, c.ID, d)
 	}, func(t wire.RotatedToken) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
-		fmt.Fprintf(w.err, "This is the new access token of %s, shown this once. %s\n", t.Developer, oldUntil(t.EarlierUntil))
+		fmt.Fprintf(w.err, "This is the new access token of %s, shown only once. %s\n", t.Developer, oldUntil(t.EarlierUntil))
 		return err
 	})
 }
@@ -336,14 +336,14 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 type tokenRevoke struct {
 	adminFlags
 	tokenArg
-	Yes  bool `env:"-" help:"Do not ask."`
+	Yes  bool `env:"-" help:"Do not ask for confirmation."`
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*tokenRevoke) Help() string {
-	return `A revoked token stays revoked. On a terminal it asks before, unless --yes is given; a script
-is not asked.
+	return `A revoked token stays revoked. On a terminal the command asks for confirmation, unless --yes is
+given; in a script it does not ask.
 
 Example:
   carstate token revoke cstid4Fz0kQ2mXbP1`
@@ -357,7 +357,7 @@ func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 			if err != nil {
 				return ops.TokenSummary{}, err
 			}
-			if err := confirm(os.Stdin, w.err, fmt.Sprintf("Token %s of %s will be refused at once, and for good. Revoke it?", t.ID, t.Developer)); err != nil {
+			if err := confirm(os.Stdin, w.err, fmt.Sprintf("Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID, t.Developer)); err != nil {
 				return ops.TokenSummary{}, err
 			}
 		}

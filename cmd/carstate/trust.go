@@ -23,7 +23,7 @@ func trusting(caFile string) (*tls.Config, error) {
 		c.RootCAs = x509.NewCertPool()
 	}
 	if !c.RootCAs.AppendCertsFromPEM(text) {
-		return nil, errors.New("the file of --ca holds no certificate in PEM")
+		return nil, errors.New("the file of --ca holds no PEM certificate")
 	}
 	return c, nil
 }

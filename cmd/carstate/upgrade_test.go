@@ -103,7 +103,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		}
 	}
 	if err := until(testkit.Patience, func() error {
-		if old.log.Count("judges no more") == 0 {
+		if old.log.Count("has stopped folding") == 0 {
 			return errors.New("the old node judges on")
 		}
 		return nil

@@ -14,11 +14,11 @@ type vehiclesCommand struct {
 	listFlags
 	Driving  string `placeholder:"STATE" help:"Only cars with this answer: normal, slow or jam."`
 	Throttle string `placeholder:"STATE" help:"Only cars with this answer: normal or anomaly."`
-	Reason   string `placeholder:"WHY" help:"Only cars of which nobody can say how they drive: stale, not_driving or unknown."`
-	Prefix   string `placeholder:"VID" help:"Only cars whose vid begins so."`
+	Reason   string `placeholder:"WHY" help:"Only cars without a driving verdict, for this reason: stale, not_driving or unknown."`
+	Prefix   string `placeholder:"VID" help:"Only cars whose vid has this prefix."`
 	Sort     string `placeholder:"ORDER" help:"trouble (the default), newest or oldest."`
-	Limit    int    `placeholder:"N" help:"At most so many cars, 1 to 1000 (100)."`
-	Cursor   string `placeholder:"TEXT" help:"The page after the one that ended with this cursor."`
+	Limit    int    `placeholder:"N" help:"Maximum number of cars, 1 to 1000 (100)."`
+	Cursor   string `placeholder:"TEXT" help:"Print the page after the one that ended with this cursor."`
 	JSON     bool   `name:"json" help:"Print one page as one JSON value and nothing else."`
 }
 

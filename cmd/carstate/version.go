@@ -7,7 +7,7 @@ import (
 )
 
 type versionCommand struct {
-	JSON bool `name:"json" help:"Print one JSON value: besides the version the commit, and each module in the binary with its version and checksum."`
+	JSON bool `name:"json" help:"Print one JSON value: the version, the commit, and each module in the binary with its version and checksum."`
 }
 
 // Help returns what --help shows.

@@ -81,7 +81,7 @@ func (n *Node) expire(ctx context.Context) {
 	for range periodic.Every(ctx, time.Hour) {
 		cutoff := expiryCutoff(began.Round(0), time.Since(began), time.Now().Round(0), max(expireAfter, n.config.MaxAge))
 		if dropped := n.fleet.Expire(cutoff); dropped > 0 {
-			n.config.Log.Info("silent vehicles were dropped from memory", "vehicles", dropped)
+			n.config.Log.Info("dropped silent vehicles from memory", "vehicles", dropped)
 		}
 	}
 }

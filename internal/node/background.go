@@ -126,7 +126,7 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	case <-loaded:
 	case <-ctx.Done():
 	case <-time.After(roadsWithin):
-		n.config.Log.Warn("the profiles of roads are not loaded yet: cars are judged without those that are missing")
+		n.config.Log.Warn("the profiles of roads are not loaded yet; folding begins without the missing ones")
 	}
 }
 
@@ -176,8 +176,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		c.GiveUp = func() {
 			if n.cluster.NewerFolds() {
 				once.Do(func() {
-					n.config.Log.Warn("this node judges no more, because it cannot read what a newer version stores: " +
-						"nodes of that version do; upgrade this node")
+					n.config.Log.Warn("this node has stopped folding, because it cannot read the records of a newer version; " +
+						"nodes of that version fold instead: upgrade this node")
 					giveUp()
 				})
 			}
@@ -192,7 +192,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Help: "Samples folded into states by this node.",
 	}, func() float64 { return float64(d.Samples()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "carstate_states_read_total",
-		Help: "States read from the engine because the vehicle was not at hand.",
+		Help: "States read from the engine because they were not cached.",
 	}, func() float64 { return float64(d.StatesRead()) }))
 	return d
 }
@@ -205,15 +205,15 @@ func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	}
 	leases := n.cluster.Leases()
 	host, _ := os.Hostname()
-	n.config.Log.Info("this node shares the folding", "member", n.member, "host", host, "pid", os.Getpid())
+	n.config.Log.Info("joined the nodes that share the partitions", "member", n.member, "host", host, "pid", os.Getpid())
 	m := derive.NewMembers(n.member, n.engine.Partitions(), leases, n.config.Log)
 	n.background(func() error { return m.Run(ctx) })
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_fold_members",
-		Help: "Nodes that share the folding, as far as this one knows.",
+		Help: "Nodes that share the partitions, as far as this node knows.",
 	}, func() float64 { n, _ := m.Count(); return float64(n) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_fold_partitions",
-		Help: "Partitions that are this node's to fold.",
+		Help: "Partitions that this node is to fold.",
 	}, func() float64 { _, n := m.Count(); return float64(n) }))
 	return m
 }

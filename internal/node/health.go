@@ -31,7 +31,7 @@ type health struct {
 }
 
 var (
-	errStarting = errors.New("starting: the tables are not filled yet")
+	errStarting = errors.New("starting: the tables are not loaded yet")
 	errTooOld   = errors.New("out of touch with the engine for too long")
 	errDraining = errors.New("the node is ending")
 	errReadOnly = errors.New("read-only for maintenance: an operator has switched telemetry off (carstate read-only off)")

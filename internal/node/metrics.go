@@ -25,19 +25,19 @@ func (n *Node) registerMetrics() {
 	n.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		gauge("carstate_ready", "1 if this node does all that its roles ask for, as /readyz has it, else 0.", func() float64 {
+		gauge("carstate_ready", "1 if this node does all the work of its roles, as /readyz reports it, else 0.", func() float64 {
 			if n.health.ready() != nil {
 				return 0
 			}
 			return 1
 		}),
-		gauge("carstate_wait_seconds", "How long what arrives waits until this node gets to it.",
+		gauge("carstate_wait_seconds", "Mean queueing delay of what arrives at this node.",
 			func() float64 { return n.probe.Mean().Seconds() }),
 		gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(n.fleet.Len()) }),
-		gauge("carstate_vehicles_limit", "Vehicles that may become known by what this node takes in (--max-vehicles); 0: no bound.",
+		gauge("carstate_vehicles_limit", "Maximum number of vehicles that this node accepts as known (--max-vehicles); 0: no limit.",
 			func() float64 { return float64(n.maxVehicles.Load()) }),
-		gauge("carstate_tokens", "Tokens known, revoked and expired ones included.", func() float64 { return float64(n.tables.Tokens.Len()) }),
-		gauge("carstate_tokens_expiring", "Tokens that count now and will not in 7 days.", func() float64 {
+		gauge("carstate_tokens", "Known tokens, including revoked and expired ones.", func() float64 { return float64(n.tables.Tokens.Len()) }),
+		gauge("carstate_tokens_expiring", "Tokens that are valid now and expire within 7 days.", func() float64 {
 			now := time.Now()
 			return float64(n.tables.Tokens.Expiring(now, now.Add(expiringWithin)))
 		}),
@@ -53,20 +53,20 @@ func (n *Node) registerMetrics() {
 	}
 	if n.config.has(Derive) {
 		for why := range road.NumDropped {
-			n.registry.MustRegister(countOf("carstate_positions_dropped_total", "Positions that count for nothing, by reason. The rest of their sample counts.",
+			n.registry.MustRegister(countOf("carstate_positions_dropped_total", "Positions that are ignored, by reason. The rest of their sample is used.",
 				"reason", why.String(), func() uint64 { return n.roads.Dropped(why) }))
 		}
 		for by := range vehicle.NumFreeFlowSources {
-			n.registry.MustRegister(countOf("carstate_driving_judged_total", "Samples with a speed that were judged, by where the speed of light traffic is known from.",
+			n.registry.MustRegister(countOf("carstate_driving_judged_total", "Samples with a speed that were folded, by the source of their free-flow speed.",
 				"free_flow", by.String(), func() uint64 { return n.roads.Judged(by) }))
 		}
 	}
 	if n.cert != nil {
-		n.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners ends.",
+		n.registry.MustRegister(gauge("carstate_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listeners expires.",
 			func() float64 { return float64(n.cert.expires().Unix()) }))
 	}
 	if n.config.has(Admin) {
-		n.registry.MustRegister(gauge("carstate_backup_timestamp_seconds", "When the last backup was taken of this node; 0: never.", func() float64 {
+		n.registry.MustRegister(gauge("carstate_backup_timestamp_seconds", "When the last backup of this node was taken; 0: never.", func() float64 {
 			if at := ops.LastBackup(n.config.Store.DataDir); !at.IsZero() {
 				return float64(at.Unix())
 			}
@@ -74,7 +74,7 @@ func (n *Node) registerMetrics() {
 		}))
 	}
 	if n.config.Cluster.URLs == "" {
-		n.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Room left on the disk of the data directory; NaN if it cannot be told.",
+		n.registry.MustRegister(gauge("carstate_data_dir_free_bytes", "Free space on the disk of the data directory; NaN if unknown.",
 			func() float64 { return freeBytes(n.config.Store.DataDir) }))
 	}
 }

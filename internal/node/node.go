@@ -227,7 +227,7 @@ func adminKey(c *Config) (string, error) {
 		return "", nil
 	}
 	if err := os.MkdirAll(c.Store.DataDir, 0o700); err != nil {
-		return "", fmt.Errorf("the data directory cannot be made: %w", err)
+		return "", fmt.Errorf("the data directory cannot be created: %w", err)
 	}
 	return ops.LoadOrCreateKey(c.Store.DataDir)
 }
@@ -243,7 +243,7 @@ func (n *Node) Wait(ctx context.Context) error {
 	case err = <-n.engine.Failed():
 	}
 	if errors.Is(err, store.ErrReplaced) {
-		return fmt.Errorf("%w; the tables of this node are of the stream before, so it ends, and its supervisor starts it again", err)
+		return fmt.Errorf("%w; this node's tables are copies of the old stream, so the node ends and its supervisor starts it again", err)
 	}
 	return err
 }
@@ -274,7 +274,7 @@ func (n *Node) Close() error {
 	// The servers finish the requests in progress and close their connections. A crash before or
 	// during this step is the same as one in operation.
 	if !within(deadline, answersWithin+cutWithin, func() { n.closeServers(deadline) }) {
-		n.config.Log.Warn("a listener does not end")
+		n.config.Log.Warn("a listener did not close in time")
 	}
 	// The access log follows the last answer, which it records. Its disk may not respond. A crash
 	// before this step loses the lines that are still buffered.
@@ -288,7 +288,7 @@ func (n *Node) Close() error {
 		// Some work waits for an engine that does not respond. Cut makes its calls fail.
 		n.engine.Cut()
 		if !within(deadline, cutWithin, n.running.Wait) {
-			n.config.Log.Warn("work in the background does not end")
+			n.config.Log.Warn("background work did not end in time")
 		}
 	}
 	// The last spans are sent once no work is left that makes any. A crash loses them.
@@ -301,7 +301,7 @@ func (n *Node) Close() error {
 	// next start recovers the data directory, which takes longer than opening one that was closed.
 	var err error
 	if !within(deadline, stopWithin, func() { err = n.engine.Close() }) {
-		return errors.New("the engine did not close in time: the next start treats the data directory as after a crash")
+		return errors.New("the engine did not close in time: the next start recovers the data directory as after a crash")
 	}
 	return err
 }

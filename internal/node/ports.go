@@ -50,8 +50,8 @@ func (c *Config) fitToFiles() {
 		needed += before[i]
 		changes = append(changes, fmt.Sprintf("--%s %d to %d", flag, before[i], *limits[i]))
 	}
-	c.Log.Warn("this process may not have as many file descriptors as its connections can need: their limits were scaled down; "+
-		"raise the limit of descriptors (LimitNOFILE= of the unit, ulimit -n), or set lower limits of connections",
+	c.Log.Warn("the limit of file descriptors is too low for the limits of connections, which were scaled down: "+
+		"raise it (LimitNOFILE= of the unit, ulimit -n), or set lower limits of connections",
 		"descriptors", files, "needed", needed, "scaled", strings.Join(changes, ", "))
 }
 
@@ -85,9 +85,9 @@ func listenError(a Listener, err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("the address %s is in use, perhaps by another carstate: stop that program or choose another --%s", a.Addr, a.Name)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("the port of %s needs more rights than this user has: choose one above 1023 for --%s", a.Addr, a.Name)
+		return fmt.Errorf("this user may not open the port of %s: choose one above 1023 for --%s", a.Addr, a.Name)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%s is no address of this machine: choose another --%s", a.Addr, a.Name)
+		return fmt.Errorf("%s is not an address of this machine: choose another --%s", a.Addr, a.Name)
 	}
 	return fmt.Errorf("%s cannot be opened: check --%s: %w", a.Addr, a.Name, err)
 }

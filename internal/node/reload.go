@@ -49,7 +49,7 @@ func (n *Node) Settings() wire.NodeSettings {
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" && n.config.LogLevel != nil {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {
-			n.config.Log.Error("a level of the log is not known", "error", err) // the caller has validated it
+			n.config.Log.Error("unknown log level", "error", err) // the caller has validated it
 		}
 	}
 	if s.ReadOnly == nil || n.health.readOnly.Swap(*s.ReadOnly) == *s.ReadOnly {
@@ -58,6 +58,6 @@ func (n *Node) Change(s wire.NodeSettings) {
 	if *s.ReadOnly {
 		n.config.Log.Warn("an operator made this node read-only: telemetry is refused")
 	} else {
-		n.config.Log.Warn("an operator ended read-only: telemetry is taken again")
+		n.config.Log.Warn("an operator ended read-only: telemetry is accepted again")
 	}
 }

@@ -101,7 +101,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 func (n *Node) shedding(name string, port net.Listener, b overload.Bounds) *overload.Listener {
 	l := overload.NewListener(port, &n.probe, b)
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "carstate_overloaded", Help: "1 while a listener takes no more connections than it can serve, else 0.",
+		Name: "carstate_overloaded", Help: "1 while a listener limits its connections because of overload, else 0.",
 		ConstLabels: prometheus.Labels{"listener": name},
 	}, func() float64 {
 		if l.Limited() {

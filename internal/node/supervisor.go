@@ -19,7 +19,7 @@ func (n *Node) tellSupervisor(ctx context.Context) {
 	// Zero means that systemd's watchdog is off.
 	silence, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		n.config.Log.Warn("the supervisor's watchdog cannot be served", "error", err)
+		n.config.Log.Warn("the supervisor's watchdog cannot be notified", "error", err)
 	}
 	var last time.Time // when the watchdog last received a message
 	told := ""

@@ -47,10 +47,10 @@ func (n *Node) sayVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
 	case n.maxVehicles.Load() == 0:
-		n.config.Log.Info("this node takes in new vehicles without a bound, because it knows none: " +
-			"with --max-vehicles it follows them")
+		n.config.Log.Info("this node accepts new vehicles without a limit, because it does not follow the states: " +
+			"--max-vehicles sets a limit")
 	default:
-		n.config.Log.Info("new vehicles are refused beyond a bound; those that are known stay (--max-vehicles)",
+		n.config.Log.Info("new vehicles are refused beyond a limit; known ones stay (--max-vehicles)",
 			"vehicles", n.maxVehicles.Load())
 	}
 }
