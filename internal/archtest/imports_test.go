@@ -103,9 +103,11 @@ func ourModules(t *testing.T) (modules []module) {
 // TestUnlisted checks that unlisted finds both requirements that are not listed and listed modules
 // that are not required.
 func TestUnlisted(t *testing.T) {
-	r := rules{dependencies: map[string]bool{"example.com/good": true, "example.com/gone": true, "example.com/tools": true}}
+	r := rules{dependencies: map[string]bool{"example.com/good": true, "example.com/gone": true,
+		"example.com/tools": true}}
 	got := r.unlisted([]module{
-		{file: "go.mod", requires: []string{"example.com/good"}, tools: []string{"example.com/tools/cmd/x", "example.com/toolsother"}},
+		{file: "go.mod", requires: []string{"example.com/good"},
+			tools: []string{"example.com/tools/cmd/x", "example.com/toolsother"}},
 		{file: "bench/go.mod", requires: []string{"example.com/good", "example.com/bad"}},
 	})
 	want := []string{
@@ -120,7 +122,8 @@ func TestUnlisted(t *testing.T) {
 
 // ourPackages returns every package of this module, as the go command lists them.
 func ourPackages(t *testing.T) []pkg {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports",
+		"./...")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -174,14 +177,17 @@ func TestViolations(t *testing.T) {
 	r, err := parseRules("# x\n## Packages\n\n| package | purpose | may import |\n|---|---|---|\n" +
 		"| `internal/vehicle` | cars | nothing |\n" +
 		"| `internal/fleet`, `internal/access` | more | `internal/vehicle` |\n" +
-		"| `cmd/carstate` | all | everything |\n\n## Dependencies\n- `example.com/good`: because\n\n## Other\n`example.com/bad`\n")
+		"| `cmd/carstate` | all | everything |\n\n## Dependencies\n- `example.com/good`: because\n\n" +
+		"## Other\n`example.com/bad`\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := r.violations([]pkg{
 		{dir: "internal/vehicle", modules: []string{"example.com/good"}},
-		{dir: "internal/fleet", ours: []string{"internal/vehicle", "internal/access"}, testOurs: []string{"internal/fleet", "internal/store/cluster/clustertest"}},
-		{dir: "internal/access", testOurs: []string{"internal/fleet"}, modules: []string{"example.com/good", "example.com/bad"}},
+		{dir: "internal/fleet", ours: []string{"internal/vehicle", "internal/access"},
+			testOurs: []string{"internal/fleet", "internal/store/cluster/clustertest"}},
+		{dir: "internal/access", testOurs: []string{"internal/fleet"},
+			modules: []string{"example.com/good", "example.com/bad"}},
 		{dir: "cmd/carstate", ours: []string{"internal/fleet", "internal/new"}},
 		{dir: "internal/new"},
 	})

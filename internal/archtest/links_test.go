@@ -54,7 +54,8 @@ func TestLinks(t *testing.T) {
 				continue // a file of another project, or of the package that the sentence is about
 			}
 			followed++
-			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(filepath.Dir(file), m[1])) && !written[m[1]] && !written["docs/"+m[1]] {
+			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(filepath.Dir(file), m[1])) && !written[m[1]] &&
+				!written["docs/"+m[1]] {
 				t.Errorf("%s names %s: there is no such file", name, m[1])
 			}
 		}

@@ -54,7 +54,8 @@ func parseRules(doc string) (rules, error) {
 		}
 	}
 	if len(r.mayImport) == 0 || len(r.dependencies) == 0 {
-		return rules{}, fmt.Errorf("ARCHITECTURE.md needs a table under \"## Packages\" and a list of modules in backticks under \"## Dependencies\"")
+		return rules{}, fmt.Errorf("ARCHITECTURE.md needs a table under \"## Packages\" and a list of modules in " +
+			"backticks under \"## Dependencies\"")
 	}
 	return r, nil
 }
@@ -103,7 +104,9 @@ var standardOnly = []string{"internal/vehicle", "client"}
 
 // testsMayImport lists the packages that tests of any package may import: those made for tests, and
 // the reader of recorded drives, on which the rules of internal/vehicle are tested.
-var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local", "internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess", "internal/testkit", "internal/lab/drivelog", "internal/ops/opstest", "internal/admin/client"}
+var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
+	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
+	"internal/testkit", "internal/lab/drivelog", "internal/ops/opstest", "internal/admin/client"}
 
 // pkg is one of our packages and what it imports.
 type pkg struct {
@@ -158,7 +161,8 @@ func (r rules) unlisted(modules []module) []string {
 	for _, m := range modules {
 		for _, path := range m.requires {
 			if needed[path] = true; !r.dependencies[path] {
-				found[fmt.Sprintf("%s requires %s: ARCHITECTURE.md must say under \"## Dependencies\" why it and not another", m.file, path)] = true
+				found[fmt.Sprintf("%s requires %s: ARCHITECTURE.md must say under \"## Dependencies\" why it and not another",
+					m.file, path)] = true
 			}
 		}
 		for _, tool := range m.tools {
@@ -169,7 +173,8 @@ func (r rules) unlisted(modules []module) []string {
 				}
 			}
 			if !listed {
-				found[fmt.Sprintf("%s has the tool %s: ARCHITECTURE.md must say under \"## Dependencies\" why it and not another", m.file, tool)] = true
+				found[fmt.Sprintf("%s has the tool %s: ARCHITECTURE.md must say under \"## Dependencies\" why it and not another",
+					m.file, tool)] = true
 			}
 		}
 	}

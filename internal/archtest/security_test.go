@@ -74,7 +74,8 @@ func tortureRows(t *testing.T) map[string]bool {
 		}
 	}
 	if len(rows) < 12 || len(rows) != len(packages) {
-		t.Fatalf("torture/rows.go has %d rows, and names of these were found: %v", len(packages), slices.Sorted(maps.Keys(rows)))
+		t.Fatalf("torture/rows.go has %d rows, and names of these were found: %v", len(packages),
+			slices.Sorted(maps.Keys(rows)))
 	}
 	return rows
 }
@@ -82,7 +83,8 @@ func tortureRows(t *testing.T) map[string]bool {
 // TestTortureRows checks that directories of the torture that are not rows are not taken for rows.
 func TestTortureRows(t *testing.T) {
 	rows := tortureRows(t)
-	for name, is := range map[string]bool{"kill": true, "soak": true, "row": false, "load": false, "reliability": false, "cores": false} {
+	for name, is := range map[string]bool{"kill": true, "soak": true, "row": false, "load": false, "reliability": false,
+		"cores": false} {
 		if rows[name] != is {
 			t.Errorf("%s is a row: %t", name, rows[name])
 		}
@@ -165,7 +167,8 @@ func TestUnproven(t *testing.T) {
 		"a test that is gone": doc.String() + "`TestThat`",
 		"a row that is gone":  doc.String() + "Torture: `heat`.",
 		"an item is missing":  strings.Replace(doc.String(), "### API7 ", "### ", 1),
-		"an item without":     strings.Replace(doc.String(), "API3 Something\nIt holds.\nTests: `TestIt`", "API3 Something\nIt holds.\nTests:", 1),
+		"an item without": strings.Replace(doc.String(), "API3 Something\nIt holds.\nTests: `TestIt`",
+			"API3 Something\nIt holds.\nTests:", 1),
 	} {
 		if got := unproven(bad, have, isRow); len(got) == 0 {
 			t.Errorf("%s: not seen", what)

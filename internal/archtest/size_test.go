@@ -42,7 +42,8 @@ func TestFileSizes(t *testing.T) {
 func trackedFiles(t *testing.T, patterns ...string) []string {
 	t.Helper()
 	// The checkout may belong to another user, as in a container.
-	cmd := exec.Command("git", append([]string{"-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, patterns...)...)
+	cmd := exec.Command("git", append([]string{"-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard", "--"}, patterns...)...)
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

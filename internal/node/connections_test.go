@@ -77,7 +77,8 @@ func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *
 	l := overload.NewListener(port, new(overload.Probe), b)
 	s := &countedServer{Listener: l, ended: make(chan error, 1)}
 	if name == "query" {
-		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.Overloaded, Excess: l.Excess, TLS: c, HeadTimeout: time.Minute})
+		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.Overloaded,
+			Excess: l.Excess, TLS: c, HeadTimeout: time.Minute})
 		s.shutdown = q.Shutdown
 		go func() { s.ended <- q.Serve(s) }()
 		return s
@@ -111,7 +112,8 @@ func TestEveryConnectionIsClosed(t *testing.T) {
 	}
 	for _, name := range []string{"query", "ingest"} {
 		// Every delay exceeds the second bounds, so that listener is always overloaded.
-		for what, bounds := range map[string]overload.Bounds{"at rest": overload.Queries, "overloaded": {MaxMean: -1, Target: -1}} {
+		for what, bounds := range map[string]overload.Bounds{"at rest": overload.Queries,
+			"overloaded": {MaxMean: -1, Target: -1}} {
 			for _, c := range []*tls.Config{nil, {Certificates: []tls.Certificate{pair}}} {
 				t.Run(fmt.Sprintf("%s %s %t", name, what, c != nil), func(t *testing.T) {
 					t.Parallel()

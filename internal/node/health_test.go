@@ -19,7 +19,8 @@ func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
 	var fed time.Time // zero: no heartbeat yet
-	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil }, store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
+	h := newHealth(func() (time.Time, bool) { return fed, !fed.IsZero() }, func() error { return nil },
+		store.NewNewer(slog.New(slog.DiscardHandler)), maxFeedAge, true)
 	want := func(after time.Duration, want error) {
 		t.Helper()
 		if err := h.canAnswer(start.Add(after)); !errors.Is(err, want) {
@@ -68,10 +69,12 @@ func TestReady(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, page := range []string{pageOfBoth + "/readyz", pageOfBoth + "/readyz/query", pageOfBoth + "/readyz/ingest", pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
+	for _, page := range []string{pageOfBoth + "/readyz", pageOfBoth + "/readyz/query", pageOfBoth + "/readyz/ingest",
+		pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
 		look(page, http.StatusOK, "ready")
 	}
-	for _, page := range []string{pageOfAnswers + "/readyz/ingest", pageOfJudges + "/readyz/query", pageOfBoth + "/readyz/", pageOfBoth + "/readyz/admin"} {
+	for _, page := range []string{pageOfAnswers + "/readyz/ingest", pageOfJudges + "/readyz/query",
+		pageOfBoth + "/readyz/", pageOfBoth + "/readyz/admin"} {
 		if err := testkit.Says(page, http.StatusNotFound, "")(); err != nil {
 			t.Error(err)
 		}
@@ -89,7 +92,8 @@ func TestReady(t *testing.T) {
 	}
 	look(pageOfBoth+"/readyz", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
 	look(pageOfBoth+"/readyz/ingest", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
-	for _, page := range []string{pageOfBoth + "/readyz/query", pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
+	for _, page := range []string{pageOfBoth + "/readyz/query", pageOfAnswers + "/readyz",
+		pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
 		look(page, http.StatusOK, "ready")
 	}
 	both.health.drain()
@@ -99,7 +103,8 @@ func TestReady(t *testing.T) {
 // BenchmarkCanAnswer measures what the check costs each query.
 func BenchmarkCanAnswer(b *testing.B) {
 	now := time.Now()
-	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil }, store.NewNewer(slog.New(slog.DiscardHandler)), time.Hour, true)
+	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil },
+		store.NewNewer(slog.New(slog.DiscardHandler)), time.Hour, true)
 	h.feeds.Store(0)
 	b.ReportAllocs()
 	for b.Loop() {

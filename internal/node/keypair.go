@@ -111,7 +111,8 @@ func (c *keyPair) lookOnce() {
 	}
 	if err != nil {
 		c.refused = hash
-		c.log.Warn("the new certificate cannot be used, and the old one stays in use: check --tls-cert and --tls-key", "error", err, "old_expires", c.expires())
+		c.log.Warn("the new certificate cannot be used, and the old one stays in use: check --tls-cert and --tls-key",
+			"error", err, "old_expires", c.expires())
 		return
 	}
 	c.log.Info("the certificate was renewed", "expires", c.expires())
@@ -145,7 +146,8 @@ func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 		if c.current.Load() != nil {
 			return errExpired
 		}
-		c.log.Warn("the certificate has expired: renew it; the new files are read without a restart", "expired", pair.Leaf.NotAfter)
+		c.log.Warn("the certificate has expired: renew it; the new files are read without a restart", "expired",
+			pair.Leaf.NotAfter)
 	}
 	c.current.Store(&pair)
 	c.used, c.refused = hash, [sha256.Size]byte{}

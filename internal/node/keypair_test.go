@@ -44,7 +44,8 @@ func TestKeyPair(t *testing.T) {
 		for range 4 {
 			k.look()
 		}
-		if w, r := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "was renewed"); w != warnings || r != renewals {
+		if w, r := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "was renewed"); w != warnings ||
+			r != renewals {
 			t.Errorf("%d warnings and %d renewals, want %d and %d:\n%s", w, r, warnings, renewals, log)
 		}
 	}

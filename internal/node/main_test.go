@@ -26,7 +26,8 @@ func configOf(t *testing.T, roles ...string) Config {
 	if len(roles) == 0 {
 		roles = []string{Query, Ingest, Derive, Admin}
 	}
-	c := Config{Roles: roles, MaxAge: 5 * time.Minute, MaxFeedAge: time.Minute, MaxStretches: 1_000_000, Log: slog.New(slog.DiscardHandler)}
+	c := Config{Roles: roles, MaxAge: 5 * time.Minute, MaxFeedAge: time.Minute, MaxStretches: 1_000_000,
+		Log: slog.New(slog.DiscardHandler)}
 	c.Store.DataDir, c.Store.Retention = t.TempDir(), time.Hour
 	c.Listeners = []Listener{{Name: AdminAddr, Addr: "127.0.0.1:0"}}
 	for name, role := range map[string]string{QueryAddr: Query, IngestAddr: Ingest} {

@@ -178,7 +178,8 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 		return err
 	}
 	c.Cluster.Config = c.Store
-	if n.cluster, err = openWithin(ctx, func() (*cluster.Engine, error) { return cluster.Open(ctx, c.Cluster) }); err == nil {
+	n.cluster, err = openWithin(ctx, func() (*cluster.Engine, error) { return cluster.Open(ctx, c.Cluster) })
+	if err == nil {
 		n.engine = n.cluster
 	}
 	return err
@@ -243,7 +244,8 @@ func (n *Node) Wait(ctx context.Context) error {
 	case err = <-n.engine.Failed():
 	}
 	if errors.Is(err, store.ErrReplaced) {
-		return fmt.Errorf("%w; this node's tables are copies of the old stream, so the node ends and its supervisor starts it again", err)
+		return fmt.Errorf("%w; this node's tables are copies of the old stream, "+
+			"so the node ends and its supervisor starts it again", err)
 	}
 	return err
 }
@@ -253,7 +255,8 @@ func (n *Node) Wait(ctx context.Context) error {
 // ctx ends or the node fails.
 func (n *Node) Drain(ctx context.Context) error {
 	// The supervisor may give a service less time to end than this takes.
-	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, (n.config.Drain + 2*stopWithin).Microseconds()))
+	extended := n.config.Drain + 2*stopWithin
+	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, extended.Microseconds()))
 	n.health.drain()
 	ctx, cancel := context.WithTimeout(ctx, n.config.Drain)
 	defer cancel()

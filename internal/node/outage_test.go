@@ -56,7 +56,8 @@ func TestIngestAfterOutage(t *testing.T) {
 	source, tries := "", 0
 	if err := until(30*time.Second, func() error {
 		tries++
-		s, err := operator.AddSource(t.Context(), access.SourceRequest{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
+		s, err := operator.AddSource(t.Context(),
+			access.SourceRequest{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
 		source = s.Key
 		return err
 	}); err != nil {
@@ -77,7 +78,8 @@ func TestIngestAfterOutage(t *testing.T) {
 	for round := range 2 {
 		taken(round)
 		servers.Stop()
-		if _, err := testkit.Post(n.URL(IngestAddr), source, []string{"a", "b", "c"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
+		if _, err := testkit.Post(n.URL(IngestAddr), source, []string{"a", "b", "c"}); err == nil ||
+			!strings.Contains(err.Error(), "HTTP 503") {
 			t.Fatalf("without a cluster: %v", err)
 		}
 		if err := testkit.Says(ready, http.StatusServiceUnavailable, "")(); err != nil {

@@ -83,7 +83,8 @@ func listen(all []Listener) (_ ports, err error) {
 func listenError(a Listener, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("the address %s is in use, perhaps by another carstate: stop that program or choose another --%s", a.Addr, a.Name)
+		return fmt.Errorf("the address %s is in use, perhaps by another carstate: stop that program or choose another --%s",
+			a.Addr, a.Name)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("this user may not open the port of %s: choose one above 1023 for --%s", a.Addr, a.Name)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

@@ -56,7 +56,8 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	operator := &client.Client{URL: shows.URL(AdminAddr), Key: secret}
 	source, err1 := operator.AddSource(t.Context(), access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()})
-	token, err2 := operator.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+	token, err2 := operator.IssueToken(t.Context(),
+		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,8 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	answered := func(vid string) func() error {
 		return func() error {
-			_, text, err := testkit.Get(answers.URL(QueryAddr) + "/api/ic/if_dt_tflow_car_driving_state?access_token=" + token.AccessToken + "&vid=" + vid)
+			_, text, err := testkit.Get(answers.URL(QueryAddr) + "/api/ic/if_dt_tflow_car_driving_state?access_token=" +
+				token.AccessToken + "&vid=" + vid)
 			if err == nil && !strings.Contains(text, `"status":1`) {
 				err = fmt.Errorf("%s: %s", vid, text)
 			}
@@ -162,7 +164,8 @@ func TestWhoFollowsStates(t *testing.T) {
 	if err := until(time.Minute, outOfTouch); err != nil {
 		t.Error(err)
 	}
-	if _, err := testkit.Post(takesIn.URL(IngestAddr), key, cars); err == nil || !strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
+	if _, err := testkit.Post(takesIn.URL(IngestAddr), key, cars); err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
 		t.Errorf("out of touch, telemetry is answered %v", err)
 	}
 	for _, n := range c.Nodes[:2] {

@@ -37,8 +37,9 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		l := n.shedding("query", port, overload.Queries)
 		q := query.New(query.Config{
 			Tokens: &n.tables.Tokens, Fleet: n.fleet, MaxAge: n.config.MaxAge, Ready: n.health.canAnswer,
-			Overloaded: l.Overloaded, Excess: l.Excess, NoDocs: n.config.NoDocs, TrustedProxies: n.config.TrustedProxies, AccessLog: n.accessLog,
-			MaxConnections: n.config.QueryConnections, TLS: tlsFor(QueryAddr), Log: n.config.Log, Registry: n.registry,
+			Overloaded: l.Overloaded, Excess: l.Excess, NoDocs: n.config.NoDocs, TrustedProxies: n.config.TrustedProxies,
+			AccessLog: n.accessLog, MaxConnections: n.config.QueryConnections, TLS: tlsFor(QueryAddr),
+			Log: n.config.Log, Registry: n.registry,
 		})
 		n.servers = append(n.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
 	}
@@ -74,8 +75,9 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 // only the probes and the metrics there.
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
-		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge, Newer: n.health.newer.Streams,
-		MaxConnections: n.config.AdminConnections, Gatherer: n.registry, Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
+		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
+		Newer: n.health.newer.Streams, MaxConnections: n.config.AdminConnections, Gatherer: n.registry,
+		Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
 	}
 	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.takes} {
 		if n.config.has(job) {

@@ -34,9 +34,11 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	// The library's own log prints headers that it cannot parse, and these hold the collector's
 	// key.
 	otel.SetLogger(logr.Discard())
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint), otlptracehttp.WithProxy(proxyOf))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint),
+		otlptracehttp.WithProxy(proxyOf))
 	if err != nil {
-		return traces{}, fmt.Errorf("traces cannot be sent: check --otlp-endpoint and the variables OTEL_EXPORTER_OTLP_…: %w", err)
+		return traces{}, fmt.Errorf("traces cannot be sent: check --otlp-endpoint and the variables "+
+			"OTEL_EXPORTER_OTLP_…: %w", err)
 	}
 	// The environment may add attributes of this process (OTEL_RESOURCE_ATTRIBUTES). Attributes
 	// that cannot be parsed are left out.

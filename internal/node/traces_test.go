@@ -48,7 +48,8 @@ func TestHostileCollector(t *testing.T) {
 			defer collector.Close()
 			t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")
 			log := new(testkit.Buffer)
-			tr, err := newTraces(t.Context(), &Config{OTLPEndpoint: collector.URL + "/v1/traces", TraceSample: 1, Log: slog.New(slog.NewTextHandler(log, nil))})
+			tr, err := newTraces(t.Context(), &Config{OTLPEndpoint: collector.URL + "/v1/traces", TraceSample: 1,
+				Log: slog.New(slog.NewTextHandler(log, nil))})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,15 +21,23 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 		root fstest.MapFS
 		want uint64
 	}{
-		"nothing is known":      {fstest.MapFS{}, mostMemory},
-		"the machine's":         {fstest.MapFS{"proc/meminfo": machine}, 1_024_000},
-		"the group's":           {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("5000\n")}, 5000},
-		"that of one above":     {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/memory.max": file("7000\n")}, 7000},
-		"a container's":         {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("6000\n")}, 6000},
-		"that of an old kernel": {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("9:name=systemd:/\n4:memory:/a\n0::/\n"), "sys/fs/cgroup/memory/a/memory.limit_in_bytes": file("4000\n")}, 4000},
-		"no limit":              {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("1:name=x:/y\n0::/a\n"), "sys/fs/cgroup/a/memory.max": file("max\n")}, 1_024_000},
-		"more than there is":    {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("9000000000\n")}, 1_024_000},
-		"nonsense in its place": {fstest.MapFS{"proc/meminfo": file("MemTotal: x kB"), "proc/self/cgroup": file("0::\n")}, mostMemory},
+		"nothing is known": {fstest.MapFS{}, mostMemory},
+		"the machine's":    {fstest.MapFS{"proc/meminfo": machine}, 1_024_000},
+		"the group's": {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/a/b\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("5000\n")}, 5000},
+		"that of one above": {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/a/b\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("max\n"), "sys/fs/cgroup/a/memory.max": file("7000\n")}, 7000},
+		"a container's": {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/\n"),
+			"sys/fs/cgroup/memory.max": file("6000\n")}, 6000},
+		"that of an old kernel": {fstest.MapFS{"proc/meminfo": machine,
+			"proc/self/cgroup": file("9:name=systemd:/\n4:memory:/a\n0::/\n"),
+			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": file("4000\n")}, 4000},
+		"no limit": {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("1:name=x:/y\n0::/a\n"),
+			"sys/fs/cgroup/a/memory.max": file("max\n")}, 1_024_000},
+		"more than there is": {fstest.MapFS{"proc/meminfo": machine, "proc/self/cgroup": file("0::/\n"),
+			"sys/fs/cgroup/memory.max": file("9000000000\n")}, 1_024_000},
+		"nonsense in its place": {fstest.MapFS{"proc/meminfo": file("MemTotal: x kB"), "proc/self/cgroup": file("0::\n")},
+			mostMemory},
 	} {
 		if got := memory(c.root); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -70,7 +78,8 @@ func TestVehiclesBeyondTheBound(t *testing.T) {
 	key := ""
 	post := func(n *Node, want int, vids ...string) {
 		t.Helper()
-		if got, err := testkit.Post(n.URL(IngestAddr), key, vids); got != want || err != nil && !errors.Is(err, testkit.ErrRefused) {
+		if got, err := testkit.Post(n.URL(IngestAddr), key, vids); got != want || err != nil &&
+			!errors.Is(err, testkit.ErrRefused) {
 			t.Errorf("%v: %d samples are accepted, %v", vids, got, err)
 		}
 	}
