@@ -91,7 +91,8 @@ func (f adminFlags) key() (string, error) {
 	}
 	text = bytes.TrimSpace(text)
 	if access.Check(access.OperatorKind, text) != nil && access.Check(access.AdminKind, text) != nil {
-		return "", errors.New("the file of --key-file holds no operator's key: expected the one line that `carstate operator add` prints")
+		return "", errors.New("the file of --key-file holds no operator's key: expected the one line that " +
+			"`carstate operator add` prints")
 	}
 	return string(text), nil
 }
@@ -200,7 +201,8 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 func overlap(s string) (time.Duration, error) {
 	d, ok := span(s)
 	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
-		return 0, usageError("--overlap must be a duration in whole seconds such as 24h, or a number of days such as 7d: 0s to 90d")
+		return 0, usageError("--overlap must be a duration in whole seconds such as 24h, or a number of days such " +
+			"as 7d: 0s to 90d")
 	}
 	return d, nil
 }

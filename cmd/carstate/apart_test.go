@@ -59,7 +59,8 @@ func saysHowItIs(t *testing.T, p *process, role string) {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
-	if _, text, err := testkit.Get(page + "/metrics"); err != nil || !strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {
+	if _, text, err := testkit.Get(page + "/metrics"); err != nil ||
+		!strings.Contains(text, `carstate_feed_age_seconds{stream="TOKENS"}`) {
 		t.Errorf("%s: the age of its copies is not among the metrics: %v", role, err)
 	}
 	for _, path := range []string{"/", "/login", "/tokens", "/v1/tokens", "/v1/backup", "/v1"} {

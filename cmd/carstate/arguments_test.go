@@ -11,7 +11,8 @@ import (
 // FuzzArguments checks that lists of vids, lifetimes and overlaps from the command line are parsed,
 // or rejected with one line that quotes none of the text.
 func FuzzArguments(f *testing.F) {
-	for _, text := range []string{"all", "ALL", "A,B", "A,,B", "90d", "never", "12h", "-1h", "99999999999999999999d", "1e9h", "0s", "A\nB"} {
+	for _, text := range []string{"all", "ALL", "A,B", "A,,B", "90d", "never", "12h", "-1h", "99999999999999999999d",
+		"1e9h", "0s", "A\nB"} {
 		f.Add(text)
 	}
 	now := time.Unix(1e9, 0)
@@ -32,7 +33,8 @@ func FuzzArguments(f *testing.F) {
 			t.Errorf("%q is an overlap of %s", text, d)
 		}
 		for _, err := range []error{err1, err2, err3} {
-			if err != nil && (strings.ContainsAny(err.Error(), "\r\n") || len(text) > 30 && strings.Contains(err.Error(), text)) {
+			if err != nil && (strings.ContainsAny(err.Error(), "\r\n") ||
+				len(text) > 30 && strings.Contains(err.Error(), text)) {
 				t.Errorf("the error is %q", err)
 			}
 		}

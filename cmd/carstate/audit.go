@@ -62,7 +62,8 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 		}
 	}
 	query := url.Values{}
-	for name, text := range map[string]string{"actor": c.Actor, "action": c.Action, "since": c.Since, "until": c.Until, "vid": c.VID} {
+	for name, text := range map[string]string{"actor": c.Actor, "action": c.Action, "since": c.Since, "until": c.Until,
+		"vid": c.VID} {
 		if d, ok := span(text); ok && (name == "since" || name == "until") {
 			text = now.Add(-d).UTC().Format(time.RFC3339)
 		}
@@ -116,6 +117,7 @@ func printEvent(e access.Event, w streams) error {
 	if e.Detail != "" {
 		failed += "  " + e.Detail
 	}
-	_, err := fmt.Fprintf(w.out, "%s  %s  %s  %s%s\n", e.Time.UTC().Format("2006-01-02 15:04:05Z"), e.Actor, e.Action, e.Object, failed)
+	_, err := fmt.Fprintf(w.out, "%s  %s  %s  %s%s\n", e.Time.UTC().Format("2006-01-02 15:04:05Z"), e.Actor, e.Action,
+		e.Object, failed)
 	return err
 }

@@ -12,7 +12,8 @@ func TestAuditCommandExports(t *testing.T) {
 	p.issue(t)
 	p.addSource(t, "first")
 	p.addSource(t, "second")
-	if out := p.carstate(t, "audit", "--limit", "1"); strings.Count(out, "source.add  second") != 1 || strings.Contains(out, "first") {
+	if out := p.carstate(t, "audit", "--limit", "1"); strings.Count(out, "source.add  second") != 1 ||
+		strings.Contains(out, "first") {
 		t.Errorf("the newest event:\n%s", out)
 	}
 	out := p.carstate(t, "audit", "--action", "source", "--format", "csv")

@@ -65,7 +65,8 @@ func TestClient(t *testing.T) {
 			t.Errorf("%s: as of %s, %s old, want %s", want.vid, a.AsOf, a.Age, now)
 		}
 	}
-	for vid, want := range map[string]client.ThrottleState{"moving": client.ThrottleNormal, "faulty": client.ThrottleAnomaly, "nobody": ""} {
+	for vid, want := range map[string]client.ThrottleState{"moving": client.ThrottleNormal,
+		"faulty": client.ThrottleAnomaly, "nobody": ""} {
 		if err := until(30*time.Second, func() error {
 			a, err := client.New(base, token).ThrottleSystem(t.Context(), vid)
 			if err == nil && (a.System != want || a.Answered() != (want != "")) {
@@ -77,8 +78,10 @@ func TestClient(t *testing.T) {
 		}
 	}
 
-	onlyThrottle := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bob", "--vehicles", "all", "--operations", "throttle_system"))
-	hourly := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Eve", "--vehicles", "all", "--rate", "1/h"))
+	onlyThrottle := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bob", "--vehicles", "all",
+		"--operations", "throttle_system"))
+	hourly := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Eve", "--vehicles", "all",
+		"--rate", "1/h"))
 	if _, err := ask(hourly, "moving"); err != nil {
 		t.Error(err)
 	}
@@ -105,13 +108,15 @@ func TestClient(t *testing.T) {
 		if wait := e.RetryAfter; (c.code == 429) != (wait > 0) || wait > time.Hour {
 			t.Errorf("%d: wait %s", c.code, wait)
 		}
-		if c.token != "" && strings.Contains(fmt.Sprintf("%v %#v", err, err), c.token) || strings.Contains(err.Error(), "\n") {
+		if c.token != "" && strings.Contains(fmt.Sprintf("%v %#v", err, err), c.token) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%d: %v", c.code, err)
 		}
 	}
 
 	// The service's Retry-After is long enough: no retry is refused again.
-	perSecond := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ann", "--vehicles", "all", "--rate", "1/s"))
+	perSecond := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ann", "--vehicles", "all",
+		"--rate", "1/s"))
 	c := client.New(base, perSecond)
 	begin := time.Now()
 	for range 3 {
@@ -138,7 +143,8 @@ func TestClient(t *testing.T) {
 	all.Wait()
 
 	p.stop(t)
-	if _, err := c.CarDrivingState(t.Context(), "moving"); !errors.Is(err, client.ErrUnreachable) || !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := c.CarDrivingState(t.Context(), "moving"); !errors.Is(err, client.ErrUnreachable) ||
+		!errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v", err)
 	}
 }
@@ -221,7 +227,8 @@ func TestGoOnThePages(t *testing.T) {
 		if !strings.Contains(text, "Go "+minor[2]) {
 			t.Errorf("%s does not say that it takes Go %s", file, minor[2])
 		}
-		if n := strings.Count(text, "go run ."); n != strings.Count(text, "GOTOOLCHAIN=auto go run .") || n == 0 && file != page {
+		if n := strings.Count(text, "go run ."); n != strings.Count(text, "GOTOOLCHAIN=auto go run .") ||
+			n == 0 && file != page {
 			t.Errorf("%s: go run is there %d times, and should be with GOTOOLCHAIN=auto each time", file, n)
 		}
 	}

@@ -19,7 +19,8 @@ import (
 func TestClientsOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
-	url, token := p.URL(nodeprocess.Query), strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ada", "--sandbox"))
+	url := p.URL(nodeprocess.Query)
+	token := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ada", "--sandbox"))
 	for name, commands := range map[string][][]string{
 		"python": {{"python3", "-W", "error", "test_carstate.py"}},
 		"typescript": {
@@ -65,7 +66,8 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	times := h.asked[kind]
 	h.mu.Unlock()
 	answer := func(status, value string) {
-		fmt.Fprintf(w, `{"code":200,"msg":"success","data":{"vid":"A","status":%s,"vehicle_runing_state":"%s"}}`, status, value)
+		fmt.Fprintf(w, `{"code":200,"msg":"success","data":{"vid":"A","status":%s,"vehicle_runing_state":"%s"}}`, status,
+			value)
 	}
 	switch kind {
 	case "redirect":

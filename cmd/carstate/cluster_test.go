@@ -73,7 +73,8 @@ func TestNATSConfig(t *testing.T) {
 	p.stop(t)
 	// The user name of the node alone is not enough to log in.
 	stranger := strings.Replace(urls[0], password, "guess", 1)
-	if _, err := startProcess(t.TempDir(), nil, "--nats", stranger); err == nil || strings.Contains(err.Error(), "guess") || !strings.Contains(err.Error(), "carstate ended with") {
+	if _, err := startProcess(t.TempDir(), nil, "--nats", stranger); err == nil ||
+		strings.Contains(err.Error(), "guess") || !strings.Contains(err.Error(), "carstate ended with") {
 		t.Errorf("with a wrong password: %v", err)
 	}
 }
@@ -96,7 +97,8 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
 	root := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, root, root, &caKey.PublicKey, caKey)
@@ -106,13 +108,15 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 		must(err)
 		leaf := &x509.Certificate{
 			SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: root.NotBefore, NotAfter: root.NotAfter,
-			DNSNames: []string{"localhost"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+			DNSNames:    []string{"localhost"},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		}
 		der, err := x509.CreateCertificate(rand.Reader, leaf, root, &own.PublicKey, caKey)
 		must(err)
 		keyDER, err := x509.MarshalPKCS8PrivateKey(own)
 		must(err)
-		return write(filepath.Join(dir, "cert.pem"), "CERTIFICATE", der), write(filepath.Join(dir, "key.pem"), "PRIVATE KEY", keyDER)
+		return write(filepath.Join(dir, "cert.pem"), "CERTIFICATE", der),
+			write(filepath.Join(dir, "key.pem"), "PRIVATE KEY", keyDER)
 	}
 }
 
@@ -137,14 +141,17 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		env := []string{fmt.Sprintf("NATS_NAME=nats-%d", i+1), "NATS_HOST=localhost", "NATS_CERT=" + cert, "NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
+		env := []string{fmt.Sprintf("NATS_NAME=nats-%d", i+1), "NATS_HOST=localhost", "NATS_CERT=" + cert,
+			"NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
 		for n, r := range routes {
 			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, byName(r)))
 		}
 		// All servers are on one machine, so they cannot all use the ports in the file.
-		return clustertest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster", "nats://" + routes[i]}, Env: env}
+		return clustertest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster",
+			"nats://" + routes[i]}, Env: env}
 	}
-	c := clustertest.StartClusterWith(t, configure, func(addr string) string { return "tls://carstate:" + password + "@" + byName(addr) }, natsgo.RootCAs(ca))
+	c := clustertest.StartClusterWith(t, configure,
+		func(addr string) string { return "tls://carstate:" + password + "@" + byName(addr) }, natsgo.RootCAs(ca))
 	env := append(os.Environ(), "SSL_CERT_FILE="+ca)
 	nodes := make(map[string]*process)
 	begin := func(role, dir string) {
@@ -197,7 +204,8 @@ func TestNATSConfigWithTLS(t *testing.T) {
 			elsewhere:       "is SSL_CERT_FILE the certificate of",
 		} {
 			env := append(os.Environ(), "SSL_CERT_FILE="+file)
-			if _, err := startProcess(t.TempDir(), env, "--nats", urls); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), password) {
+			if _, err := startProcess(t.TempDir(), env, "--nats", urls); err == nil || !strings.Contains(err.Error(), want) ||
+				strings.Contains(err.Error(), password) {
 				t.Errorf("a node that knows no authority, SSL_CERT_FILE=%s: %v", file, err)
 			}
 		}
@@ -233,7 +241,8 @@ func operates(t *testing.T, nodes map[string]*process) {
 		t.Helper()
 		cmd := exec.Command(binary, args...)
 		cmd.Env = append(nodes["admin"].env(),
-			"CARSTATE_INGEST_ADDR="+nodes["ingest"].Address(nodeprocess.Ingest), "CARSTATE_QUERY_ADDR="+nodes["query"].Address(nodeprocess.Query))
+			"CARSTATE_INGEST_ADDR="+nodes["ingest"].Address(nodeprocess.Ingest),
+			"CARSTATE_QUERY_ADDR="+nodes["query"].Address(nodeprocess.Query))
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
@@ -254,7 +263,8 @@ func operates(t *testing.T, nodes map[string]*process) {
 
 	token := do("token", "issue", "--developer", "Ada", "--vehicles", "all")
 	var narrow struct{ ID string }
-	if err := json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")), &narrow); err != nil {
+	if err := json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")),
+		&narrow); err != nil {
 		t.Fatal(err)
 	}
 	do("token", "grant", narrow.ID, "--remove", "Many1")
@@ -308,7 +318,8 @@ func operates(t *testing.T, nodes map[string]*process) {
 func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	t.Helper()
 	serial := func() (string, error) {
-		nc, err := natsgo.Connect(strings.Split(c.URLs(), ",")[0], natsgo.RootCAs(ca), natsgo.DontRandomize(), natsgo.Timeout(30*time.Second))
+		nc, err := natsgo.Connect(strings.Split(c.URLs(), ",")[0], natsgo.RootCAs(ca), natsgo.DontRandomize(),
+			natsgo.Timeout(30*time.Second))
 		if err != nil {
 			return "", err
 		}

@@ -148,7 +148,8 @@ func (f *serveFlags) validate() error {
 		return f.validateLocal()
 	}
 	if f.SyncInterval != "always" {
-		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS servers' configuration")
+		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS " +
+			"servers' configuration")
 	}
 	for u := range strings.SplitSeq(f.Nats, ",") {
 		if !isNATS(strings.TrimSpace(u)) {
@@ -215,9 +216,11 @@ func (f *serveFlags) checkListener(l node.Listener) error {
 		return nil
 	}
 	if l.Name == node.MQTTAddr {
-		return usageError("--mqtt-addr is not a loopback address and would send keys without TLS: use --mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS")
+		return usageError("--mqtt-addr is not a loopback address and would send keys without TLS: use " +
+			"--mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS")
 	}
-	return usageError("--%s is not a loopback address and would send secrets without TLS: give --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)
+	return usageError("--%s is not a loopback address and would send secrets without TLS: give --tls-cert and "+
+		"--tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)
 }
 
 // isAddress reports whether s is a host, which may be empty, and a port.
@@ -297,7 +300,8 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 func (f *serveFlags) otlpURL() (string, error) {
 	u, err := url.Parse(f.OtlpEndpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return "", usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into OTEL_EXPORTER_OTLP_HEADERS")
+		return "", usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into " +
+			"OTEL_EXPORTER_OTLP_HEADERS")
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/traces"
@@ -312,7 +316,9 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	}
 	// On a cluster, all tokens and vehicles in these records would be unknown.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
-		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine and a cluster\", or give --nats-fresh to start without them", f.DataDir)
+		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
+			"would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine "+
+			"and a cluster\", or give --nats-fresh to start without them", f.DataDir)
 	}
 	// validate has checked both, so they have no error.
 	interval, _ := f.syncInterval()

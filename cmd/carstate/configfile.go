@@ -100,7 +100,8 @@ func (c configFile) check(flags []*kong.Flag) error {
 		case slices.Contains(notSettings, name):
 			complain(s.line, "%s is for the command line only", name)
 		case i < 0:
-			complain(s.line, "there is no such setting: the names are those of the flags that carstate serve --help lists, without the dashes")
+			complain(s.line, "there is no such setting: the names are those of the flags that carstate serve --help "+
+				"lists, without the dashes")
 		default:
 			if takes := refusesValue(flags[i], s.value); takes != "" {
 				complain(s.line, "%s takes %s", name, takes)

@@ -15,7 +15,8 @@ func FuzzConfigFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		settings, err := parseConfigFile([]byte(text))
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "line ") || strings.ContainsFunc(err.Error(), isControl) || len(err.Error()) > 100 {
+			if !strings.HasPrefix(err.Error(), "line ") || strings.ContainsFunc(err.Error(), isControl) ||
+				len(err.Error()) > 100 {
 				t.Errorf("refused with %q", err)
 			}
 			return

@@ -25,7 +25,8 @@ func (f *consoleFixture) breakPlate() {
 			command, plate = 4, 60
 		}
 		at := time.Now().Add(time.Duration(i-480) * 500 * time.Millisecond)
-		lines = append(lines, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottleActuator":%d,"Vehicle.OBD.ThrottlePosition":%d}}`,
+		lines = append(lines, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,`+
+			`"Vehicle.OBD.ThrottleActuator":%d,"Vehicle.OBD.ThrottlePosition":%d}}`,
 			carWithFault, at.UnixMilli(), command, plate))
 	}
 	if n, err := postLines(f.process, f.source, strings.Join(lines, "\n")); n != len(lines) || err != nil {
@@ -45,18 +46,23 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	b.Run(chromedp.Navigate(b.Base + "/vehicles/" + carWithFault))
 	const chart = `document.querySelector("[data-live=throttle] .plot")`
-	b.Expect(`String(!!document.querySelector("[data-live=throttle] .plot .allowed") && !!document.querySelector("[data-live=throttle] .plot .alarm"))`, "true")
+	b.Expect(`String(!!document.querySelector("[data-live=throttle] .plot .allowed") && `+
+		`!!document.querySelector("[data-live=throttle] .plot .alarm"))`, "true")
 	b.Expect(chart+`.querySelector("[data-readout]").textContent`, "Times are UTC.")
 
 	// The pointer comes first, then the keyboard.
 	b.Eval(`(() => { const svg = ` + chart + `.querySelector("svg"), r = svg.getBoundingClientRect();
-		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9})); return ""; })()`)
-	b.Expect(`String(/^\d\d:\d\d:\d\d UTC: the command 4 %, plate sensor A 60 %, expected 1\d(\.\d)? %$/.test(`+chart+`.querySelector("[data-readout]").textContent))`, "true")
+		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9}));
+		return ""; })()`)
+	b.Expect(`String(/^\d\d:\d\d:\d\d UTC: the command 4 %, plate sensor A 60 %, expected 1\d(\.\d)? %$/.test(`+
+		chart+`.querySelector("[data-readout]").textContent))`, "true")
 	b.TabTo(`document.activeElement.matches("[data-live=throttle] svg[data-xs]")`)
 	b.Press(kb.Home)
 	b.Expect(`document.activeElement.getAttribute("aria-valuenow")`, "0")
 	b.Press(kb.ArrowRight)
-	b.Expect(`document.activeElement.getAttribute("aria-valuenow") + " " + (document.activeElement.getAttribute("aria-valuetext") === `+chart+`.querySelector("[data-readout]").textContent)`, "1 true")
+	b.Expect(`document.activeElement.getAttribute("aria-valuenow") + " " + `+
+		`(document.activeElement.getAttribute("aria-valuetext") === `+chart+`.querySelector("[data-readout]").textContent)`,
+		"1 true")
 
 	// Local time is shown on request, and stays on the next page.
 	b.Expect(`String(document.querySelectorAll(".local").length)`, "0")

@@ -98,12 +98,14 @@ func TestConsoleRoads(t *testing.T) {
 	jam := townStreet{roadtest.Street{Name: "a", Latitude: 44.5, Longitude: 11.35, Heading: 90, Metres: 1500}, 50, 10}
 	f.driveTown([]townStreet{jam})
 	// The page updates by itself, and the map shows stretches.
-	b.Expect(`document.querySelector("#live") && document.querySelector("#live").innerText + " " + document.querySelectorAll("[data-map=count]").length`, "Live 1")
+	b.Expect(`document.querySelector("#live") && document.querySelector("#live").innerText + " " + `+
+		`document.querySelectorAll("[data-map=count]").length`, "Live 1")
 	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent) + ""`, "true")
 	b.Expect(`document.querySelector(".worst tbody tr").innerText.includes("Jam") + ""`, "true")
 	// painted counts the pixels that have the colour of a jam.
 	const painted = `(() => {
-		const c = document.querySelector("canvas"), copy = new OffscreenCanvas(c.width, c.height).getContext("2d", {willReadFrequently: true});
+		const c = document.querySelector("canvas");
+		const copy = new OffscreenCanvas(c.width, c.height).getContext("2d", {willReadFrequently: true});
 		copy.drawImage(c, 0, 0);
 		const d = copy.getImageData(0, 0, c.width, c.height).data;
 		let n = 0;
@@ -117,7 +119,8 @@ func TestConsoleRoads(t *testing.T) {
 	b.Press(kb.Enter)
 	b.Expect(`document.activeElement.getAttribute("aria-pressed")`, "true")
 	fact := func(name string) string {
-		return `document.querySelector("[data-map=facts]").hidden ? "hidden" : document.querySelector("[data-fact=` + name + `]").textContent`
+		return `document.querySelector("[data-map=facts]").hidden ? "hidden" : document.querySelector("[data-fact=` + name +
+			`]").textContent`
 	}
 	b.Expect(fact("state"), "Jam")
 	b.Expect(fact("heading"), "East")
@@ -128,7 +131,8 @@ func TestConsoleRoads(t *testing.T) {
 	// The stretch is in the middle of the map now: a click beside it selects nothing, a click on it
 	// selects it.
 	var x, y float64
-	middle := b.Eval(`(() => { const r = document.querySelector("canvas").getBoundingClientRect(); return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`)
+	middle := b.Eval(`(() => { const r = document.querySelector("canvas").getBoundingClientRect(); ` +
+		`return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`)
 	if _, err := fmt.Sscan(middle, &x, &y); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +142,8 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(fact("state"), "Jam")
 
 	// Keys and mouse move and zoom the map; 0 shows all of it.
-	const scale = `document.querySelector(".rule span").textContent + " in " + document.querySelector(".rule span").style.width`
+	const scale = `document.querySelector(".rule span").textContent + " in " + ` +
+		`document.querySelector(".rule span").style.width`
 	b.TabTo(`document.activeElement.tagName === "CANVAS"`)
 	b.Press("0")
 	b.Expect(painted, "a jam")
@@ -153,15 +158,18 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(painted, "none: 0")
 	b.Press("0")
 	b.Expect(painted, "a jam")
-	b.Run(chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, x, y-100, chromedp.ButtonLeft), chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x+250, y-100, chromedp.ButtonLeft),
-		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x+250, y-700, chromedp.ButtonLeft), chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, x+250, y-700, chromedp.ButtonLeft))
+	b.Run(chromedp.MouseEvent(input.DispatchMouseEventTypeMousePressed, x, y-100, chromedp.ButtonLeft),
+		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x+250, y-100, chromedp.ButtonLeft),
+		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x+250, y-700, chromedp.ButtonLeft),
+		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseReleased, x+250, y-700, chromedp.ButtonLeft))
 	b.Expect(painted, "none: 0")
 	b.Run(chromedp.Click(chromedp.CSS("[data-do=all]")))
 	b.Expect(painted, "a jam")
 
 	// A car's page shows its way on the map.
 	turnTo(b, "/vehicles/anow7")
-	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m") + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m") + ""`,
+		"true")
 	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent) + ""`, "true")
 	b.Expect(painted, "a jam")
 	b.StayedHere()

@@ -27,7 +27,8 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 	stdout, stderr, ended := runDemo(ctx, t)
 	var console []string
 	if err := until(testkit.Patience, func() error {
-		if console = regexp.MustCompile(`Console: (\S+)/ opens with the key in (\S+)`).FindStringSubmatch(stdout.String()); console == nil {
+		line := regexp.MustCompile(`Console: (\S+)/ opens with the key in (\S+)`)
+		if console = line.FindStringSubmatch(stdout.String()); console == nil {
 			return errors.New("the demo is not up")
 		}
 		return nil
@@ -67,7 +68,8 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 		b.Run(chromedp.EmulateViewport(screen.width, 1500))
 		turnTo(b, screen.path)
 		b.Fit(1500)
-		b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== "" || e.getBoundingClientRect().bottom > innerHeight))`, "true")
+		b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== "" || `+
+			`e.getBoundingClientRect().bottom > innerHeight))`, "true")
 		b.Look("../../docs/screens/console-" + screen.name + ".png")
 	}
 	cancel()

@@ -20,7 +20,7 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-var updateScreens = flag.Bool("screens", false, "take the console's screenshots in docs/ anew")
+var updateScreens = flag.Bool("screens", false, "update the console's screenshots in docs/")
 
 // The cars of these tests.
 const (
@@ -58,7 +58,8 @@ func adminKeyOf(t *testing.T, dir string) string {
 // drive sends one sample of a car at the present time.
 func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 	f.t.Helper()
-	line := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.OBD.ThrottlePosition":20%s}}`, vid, time.Now().UnixMilli(), kmh, more)
+	line := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.OBD.ThrottlePosition":20%s}}`, vid,
+		time.Now().UnixMilli(), kmh, more)
 	if n, err := postLines(f.process, f.source, line); n != 1 || err != nil {
 		f.t.Fatalf("%d accepted, %v", n, err)
 	}
@@ -118,7 +119,8 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.cookie`, "") // no script can read the session's cookie
 
 	// The fleet page shows the counts, which car is in the jam, and why.
-	b.Expect(`document.querySelector(".tiles").innerText.replace(/\s+/g, " ")`, "Normal driving 2 Slow driving 0 Traffic jam 1 Not driving 0 Stale or unknown 0 Throttle anomaly 1")
+	b.Expect(`document.querySelector(".tiles").innerText.replace(/\s+/g, " ")`,
+		"Normal driving 2 Slow driving 0 Traffic jam 1 Not driving 0 Stale or unknown 0 Throttle anomaly 1")
 	b.Expect(`document.querySelector("[data-live=jam] .vid").innerText`, carInJam)
 	b.Expect(`document.querySelector("[data-live=jam] .why").innerText.includes("raffic jam: ") + ""`, "true")
 	b.Expect(`document.querySelector("[data-live=anomaly] .vid").innerText`, carWithCode)
@@ -137,11 +139,14 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`location.pathname.replace(/^\/s\/\w+/, "") + location.search`, "/vehicles/"+carInJam)
 	b.Expect(`document.querySelector(".verdict .answer .state").innerText`, "Traffic jam")
 	b.Expect(`document.querySelector(".verdict .why").innerText.includes("raffic jam: ") + ""`, "true")
-	b.Expect(`[...document.querySelectorAll(".verdict tbody th")].map(e => e.textContent).some(text => text.startsWith("share of the free flow")) + ""`, "true")
-	b.Expect(`document.querySelector("[data-live=curve] .line").getAttribute("d").length > 1000 ? "a curve" : ""`, "a curve")
+	b.Expect(`[...document.querySelectorAll(".verdict tbody th")].map(e => e.textContent).some(text => `+
+		`text.startsWith("share of the free flow")) + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=curve] .line").getAttribute("d").length > 1000 ? "a curve" : ""`,
+		"a curve")
 	b.Expect(`document.querySelector("[data-live=curve] .band.jam") ? "a band" : ""`, "a band")
 	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("Vehicle.OBD.Speed") + ""`, "true")
-	b.Expect(`document.querySelector("[aria-labelledby=sees-h] .quiet").innerText`, "No token sees this vehicle. Issue one.")
+	b.Expect(`document.querySelector("[aria-labelledby=sees-h] .quiet").innerText`,
+		"No token sees this vehicle. Issue one.")
 
 	// The car's newest reading appears on the open page.
 	f.drive(carInJam, 3.7, "")
@@ -171,13 +176,15 @@ func TestConsoleDay(t *testing.T) {
 	if a := ask(); a.HTTP != http.StatusOK || a.Driving != "3" {
 		t.Errorf("the new token is answered %+v", a)
 	}
-	if line := b.Eval(`document.querySelector("#query").innerText`); !strings.Contains(line, f.Address(nodeprocess.Query)) || !strings.Contains(line, token) {
+	if line := b.Eval(`document.querySelector("#query").innerText`); !strings.Contains(line,
+		f.Address(nodeprocess.Query)) || !strings.Contains(line, token) {
 		t.Errorf("the line to paste reads %.60s…", line)
 	}
 	b.Eval(`location.reload(); ""`) // sends the form again
 	b.Expect(`document.querySelector("h1").innerText`, "Already done")
 	visit(b, "Tokens")
-	b.Expect(`document.querySelectorAll(".records h2").length + document.querySelector(".records h2").innerText`, "1Ada Lovelace")
+	b.Expect(`document.querySelectorAll(".records h2").length + document.querySelector(".records h2").innerText`,
+		"1Ada Lovelace")
 	b.Expect(`document.querySelector(".records .facts").innerText.includes("1 today, 1 in 30 days") + ""`, "true")
 	b.Expect(`document.body.innerText.includes("`+token[:12]+`") + ""`, "false")
 	// The operator adds a vehicle and lowers the rate; the token's page shows both.
@@ -202,14 +209,16 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Revoke the token of Ada Lovelace?")
 	b.IsClean(browsertest.Axe(t))
 	b.Run(chromedp.Click(chromedp.CSS("main p a"))) // the link that cancels
-	b.Expect(`document.querySelector("h1").innerText + document.querySelector(".records .badge").innerText`, "Tokensactive")
+	b.Expect(`document.querySelector("h1").innerText + document.querySelector(".records .badge").innerText`,
+		"Tokensactive")
 	if a := ask(); a.HTTP != http.StatusOK {
 		t.Errorf("before anybody was sure: %+v", a)
 	}
 	b.Eval(`document.querySelector(".records details").open = true; ""`)
 	b.Run(chromedp.Click(chromedp.CSS(".records .bad")))
 	sure(b)
-	b.Expect(`document.querySelector("[role=status]").innerText`, "The token of Ada Lovelace is revoked: queries with it are refused from now on.")
+	b.Expect(`document.querySelector("[role=status]").innerText`,
+		"The token of Ada Lovelace is revoked: queries with it are refused from now on.")
 	b.Expect(`document.querySelector(".records .badge").innerText`, "revoked")
 	if a := ask(); a.HTTP != http.StatusUnauthorized {
 		t.Errorf("the revoked token is answered %+v", a)
@@ -237,7 +246,8 @@ func TestConsoleDay(t *testing.T) {
 	b.Eval(`document.querySelectorAll(".records details").forEach(d => d.open = true); ""`)
 	b.Run(chromedp.Click(chromedp.CSS(`form[action$="/sources/car-7/remove"] button`)))
 	sure(b)
-	b.Expect(`document.querySelector("[role=status]").innerText`, "The source car-7 is removed: its telemetry is refused from now on.")
+	b.Expect(`document.querySelector("[role=status]").innerText`,
+		"The source car-7 is removed: its telemetry is refused from now on.")
 	if n, err := post(f.process, key, []string{carOnRoad}); err == nil {
 		t.Errorf("the removed source: %d accepted", n)
 	}
@@ -253,7 +263,8 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText`, "Not forgotten")
 	forget(carInJam)
 	b.Expect(`document.querySelector("h1").innerText`, "Forgotten")
-	b.Expect(`"" + document.querySelector("main").innerText.includes("`+carInJam+`") + document.querySelector("#receipt").innerText.includes("forgotten_at")`, "falsetrue")
+	b.Expect(`"" + document.querySelector("main").innerText.includes("`+carInJam+`") +
+		document.querySelector("#receipt").innerText.includes("forgotten_at")`, "falsetrue")
 	other := f.issue(t)
 	if a, err := f.ask(drivingPath, other, carInJam); err != nil || a.Reason != "unknown" {
 		t.Errorf("a forgotten car: %+v, %v", a, err)
@@ -265,10 +276,12 @@ func TestConsoleDay(t *testing.T) {
 
 	// The audit has all of it and shows no secret.
 	visit(b, "Audit")
-	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + " " + l.querySelector("code").innerText).join()`,
+	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + `+
+		`" " + l.querySelector("code").innerText).join()`,
 		"admin token.issue,admin vehicle.forget,admin source.remove,admin source.add,admin token.revoke,admin token.change")
 	b.Expect(`document.querySelector(".events").innerText.includes("`+carInJam+`") + ""`, "false")
-	b.Expect(`fetch(document.querySelector("a[download]").href).then(r => r.text()).then(text => text.split("\n")[0] + " " + text.includes(",token.change,"))`,
+	b.Expect(`fetch(document.querySelector("a[download]").href).then(r => r.text()).then(text => `+
+		`text.split("\n")[0] + " " + text.includes(",token.change,"))`,
 		"time,actor,admin,action,object,detail,outcome true")
 	for _, secret := range []string{token, key, f.adminKey} {
 		b.Expect(`document.documentElement.innerHTML.includes("`+secret[4:16]+`") + ""`, "false")
@@ -309,15 +322,18 @@ func TestConsoleOperators(t *testing.T) {
 	// Only the admin key may add operators.
 	hers.Expect(`document.querySelectorAll("main form[method=post]").length + ""`, "0")
 	visit(hers, "Sources")
-	hers.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action$="/sources/gateway-1/rotate"] button`)))
+	hers.Run(chromedp.Click(chromedp.CSS(".records summary")),
+		chromedp.Click(chromedp.CSS(`form[action$="/sources/gateway-1/rotate"] button`)))
 	hers.Expect(`document.querySelector("h1").innerText`, "Source rotated")
 	visit(hers, "Audit")
-	hers.Expect(`document.querySelector(".events b").innerText + " " + document.querySelector(".events code").innerText`, "ada source.rotate")
+	hers.Expect(`document.querySelector(".events b").innerText + " " + document.querySelector(".events code").innerText`,
+		"ada source.rotate")
 	visit(hers, "Fleet")
 	hers.Expect(`document.querySelector("#live").innerText`, "Live")
 
 	visit(b, "Operators")
-	b.Run(chromedp.Click(chromedp.CSS(".records summary")), chromedp.Click(chromedp.CSS(`form[action$="/operators/ada/remove"] button`)))
+	b.Run(chromedp.Click(chromedp.CSS(".records summary")),
+		chromedp.Click(chromedp.CSS(`form[action$="/operators/ada/remove"] button`)))
 	sure(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The operator ada is removed and logged out.")
 	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page, too, by itself
@@ -352,7 +368,8 @@ func TestConsoleLooks(t *testing.T) {
 	f.issue(t)
 	f.driveTown(town())
 	f.breakPlate()
-	f.carstate(t, "token", "issue", "--developer", "Grace Hopper", "--vehicles", carInJam, "--expires", "3d", "--rate", "10/s")
+	f.carstate(t, "token", "issue", "--developer", "Grace Hopper", "--vehicles", carInJam, "--expires", "3d", "--rate",
+		"10/s")
 	f.carstate(t, "operator", "add", "ada")
 	turnTo(b, "/tokens")
 	token := b.Eval(`document.querySelector(".records h2 a").pathname.split("/").pop()`)
@@ -418,7 +435,8 @@ var kept = []string{
 
 func looksRight(b *browsertest.Browser, axe, name string) {
 	// A map shows how many stretches it has once it has drawn them.
-	b.Expect(`String([...document.querySelectorAll("[data-map=count]")].every(e => /stretch/.test(e.textContent)))`, "true")
+	b.Expect(`String([...document.querySelectorAll("[data-map=count]")].every(e => /stretch/.test(e.textContent)))`,
+		"true")
 	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
 	if *updateScreens {
 		for _, k := range kept {
@@ -443,7 +461,8 @@ func TestConsolePageInTheBackground(t *testing.T) {
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("#live").innerText`, "Live")
 	hide := func(hidden string) {
-		b.Eval(`Object.defineProperty(document, "hidden", {configurable: true, get: () => ` + hidden + `}); document.dispatchEvent(new Event("visibilitychange")); ""`)
+		b.Eval(`Object.defineProperty(document, "hidden", {configurable: true, get: () => ` + hidden +
+			`}); document.dispatchEvent(new Event("visibilitychange")); ""`)
 	}
 	pages := func(want string) {
 		t.Helper()
@@ -491,7 +510,8 @@ func TestConsoleAfterARestart(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, want := range []string{"<h1>Fleet</h1>", `/vehicles/` + carInJam + `"`, "raffic jam: ", `/vehicles/` + carWithCode + `"`, "P0121"} {
+		for _, want := range []string{"<h1>Fleet</h1>", `/vehicles/` + carInJam + `"`, "raffic jam: ",
+			`/vehicles/` + carWithCode + `"`, "P0121"} {
 			if !strings.Contains(page, want) {
 				return fmt.Errorf("%s is not on the page:\n%s", want, page)
 			}

@@ -43,7 +43,8 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the most urgent one is first
 	// Each row shows how the car drove in the last hour.
 	b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== ""))`, "true")
-	b.Expect(`String(/^traffic jam \d\d:\d\d to \d\d:\d\d, .* UTC/.test(document.querySelector('[data-hour$="`+carInJam+`/hour"] svg').getAttribute("aria-label")))`, "true")
+	b.Expect(`String(/^traffic jam \d\d:\d\d to \d\d:\d\d, .* UTC/.test(`+
+		`document.querySelector('[data-hour$="`+carInJam+`/hour"] svg').getAttribute("aria-label")))`, "true")
 	b.Expect(`String(document.querySelectorAll('[data-hour$="`+carInJam+`/hour"] rect.jam').length > 0)`, "true")
 	b.Expect(`document.querySelector('[data-hour$="`+carWithCode+`/hour"]').innerText`, "one reading")
 	b.IsClean(axe)
@@ -57,7 +58,8 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 		x.send();
 		return x.responseText.split("\n").slice(1).map(line => line.split(",")[0]).filter(vid => vid !== "").sort().join(" ");
 	})()`, carOnRoad+" "+carWithCode)
-	for _, path := range []string{"/vehicles?prefix=WDB", "/vehicles?reason=unknown", "/vehicles?sort=oldest", "/vehicles?is=fast"} {
+	for _, path := range []string{"/vehicles?prefix=WDB", "/vehicles?reason=unknown", "/vehicles?sort=oldest",
+		"/vehicles?is=fast"} {
 		for _, width := range []int64{1280, 390} {
 			b.Prefer(map[int64]string{1280: "light", 390: "dark"}[width])
 			b.Run(chromedp.EmulateViewport(width, 900))

@@ -68,7 +68,8 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 		}
 		defer removeSoon(f.DataDir)
 	} else if entries, err := os.ReadDir(c.DataDir); err == nil && len(entries) > 0 {
-		return usageError("--data-dir %s is not empty, and the demo must not change existing data: choose a new directory, or leave the flag out", c.DataDir)
+		return usageError("--data-dir %s is not empty, and the demo must not change existing data: choose a new "+
+			"directory, or leave the flag out", c.DataDir)
 	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -78,7 +79,8 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	}
 	standard := defaults().listeners()
 	for i, l := range config.Listeners {
-		config.Listeners[i].AnyPort = slices.ContainsFunc(standard, func(d node.Listener) bool { return d.Name == l.Name && d.Addr == l.Addr })
+		config.Listeners[i].AnyPort = slices.ContainsFunc(standard,
+			func(d node.Listener) bool { return d.Name == l.Name && d.Addr == l.Addr })
 	}
 	n, err := node.Start(ctx, config)
 	if err != nil {
@@ -126,7 +128,8 @@ func (s demoNode) untilAsked(ctx context.Context) error {
 func removeSoon(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = poll(ctx, func() error { return os.RemoveAll(dir) }) // if it fails, the temporary directory is cleaned up by the system
+	// If it fails, the system cleans up its temporary directory at some time.
+	_ = poll(ctx, func() error { return os.RemoveAll(dir) })
 }
 
 // demoNode is the demo's node and the flags it was started with.
@@ -156,7 +159,8 @@ func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	cars := access.VehicleSet(fleet.IDs()...)
 	return sender.WithSource(ctx, operator, "demo", cars, sender.EndlessLife, func(as sender.Login) error {
 		return sender.WithToken(ctx, operator, "demo-fleet", cars, sender.EndlessLife, func(token string) error {
-			fleet.Developer = client.New(s.URL(node.QueryAddr), token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
+			fleet.Developer = client.New(s.URL(node.QueryAddr), token, client.WithHTTPClient(clientTrusting(trust)),
+				client.WithPatience(0))
 			var doors []sender.Sender
 			for range simulate.Doors {
 				door := sender.HTTP(s.URL(node.IngestAddr), as, trust)
@@ -205,16 +209,18 @@ func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	}
 	samples := sender.Samples([]*drivelog.Drive{drive}, demoVehicle)
 	sender.Shift(samples, vehicle.At(time.Now()))
-	err = sender.WithSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), sender.TemporaryLife, func(as sender.Login) error {
-		door := sender.HTTP(s.URL(node.IngestAddr), as, trust)
-		defer door.Close()
-		return sender.All(ctx, door, samples, func(int) {})
-	})
+	err = sender.WithSource(ctx, operator, "demo", access.VehicleSet(demoVehicle), sender.TemporaryLife,
+		func(as sender.Login) error {
+			door := sender.HTTP(s.URL(node.IngestAddr), as, trust)
+			defer door.Close()
+			return sender.All(ctx, door, samples, func(int) {})
+		})
 	if err != nil {
 		return "", err
 	}
 	issued, err := operator.IssueToken(ctx, access.TokenRequest{
-		Developer: "demo", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(access.DefaultTokenLife),
+		Developer: "demo", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+		Expires: time.Now().Add(access.DefaultTokenLife),
 	})
 	if err != nil {
 		return "", err
@@ -284,9 +290,11 @@ func printDemo(w streams, s demoNode, token string, fleet simulate.Config) error
 	for _, path := range []string{drivingPath, throttlePath} {
 		fmt.Fprintf(&b, "curl %s-G %s%s -d access_token=%s -d vid=%s\n", trust, base, path, token, demoVehicle)
 	}
-	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; \"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
+	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; "+
+		"\"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
 	if ids := fleet.IDs(); len(ids) > 0 {
-		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s. Within a minute the console shows jams, slow traffic and throttle anomalies.\n", len(ids), ids[0], ids[len(ids)-1])
+		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s. Within a minute the console "+
+			"shows jams, slow traffic and throttle anomalies.\n", len(ids), ids[0], ids[len(ids)-1])
 	}
 	if !s.flags.NoDocs {
 		fmt.Fprintf(&b, "Documentation, to try in a browser: %s/\n", base)

@@ -65,7 +65,8 @@ func TestSystemdUnit(t *testing.T) {
 		}
 	}
 	timer := filepath.Join(dir, "carstate-backup.timer")
-	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", timer, filepath.Join(dir, "carstate-backup.service")); strings.Contains(out, dir) {
+	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", timer,
+		filepath.Join(dir, "carstate-backup.service")); strings.Contains(out, dir) {
 		t.Errorf("systemd has something to say:\n%s", out)
 	}
 	tool(t, "", "systemd-analyze", "security", "--offline=true", "--threshold=25", unit)
@@ -79,7 +80,8 @@ func TestSystemdUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool(t, "", "systemd-sysusers", "--root="+root, users)
-	if passwd := readFile(t, root+"/etc/passwd"); !regexp.MustCompile(`(?m)^carstate:x:\d+:\d+:.*nologin$`).MatchString(passwd) {
+	user := regexp.MustCompile(`(?m)^carstate:x:\d+:\d+:.*nologin$`)
+	if passwd := readFile(t, root+"/etc/passwd"); !user.MatchString(passwd) {
 		t.Errorf("the user is not made:\n%s", passwd)
 	}
 }
@@ -95,7 +97,8 @@ func TestConfigExample(t *testing.T) {
 		all = strings.Replace(all, plain, "#"+plain, 1)
 	}
 	all = strings.NewReplacer("/etc/carstate/cert.pem", cert, "/etc/carstate/key.pem", key).Replace(all)
-	if strings.Count(all, "\n") != strings.Count(text, "\n") || !strings.Contains(all, "\ntls-cert = "+cert) || !strings.Contains(all, "\nbehind-proxy = true") {
+	if strings.Count(all, "\n") != strings.Count(text, "\n") || !strings.Contains(all, "\ntls-cert = "+cert) ||
+		!strings.Contains(all, "\nbehind-proxy = true") {
 		t.Fatalf("the settings were not switched on:\n%s", all)
 	}
 	full := filepath.Join(t.TempDir(), "full.conf")
@@ -114,7 +117,8 @@ func TestConfigExample(t *testing.T) {
 func alertNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(readFile(t, deployDir+"/prometheus/alerts.yml"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(readFile(t,
+		deployDir+"/prometheus/alerts.yml"), -1) {
 		names = append(names, m[1])
 	}
 	if len(names) < 10 {
@@ -134,7 +138,8 @@ func TestAlerts(t *testing.T) {
 	tests := readFile(t, dir+"alerts_test.yml") + readFile(t, dir+"alerts_days_test.yml")
 	alerts := readFile(t, dir+"alerts.yml")
 	var sections []string
-	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t, "../../docs/alerts.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t,
+		"../../docs/alerts.md"), -1) {
 		sections = append(sections, m[1])
 	}
 	names := alertNames(t)
@@ -145,7 +150,8 @@ func TestAlerts(t *testing.T) {
 		if !strings.Contains(tests, `{labels: '{alertname="`+name+`"}', value: 1}`) {
 			t.Errorf("%s fires in no test", name)
 		}
-		if !strings.Contains(alerts, `runbook_url: "{{ $externalLabels.carstate_docs }}/alerts.md#`+strings.ToLower(name)+"\"\n") {
+		section := "{{ $externalLabels.carstate_docs }}/alerts.md#" + strings.ToLower(name)
+		if !strings.Contains(alerts, `runbook_url: "`+section+"\"\n") {
 			t.Errorf("%s does not lead to its section", name)
 		}
 	}

@@ -69,7 +69,8 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 			t.Fatalf("telemetry: %d %s %v", status, text, err)
 		}
 	}
-	if said := log.String(); strings.Contains(said, "too many open files") || strings.Count(said, "--query-connections 16384 to ") != 1 {
+	if said := log.String(); strings.Contains(said, "too many open files") ||
+		strings.Count(said, "--query-connections 16384 to ") != 1 {
 		t.Error("descriptors ran out, or the log does not say which limits were scaled down")
 	}
 }

@@ -25,10 +25,12 @@ func (c *doorFlags) checkDoor() error {
 	if c.IngestURL != "" && c.MqttURL != "" {
 		return usageError("--ingest-url and --mqtt-url are mutually exclusive")
 	}
-	if u, err := url.Parse(c.MqttURL); c.MqttURL != "" && (err != nil || u.Host == "" || u.Scheme != "mqtt" && u.Scheme != "mqtts") {
+	if u, err := url.Parse(c.MqttURL); c.MqttURL != "" &&
+		(err != nil || u.Host == "" || u.Scheme != "mqtt" && u.Scheme != "mqtts") {
 		return usageError("--mqtt-url must be a URL such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883")
 	}
-	if u, err := url.Parse(c.IngestURL); c.IngestURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if u, err := url.Parse(c.IngestURL); c.IngestURL != "" &&
+		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return usageError("--ingest-url must be a URL such as http://127.0.0.1:8081")
 	}
 	if (c.Source == "") != (c.Key == "") {

@@ -47,7 +47,8 @@ func TestDoors(t *testing.T) {
 		}
 	}
 	// Refused queries must not leave secrets behind either.
-	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token, "?access_token=" + token + "%zz&vid=a"} {
+	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token,
+		"?access_token=" + token + "%zz&vid=a"} {
 		resp, err := http.Get(p.URL(nodeprocess.Query) + drivingPath + q)
 		if err != nil {
 			t.Fatal(err)

@@ -51,7 +51,8 @@ func TestEvaluateFleet(t *testing.T) {
 		if err := d.Decode(&got); err != nil || got.Fleet == nil || strings.Count(out, "\n") != 1 {
 			t.Fatalf("%v: %s", err, out)
 		}
-		for _, key := range []string{"vehicles", "readings", "stretches", "confusion", "sure", "macro_f1", "f1", "normal", "slow", "jam"} {
+		for _, key := range []string{"vehicles", "readings", "stretches", "confusion", "sure", "macro_f1", "f1", "normal",
+			"slow", "jam"} {
 			if strings.Count(out, `"`+key+`":`) != 1 {
 				t.Errorf("%s is not there once: %s", key, out)
 			}
@@ -62,10 +63,12 @@ func TestEvaluateFleet(t *testing.T) {
 	if all.Vehicles != 20 || all.Readings != 6000 {
 		t.Errorf("%+v", all)
 	}
-	if want := [3][4]int{{0, 20, 0, 0}, {}, {0, 0, 0, 10}}; all.Confusion != want || all.Sure != want || all.MacroF1 != 1 || all.F1.Normal != 1 || all.F1.Slow != 0 || all.F1.Jam != 1 {
+	if want := [3][4]int{{0, 20, 0, 0}, {}, {0, 0, 0, 10}}; all.Confusion != want || all.Sure != want ||
+		all.MacroF1 != 1 || all.F1.Normal != 1 || all.F1.Slow != 0 || all.F1.Jam != 1 {
 		t.Errorf("%+v", all)
 	}
-	if learned := of("--learn", fleet); learned.Vehicles != 20 || learned.Readings != 6000 || learned.Confusion != all.Confusion {
+	if learned := of("--learn", fleet); learned.Vehicles != 20 || learned.Readings != 6000 ||
+		learned.Confusion != all.Confusion {
 		t.Errorf("with another day: %+v", learned)
 	}
 	thin := of("--every", "5s", "--share", "0.5", "--without-positions")
@@ -84,7 +87,8 @@ func TestEvaluateFleetTables(t *testing.T) {
 	out := evaluated(t, "--fleet", fleet, "--truth", truth)
 	for _, text := range []string{
 		"vehicles  readings  stretches\n20        6000 ",
-		"normal           0     20 ", "30 labelled rows, accuracy 1.000, macro-F1 1.000", "Of these, the labels that are sure:",
+		"normal           0     20 ", "30 labelled rows, accuracy 1.000, macro-F1 1.000",
+		"Of these, the labels that are sure:",
 	} {
 		if !strings.Contains(out, text) {
 			t.Errorf("%q is not in\n%s", text, out)
@@ -131,7 +135,8 @@ func TestEvaluateFleetRefuses(t *testing.T) {
 	} {
 		args := strings.Fields(strings.NewReplacer("FCD", fleet, "LABELS", truth).Replace(c.args))
 		var out, stderr bytes.Buffer
-		if code := run(t.Context(), append([]string{"evaluate"}, args...), &out, &stderr); code != c.code || !strings.Contains(stderr.String(), c.text) || out.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 {
+		if code := run(t.Context(), append([]string{"evaluate"}, args...), &out, &stderr); code != c.code ||
+			!strings.Contains(stderr.String(), c.text) || out.Len() > 0 || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%s: exit %d, %s, %s", c.args, code, &stderr, &out)
 		}
 	}

@@ -152,7 +152,8 @@ func TestEvaluatePlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	wellFormed(t, string(svg))
-	for _, want := range []string{"labelled.csv", "demo_drive.csv.gz", "speed, km/h", "minutes driven", "traffic jam", "#f0a39b", "#1f3a5f"} {
+	for _, want := range []string{"labelled.csv", "demo_drive.csv.gz", "speed, km/h", "minutes driven", "traffic jam",
+		"#f0a39b", "#1f3a5f"} {
 		if !strings.Contains(string(svg), want) {
 			t.Errorf("no %q", want)
 		}
@@ -208,7 +209,8 @@ func TestEvaluateRefuses(t *testing.T) {
 		{[]string{"--plot", filepath.Join(t.TempDir(), "no", "such.svg"), drive}, exitError, "the plot cannot be written"},
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(t.Context(), append([]string{"evaluate"}, c.args...), &out, &stderr); code != c.code || !strings.Contains(stderr.String(), c.text) || out.Len() > 0 {
+		if code := run(t.Context(), append([]string{"evaluate"}, c.args...), &out, &stderr); code != c.code ||
+			!strings.Contains(stderr.String(), c.text) || out.Len() > 0 {
 			t.Errorf("%v: exit %d, %s, %s", c.args, code, &stderr, &out)
 		}
 	}
@@ -226,7 +228,8 @@ func TestEvaluateCutFile(t *testing.T) {
 	}
 	cut := writeDrive(t, "cut.csv.gz", string(whole[:len(whole)/2]))
 	var out, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"evaluate", cut}, &out, &stderr); code != exitOK || !strings.Contains(out.String(), "cut.csv.gz") ||
+	if code := run(t.Context(), []string{"evaluate", cut}, &out, &stderr); code != exitOK ||
+		!strings.Contains(out.String(), "cut.csv.gz") ||
 		stderr.String() != cut+": file ends early or damaged: read up to there\n" {
 		t.Errorf("exit %d: %s\n%s", code, &stderr, &out)
 	}
@@ -238,7 +241,8 @@ func TestEvaluateUnknownLabels(t *testing.T) {
 	const header = "VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic\n"
 	odd := writeDrive(t, "odd.csv", header+"50;20,0;4\n50;20,0;LowCongestionCondition\n50;20,0;jam\n")
 	var out, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"evaluate", "--json", odd}, &out, &stderr); code != exitOK || !strings.Contains(out.String(), `"labelled_rows":1,`) ||
+	if code := run(t.Context(), []string{"evaluate", "--json", odd}, &out, &stderr); code != exitOK ||
+		!strings.Contains(out.String(), `"labelled_rows":1,`) ||
 		!strings.HasPrefix(stderr.String(), odd+": 2 of 3 rows not compared: a label that is not one of the three known") {
 		t.Errorf("exit %d: %s\n%s", code, &stderr, &out)
 	}
@@ -263,7 +267,8 @@ func TestEvaluateOddNames(t *testing.T) {
 	svg := filepath.Join(t.TempDir(), "plot.svg")
 	var stderr bytes.Buffer
 	run(t.Context(), []string{"evaluate", odd + "x"}, io.Discard, &stderr)
-	if out := evaluated(t, "--plot", svg, odd) + stderr.String(); !strings.Contains(out, "a\uFFFD[31m\uFFFD\uFFFD.csv") || strings.ContainsAny(out, "\x1b\x01") {
+	out := evaluated(t, "--plot", svg, odd) + stderr.String()
+	if !strings.Contains(out, "a\uFFFD[31m\uFFFD\uFFFD.csv") || strings.ContainsAny(out, "\x1b\x01") {
 		t.Errorf("%q", out)
 	}
 	readXML(t, svg)

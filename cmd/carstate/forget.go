@@ -48,22 +48,27 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 		return r, err
 	}, func(r access.ForgetReceipt) error {
 		if r.AllowedAt != nil {
-			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without its old state; grant it to tokens and sources again\n", day(r.AllowedAt, ""), r.Vehicle)
+			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without its old state; grant it to "+
+				"tokens and sources again\n", day(r.AllowedAt, ""), r.Vehicle)
 			return err
 		}
 		erased := "when the NATS cluster compacts its files"
 		if r.ErasedBy != nil {
 			erased = "by " + day(r.ErasedBy, "")
 		}
-		_, err := fmt.Fprintf(w.out, "vehicle        %s\nforgotten      %s\nstates         %d\ntoken grants   %d\nsource grants  %d\nerased         %s\n",
-			r.Vehicle, r.ForgottenAt.UTC().Format("2006-01-02 15:04:05Z"), r.Removed.States, r.Removed.TokenGrants, r.Removed.SourceGrants, erased)
+		_, err := fmt.Fprintf(w.out, "vehicle        %s\nforgotten      %s\nstates         %d\n"+
+			"token grants   %d\nsource grants  %d\nerased         %s\n",
+			r.Vehicle, r.ForgottenAt.UTC().Format("2006-01-02 15:04:05Z"), r.Removed.States, r.Removed.TokenGrants,
+			r.Removed.SourceGrants, erased)
 		return err
 	})
 }
 
 // forget forgets a vehicle, at a terminal after a person has confirmed it. It reports if nothing
 // was known of the vehicle, because then the vid may be a typing error.
-func (c *forgetCommand) forget(ctx context.Context, w streams, client *client.Client, id vehicle.ID) (access.ForgetReceipt, error) {
+func (c *forgetCommand) forget(
+	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
+) (access.ForgetReceipt, error) {
 	if !c.Yes && terminal(os.Stdin) != nil {
 		known := "Everything that is known of this vehicle will be erased on every node."
 		if _, err := client.Vehicle(ctx, id); errors.Is(err, access.ErrNotFound) {
@@ -75,7 +80,8 @@ func (c *forgetCommand) forget(ctx context.Context, w streams, client *client.Cl
 	}
 	r, err := client.Forget(ctx, id)
 	if err == nil && r.Removed == (access.RemovedCount{}) {
-		fmt.Fprintln(w.err, "Nothing was known of this vehicle, and no token or source named it; its telemetry is refused from now on."+
+		fmt.Fprintln(w.err, "Nothing was known of this vehicle, and no token or source named it; "+
+			"its telemetry is refused from now on."+
 			" If the vid was a mistake: carstate forget VID --allow")
 	}
 	return r, err

@@ -42,7 +42,8 @@ func TestLearnedFreeFlow(t *testing.T) {
 			t.Fatalf("%s: only %d edges can be compared", name, len(errors))
 		}
 		median := errors[len(errors)/2]
-		t.Logf("%s: median error %.1f %% on %d edges, 90 %% below %.0f %%", name, 100*median, len(errors), 100*errors[len(errors)*9/10])
+		t.Logf("%s: median error %.1f %% on %d edges, 90 %% below %.0f %%", name, 100*median, len(errors),
+			100*errors[len(errors)*9/10])
 		if median > 0.2 {
 			t.Errorf("%s: the learned free flow is off by %.1f %% in the median", name, 100*median)
 		}
@@ -99,7 +100,8 @@ func edges(t *testing.T, name string) (all []edge) {
 			}
 		}
 		if v[3] >= 30 {
-			all = append(all, edge{metres: v[1], freeKmh: 3.6 * v[2], seen: v[3], longitude: [2]float64{v[4], v[6]}, latitude: [2]float64{v[5], v[7]}})
+			all = append(all, edge{metres: v[1], freeKmh: 3.6 * v[2], seen: v[3], longitude: [2]float64{v[4], v[6]},
+				latitude: [2]float64{v[5], v[7]}})
 		}
 	}
 	return all
@@ -120,7 +122,8 @@ func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
 	heading := math.Mod(math.Atan2(east, north)*180/math.Pi+360, 360)
 	for at := 10.0; at < straight; at += 20 {
 		along := at / straight
-		c, ok := m.Condition(roadtest.StretchAt(e.latitude[0]+along*(e.latitude[1]-e.latitude[0]), e.longitude[0]+along*(e.longitude[1]-e.longitude[0]), heading), freeFlowOrigin)
+		c, ok := m.Condition(roadtest.StretchAt(e.latitude[0]+along*(e.latitude[1]-e.latitude[0]),
+			e.longitude[0]+along*(e.longitude[1]-e.longitude[0]), heading), freeFlowOrigin)
 		if !ok || c.FreeKmh == 0 {
 			continue
 		}

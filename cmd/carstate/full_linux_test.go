@@ -18,7 +18,8 @@ import (
 func limitFiles(t *testing.T, pid int, bytes uint64) {
 	t.Helper()
 	limit := syscall.Rlimit{Cur: bytes, Max: ^uint64(0)}
-	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), syscall.RLIMIT_FSIZE, uintptr(unsafe.Pointer(&limit)), 0, 0, 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), syscall.RLIMIT_FSIZE,
+		uintptr(unsafe.Pointer(&limit)), 0, 0, 0); errno != 0 {
 		t.Fatal(errno)
 	}
 }
@@ -62,7 +63,8 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	answered(p)
-	if status, text, err := p.Get(ctx, nodeprocess.Admin, "/readyz"); err != nil || status != http.StatusServiceUnavailable {
+	if status, text, err := p.Get(ctx, nodeprocess.Admin, "/readyz"); err != nil ||
+		status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: %d %s, %v", status, text, err)
 	}
 	limitFiles(t, p.PID(), ^uint64(0))

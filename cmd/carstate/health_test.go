@@ -35,7 +35,8 @@ func TestCommandsInAContainer(t *testing.T) {
 	}
 	p.stop(t)
 	var stdout, stderr testkit.Buffer
-	if code := run(t.Context(), []string{"health"}, &stdout, &stderr); code != exitError || !strings.Contains(stderr.String(), "does not answer") {
+	if code := run(t.Context(), []string{"health"}, &stdout, &stderr); code != exitError ||
+		!strings.Contains(stderr.String(), "does not answer") {
 		t.Errorf("the health of a service that ended: %d: %s%s", code, &stdout, &stderr)
 	}
 }

@@ -23,7 +23,8 @@ import (
 
 // oneRecord matches a line of slog's text handler: from the time on only names with plain or quoted
 // values.
-var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( [\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
+var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
+	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
 
 // checkLog checks that every line is a whole record, without characters that control a terminal.
 func checkLog(t *testing.T, format, text string) {
@@ -49,7 +50,8 @@ func checkLog(t *testing.T, format, text string) {
 
 // nasty is text by which an attacker would forge a line of the log or take over the operator's
 // terminal.
-const nasty = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"
+const nasty = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=" +
+	"forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"
 
 // TestLogIsClean logs secrets, vids and control characters in every way that slog has.
 func TestLogIsClean(t *testing.T) {
@@ -59,7 +61,8 @@ func TestLogIsClean(t *testing.T) {
 		var out bytes.Buffer
 		log, _ := newLogger(&out, "debug", format)
 		log.Info(nasty, "text", nasty, "error", errors.New(nasty), "any", []string{nasty, token})
-		log.With("token", token).WithGroup("g").Warn("to "+adminKey, "error", fmt.Errorf("GET /?access_token=%s: %w", token, errors.New(adminKey)))
+		log.With("token", token).WithGroup("g").Warn("to "+adminKey, "error",
+			fmt.Errorf("GET /?access_token=%s: %w", token, errors.New(adminKey)))
 		log.Debug("the record state.3.NHeN4UqVsohGS55I7LBdh", "error", errors.New("state.12.NHeN4UqVsohGS55I7LBdh: gone"))
 		log.Error("invalid", "bytes", "\xff\xfe\x9b")
 		text := out.String()
@@ -94,7 +97,8 @@ func TestNobodyForgesLog(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			cert, key, _ := testkit.Certificate(t)
 			dir := t.TempDir()
-			p, err := startProcess(dir, os.Environ(), "--log-format", format, "--log-level", "debug", "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0")
+			p, err := startProcess(dir, os.Environ(), "--log-format", format, "--log-level", "debug", "--tls-cert", cert,
+				"--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,9 +108,12 @@ func TestNobodyForgesLog(t *testing.T) {
 			for _, door := range []string{"query-addr", "ingest-addr", "mqtt-addr", "mqtt-tls-addr", "admin-addr"} {
 				for _, sent := range []string{
 					nasty,
-					"GET /" + escaped + "?access_token=" + escaped + "&vid=" + escaped + " HTTP/1.1\r\nHost: " + header + "\r\nUser-Agent: " + header + "\r\n\r\n",
-					"POST /v1/telemetry HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + header + "\r\nContent-Type: " + header + "\r\nContent-Length: 5\r\n\r\n" + "forge",
-					"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + header + "\r\nX-Forwarded-For: " + header + "\r\nContent-Length: 0\r\n\r\n",
+					"GET /" + escaped + "?access_token=" + escaped + "&vid=" + escaped + " HTTP/1.1\r\nHost: " + header +
+						"\r\nUser-Agent: " + header + "\r\n\r\n",
+					"POST /v1/telemetry HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + header + "\r\nContent-Type: " + header +
+						"\r\nContent-Length: 5\r\n\r\n" + "forge",
+					"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + header + "\r\nX-Forwarded-For: " +
+						header + "\r\nContent-Length: 0\r\n\r\n",
 					"PUT /v1/sources/" + escaped + " HTTP/9.9\r\nTransfer-Encoding: " + header + "\r\n\r\n",
 					// MQTT: a CONNECT with hostile client identifier, user name and password.
 					"\x10\x2f\x00\x04MQTT\x04\xc2\x00\x3c\x00\x0bforged\n\x1b[2J\x00\x09forged\n\x1b[\x00\x09forged\n\x1b[",

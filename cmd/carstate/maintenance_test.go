@@ -84,7 +84,8 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 		}
 		testkit.Await(t, says, func() bool { return p.HasEnded() || p.log.Count(says) > before })
 	}
-	reload("retention = 2h\nlog-level = debug\nmax-vehicles = 7\n", `"changed":"log-level,max-vehicles","needs_restart":"retention"`)
+	reload("retention = 2h\nlog-level = debug\nmax-vehicles = 7\n",
+		`"changed":"log-level,max-vehicles","needs_restart":"retention"`)
 	if level := p.carstate(t, "log-level"); level != "debug\n" {
 		t.Errorf("the level is %s", level)
 	}
@@ -169,13 +170,15 @@ func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	if state := p.carstate(t, "read-only", "on"); state != "on\n" {
 		t.Errorf("it is %s", state)
 	}
-	if _, err := post(p, key, []string{"meanwhile"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") || !strings.Contains(err.Error(), "read-only for maintenance") {
+	if _, err := post(p, key, []string{"during"}); err == nil || !strings.Contains(err.Error(), "HTTP 503") ||
+		!strings.Contains(err.Error(), "read-only for maintenance") {
 		t.Errorf("telemetry: %v", err)
 	}
 	if err := until(testkit.Patience, func() error { return p.judged(token, "before", p.began) }); err != nil {
 		t.Errorf("a query: %v", err)
 	}
-	for path, status := range map[string]int{"/readyz/ingest": http.StatusServiceUnavailable, "/readyz/query": http.StatusOK} {
+	for path, status := range map[string]int{"/readyz/ingest": http.StatusServiceUnavailable,
+		"/readyz/query": http.StatusOK} {
 		if err := says(p, path, status, "")(); err != nil {
 			t.Error(err)
 		}

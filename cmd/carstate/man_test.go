@@ -38,7 +38,8 @@ func TestManNamesEveryCommandAndFlag(t *testing.T) {
 		}
 		for _, f := range n.Flags {
 			flags++
-			if !n.Hidden && !f.Hidden && !regexp.MustCompile(`(?m)^\.B .*\\-\\-`+regexp.QuoteMeta(roff(f.Name))+`(=|$)`).MatchString(text) {
+			line := regexp.MustCompile(`(?m)^\.B .*\\-\\-` + regexp.QuoteMeta(roff(f.Name)) + `(=|$)`)
+			if !n.Hidden && !f.Hidden && !line.MatchString(text) {
 				t.Errorf("%s has no --%s", n.FullPath(), f.Name)
 			}
 		}

@@ -43,8 +43,10 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 	p.carstate(t, "token", "issue", "--developer", "Grace", "--vehicles", "all", "--expires", "3d")
 	key = p.addSource(t, "gateway")
 	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", vid)
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "metered2", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
-	refused := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "x", "--source", "gateway", "--key", "wrong", "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "metered2", "--source", "gateway", "--key", key,
+		"--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
+	refused := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "x", "--source", "gateway", "--key", "wrong",
+		"--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
 	if out, err := refused.CombinedOutput(); err == nil {
 		t.Errorf("a wrong key was accepted: %s", out)
 	}
@@ -77,7 +79,8 @@ func bustle(t *testing.T, p *process) (vid, token, key string) {
 
 // labels are the only labels that a metric of ours may have: no value that a stranger can choose,
 // and nothing that has many values.
-var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol", "reason", "stream", "version"}
+var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol",
+	"reason", "stream", "version"}
 
 // TestMetrics checks the metrics with promtool, and checks that they have no other labels.
 func TestMetrics(t *testing.T) {
@@ -85,7 +88,8 @@ func TestMetrics(t *testing.T) {
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
 	// After a stall of the machine the node may see an overload for a while.
-	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK, `(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
+	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
+		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
 		t.Error(err)
 	}
 	if text := p.metrics(t); !strings.Contains(text, "carstate_backup_timestamp_seconds 0\n") {
@@ -142,7 +146,8 @@ func documented(t *testing.T, text string, sections ...string) {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^# HELP (carstate_\w+) (.*)\n# TYPE \w+ (\w+)\n(?:carstate_\w+(?:\{(.*)\})? )?`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^# HELP (carstate_\w+) (.*)\n# TYPE \w+ `+
+		`(\w+)\n(?:carstate_\w+(?:\{(.*)\})? )?`).FindAllStringSubmatch(text, -1) {
 		var of []string
 		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[4], -1) {
 			if l[1] != "le" {
@@ -161,7 +166,8 @@ func documented(t *testing.T, text string, sections ...string) {
 }
 
 // ofClusters are metrics that only a node of a cluster has. TestExternal checks them.
-var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing", "carstate_newer_records_total"}
+var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing",
+	"carstate_newer_records_total"}
 
 // TestPrometheus lets a real Prometheus scrape a busy service on one machine. Every expression of
 // the dashboard and every metric of the alerts has a value, and no alert fires.
@@ -243,8 +249,10 @@ type watcher struct{ url string }
 func startPrometheus(t *testing.T, target string) watcher {
 	t.Helper()
 	dir := t.TempDir()
-	config := strings.NewReplacer("127.0.0.1:8082", target, "15s", "1s").Replace(readFile(t, deployDir+"/prometheus/prometheus.yml"))
-	for name, text := range map[string]string{"prometheus.yml": config, "alerts.yml": readFile(t, deployDir+"/prometheus/alerts.yml")} {
+	config := readFile(t, deployDir+"/prometheus/prometheus.yml")
+	config = strings.NewReplacer("127.0.0.1:8082", target, "15s", "1s").Replace(config)
+	for name, text := range map[string]string{"prometheus.yml": config,
+		"alerts.yml": readFile(t, deployDir+"/prometheus/alerts.yml")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +271,8 @@ func startPrometheus(t *testing.T, target string) watcher {
 		addr := l.Addr().String()
 		l.Close()
 		log = new(testkit.Buffer)
-		cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+addr)
+		cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data",
+			"--web.listen-address="+addr)
 		cmd.Stdout, cmd.Stderr = log, log
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

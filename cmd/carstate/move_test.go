@@ -46,7 +46,8 @@ func TestMove(t *testing.T) {
 		ID    string `json:"id"`
 		Token string `json:"access_token"`
 	}
-	if err := json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all", "--json")), &issued); err != nil {
+	if err := json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
+		"--json")), &issued); err != nil {
 		t.Fatal(err)
 	}
 	m.revoked = issued.Token
@@ -75,7 +76,8 @@ func TestMove(t *testing.T) {
 	m.move(t, p, cluster)
 	m.check(t, cluster, forgotten)
 	p.stop(t)
-	if _, err := startProcess(dir, os.Environ(), "--nats", servers); err == nil || !strings.Contains(err.Error(), "--nats-fresh") {
+	if _, err := startProcess(dir, os.Environ(), "--nats", servers); err == nil ||
+		!strings.Contains(err.Error(), "--nats-fresh") {
 		t.Errorf("the old data directory under --nats: %v", err)
 	}
 	start(t, dir, "--nats", servers, "--nats-fresh").stop(t)
@@ -185,10 +187,12 @@ func (m *moved) check(t *testing.T, p *process, forgotten string) {
 	if _, err := post(p, m.key, []string{movedCar(0)}); err != nil {
 		t.Errorf("a source's key: %v", err)
 	}
-	if _, err := post(p, m.removed, []string{movedCar(0)}); !errors.Is(err, testkit.ErrRefused) || !strings.Contains(err.Error(), "HTTP 401") {
+	if _, err := post(p, m.removed, []string{movedCar(0)}); !errors.Is(err, testkit.ErrRefused) ||
+		!strings.Contains(err.Error(), "HTTP 401") {
 		t.Errorf("the key of a source that was removed: %v", err)
 	}
-	if _, err := post(p, m.key, []string{forgotten}); !errors.Is(err, testkit.ErrRefused) || !strings.Contains(err.Error(), "was forgotten") {
+	if _, err := post(p, m.key, []string{forgotten}); !errors.Is(err, testkit.ErrRefused) ||
+		!strings.Contains(err.Error(), "was forgotten") {
 		t.Errorf("a forgotten vehicle: %v", err)
 	}
 	if a, err := p.ask(drivingPath, m.token, forgotten); err != nil || a.Reason != "unknown" {

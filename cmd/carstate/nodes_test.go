@@ -71,7 +71,8 @@ func TestThreeNodes(t *testing.T) {
 	c := clustertest.StartCluster(t)
 	const maxFeedAge = 8 * time.Second
 	node := func(roles string) *process {
-		return start(t, t.TempDir(), "--nats", c.URLs(), "--replicas", "3", "--partitions", "8", "--max-feed-age", maxFeedAge.String(), "--roles", roles)
+		return start(t, t.TempDir(), "--nats", c.URLs(), "--replicas", "3", "--partitions", "8",
+			"--max-feed-age", maxFeedAge.String(), "--roles", roles)
 	}
 	door := node("query,ingest,admin")
 	folds := []*process{node("query,derive,admin"), node("query,derive,admin")}
@@ -93,7 +94,7 @@ func TestThreeNodes(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		t.Logf("%s: every vehicle is answered for anew %.1f s later", what, time.Since(since).Seconds())
+		t.Logf("%s: every vehicle has a new answer %.1f s later", what, time.Since(since).Seconds())
 	}
 	everywhere("the start", all, time.Now())
 
@@ -195,7 +196,8 @@ func revocations(t *testing.T, by *process, nodes []*process) {
 	var took []time.Duration
 	for range tokens {
 		issued, err := client.IssueToken(t.Context(), access.TokenRequest{
-			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Expires: time.Now().Add(time.Hour),
+			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+			Expires: time.Now().Add(time.Hour),
 		})
 		if err != nil {
 			t.Fatal(err)

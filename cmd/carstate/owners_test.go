@@ -38,7 +38,8 @@ const ownedPartitions = 32
 // ownedConfig returns a node's configuration on a cluster. Leases are short, so that events that
 // take many seconds on a real cluster happen often.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
-	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3, Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
+	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3,
+		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
 // shortestLease is long enough on a disk of usual speed. A lease is renewed three times before it
@@ -222,7 +223,8 @@ func (r *truth) put(id vehicle.ID, s vehicle.State) {
 	at := slices.Index(r.states[id][from:], s)
 	if at < 0 {
 		old := slices.Index(r.states[id][:from], s)
-		r.wrong = append(r.wrong, fmt.Sprintf("%s: after state %d of %d came number %d (-1: none)", id, from, len(r.states[id]), old))
+		r.wrong = append(r.wrong, fmt.Sprintf("%s: after state %d of %d came number %d (-1: none)", id, from,
+			len(r.states[id]), old))
 		return
 	}
 	r.seen[id] = from + at
@@ -264,7 +266,8 @@ func TestOwners(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	servers := clustertest.StartCluster(t)
 	e := clustertest.Open(t, ownedConfig(servers.URLs(), shortestLease))
-	r := &truth{states: make(map[vehicle.ID][]vehicle.State), seen: make(map[vehicle.ID]int), changed: make(chan struct{}, 1)}
+	r := &truth{states: make(map[vehicle.ID][]vehicle.State), seen: make(map[vehicle.ID]int),
+		changed: make(chan struct{}, 1)}
 	following, stopFollowing := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -296,15 +299,15 @@ func TestOwners(t *testing.T) {
 	for round := range *ownerRounds {
 		i := rnd.IntN(len(nodes))
 		w := nodes[i]
-		deed := []string{"pause", "pause briefly", "kill", "end", "kill a server", "pause a server"}[(round+int(seed%6))%6]
-		t.Logf("round %d: %s", round, deed)
+		event := []string{"pause", "pause briefly", "kill", "end", "kill a server", "pause a server"}[(round+int(seed%6))%6]
+		t.Logf("round %d: %s", round, event)
 		pause := time.After(time.Duration(rnd.Int64N(int64(time.Second))))
 		signal := func(s syscall.Signal) {
 			if err := w.cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
 			}
 		}
-		switch deed {
+		switch event {
 		case "pause":
 			signal(syscall.SIGSTOP)
 			o.wait("the others take what a paused node has", holdsNone(w))
@@ -315,14 +318,14 @@ func TestOwners(t *testing.T) {
 			<-pause
 			signal(syscall.SIGCONT)
 		case "kill", "end":
-			if deed == "kill" {
+			if event == "kill" {
 				signal(syscall.SIGKILL)
 			} else {
 				signal(syscall.SIGTERM)
 			}
 			<-w.ended
 			o.wait("the others take what a node had that is gone", holdsNone(w))
-			if code := w.cmd.ProcessState.ExitCode(); deed == "end" && code != 0 {
+			if code := w.cmd.ProcessState.ExitCode(); event == "end" && code != 0 {
 				t.Errorf("it ended with %d", code)
 			}
 			nodes[i] = o.start()
@@ -346,7 +349,7 @@ func TestOwners(t *testing.T) {
 		select {
 		case <-r.changed:
 		case <-late:
-			t.Fatalf("%d vehicles of %d do not come to their last state", r.behind(), len(r.states))
+			t.Fatalf("%d vehicles of %d do not reach their last state", r.behind(), len(r.states))
 		}
 	}
 	o.mu.Lock()
@@ -359,7 +362,8 @@ func (r *truth) judge(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.wrong) > 0 {
-		t.Errorf("%d of %d states were wrong:\n%s", len(r.wrong), r.updates, strings.Join(r.wrong[:min(10, len(r.wrong))], "\n"))
+		t.Errorf("%d of %d states were wrong:\n%s", len(r.wrong), r.updates,
+			strings.Join(r.wrong[:min(10, len(r.wrong))], "\n"))
 	}
 	samples := 0
 	for _, all := range r.states {

@@ -31,7 +31,8 @@ func TestRevokedDuringPause(t *testing.T) {
 	operator, paused := node(), node()
 	for round := range 3 {
 		var issued wire.IssuedToken
-		if err := json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all", "--json")), &issued); err != nil {
+		if err := json.Unmarshal([]byte(operator.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
+			"--json")), &issued); err != nil {
 			t.Fatal(err)
 		}
 		token := issued.AccessToken
@@ -73,7 +74,8 @@ func TestRevokedDuringPause(t *testing.T) {
 				t.Fatal(err)
 			}
 			if code == http.StatusOK {
-				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d", round, time.Since(began), i)
+				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d",
+					round, time.Since(began), i)
 			}
 			c.Close() // many open connections make the node take a pause for an overload
 		}
@@ -101,7 +103,8 @@ func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 			if err != nil {
 				return err
 			}
-			a = &asker{c, bufio.NewReader(c), "GET " + drivingPath + "?" + url.Values{"access_token": {token}, "vid": {"car"}}.Encode() + " HTTP/1.1\r\nHost: a\r\n\r\n"}
+			a = &asker{c, bufio.NewReader(c), "GET " + drivingPath + "?" +
+				url.Values{"access_token": {token}, "vid": {"car"}}.Encode() + " HTTP/1.1\r\nHost: a\r\n\r\n"}
 			code, err := 0, a.ask()
 			if err == nil {
 				code, err = a.answer()

@@ -49,7 +49,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	const vid = "carWithPlace"
 	c := newCollector(t)
 	access := filepath.Join(t.TempDir(), "access.log")
-	p, err := startProcess(t.TempDir(), append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_BSP_SCHEDULE_DELAY=50"),
+	p, err := startProcess(t.TempDir(), append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+c.url,
+		"OTEL_BSP_SCHEDULE_DELAY=50"),
 		"--trace-sample", "1", "--log-level", "debug", "--access-log", access)
 	if err != nil {
 		t.Fatal(err)
@@ -61,13 +62,16 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
 	sampleOf := func(id vehicle.ID, i int) vehicle.Sample {
 		x := vehicle.Sample{Vehicle: id, Time: began.Add(time.Duration(i) * 5 * time.Second)}
-		if err := errors.Join(x.Set(vehicle.Speed, 30), x.Set(vehicle.ThrottlePosition, 20), x.Set(vehicle.CurrentHeading, 90), x.Set(vehicle.CurrentAccuracy, 4),
-			x.Set(vehicle.CurrentLatitude, placeLatitude), x.Set(vehicle.CurrentLongitude, placeLongitude+float64(i)*1e-6)); err != nil {
+		if err := errors.Join(x.Set(vehicle.Speed, 30), x.Set(vehicle.ThrottlePosition, 20),
+			x.Set(vehicle.CurrentHeading, 90), x.Set(vehicle.CurrentAccuracy, 4),
+			x.Set(vehicle.CurrentLatitude, placeLatitude),
+			x.Set(vehicle.CurrentLongitude, placeLongitude+float64(i)*1e-6)); err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
-	mqtt, err := sender.MQTT(t.Context(), "mqtt://"+p.Address(nodeprocess.MQTT), sender.Login{Name: "gateway", Key: key}, nil)
+	mqtt, err := sender.MQTT(t.Context(), "mqtt://"+p.Address(nodeprocess.MQTT), sender.Login{Name: "gateway", Key: key},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +133,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		for _, path := range []string{"/roads/stretches", "/vehicles/" + vid + "/stretches"} {
 			text += read(t, operator, session+path)
 		}
-		c, err := (&client.Client{URL: base, Key: adminKey}).Roads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}, roadmap.MaxStretches)
+		c, err := (&client.Client{URL: base, Key: adminKey}).Roads(t.Context(),
+			road.Box{West: -180, South: -90, East: 180, North: 90}, roadmap.MaxStretches)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +163,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/roads", "/tokens", "/sources", "/operators", "/audit"} {
+	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/roads", "/tokens", "/sources", "/operators",
+		"/audit"} {
 		text := read(t, operator, session+strings.TrimSuffix(page, "/"))
 		checkNoPlace(t, page, text)
 		if strings.HasSuffix(page, vid) && !strings.Contains(text, "Vehicle.CurrentLocation.Longitude") {

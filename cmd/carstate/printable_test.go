@@ -23,7 +23,8 @@ func TestPrintableNeverSteersATerminal(t *testing.T) {
 		"\x9b31m\xff\xe2\x82":         "�31m���",
 		"\ufffd":                      "\ufffd",
 	} {
-		for name, from := range map[string]io.Reader{"at once": strings.NewReader(in), "byte by byte": iotest.OneByteReader(strings.NewReader(in))} {
+		for name, from := range map[string]io.Reader{"at once": strings.NewReader(in),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(in))} {
 			var got bytes.Buffer
 			p := &printable{w: &got}
 			if _, err := io.Copy(struct{ io.Writer }{p}, struct{ io.Reader }{from}); err != nil {
@@ -54,7 +55,8 @@ func FuzzPrintable(f *testing.F) {
 		if !bytes.Equal(pieces.Bytes(), whole.Bytes()) {
 			t.Errorf("%q in pieces is %q, at once %q", text, &pieces, &whole)
 		}
-		if bytes.ContainsFunc(whole.Bytes(), func(r rune) bool { return r != utf8.RuneError && mayHarm(r) }) || !utf8.Valid(whole.Bytes()) {
+		if bytes.ContainsFunc(whole.Bytes(), func(r rune) bool { return r != utf8.RuneError && mayHarm(r) }) ||
+			!utf8.Valid(whole.Bytes()) {
 			t.Errorf("%q became %q", text, &whole)
 		}
 	})

@@ -73,7 +73,8 @@ const queryPatience = 10 * time.Second
 // service returns a client of the selected service.
 func (f *queryFlags) service() (*client.Client, error) {
 	if f.Token == "" {
-		return nil, usageError("there is no access token: set CARSTATE_TOKEN, or give --token (`carstate token issue` creates one)")
+		return nil, usageError("there is no access token: set CARSTATE_TOKEN, or give --token (`carstate token " +
+			"issue` creates one)")
 	}
 	base := f.URL
 	if base == "" {

@@ -26,7 +26,8 @@ func TestARefusalEndsInPeace(t *testing.T) {
 		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 20_000)); err != nil {
+		request := "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 20_000)
+		if _, err := io.WriteString(c, request); err != nil {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(c)

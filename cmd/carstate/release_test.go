@@ -15,7 +15,8 @@ import (
 // release runs `make release` for this machine's architecture.
 func release(t *testing.T, version, dist string) (string, error) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), "make", "-C", "../..", "release", "VERSION="+version, "ARCHES="+runtime.GOARCH, "DIST="+dist)
+	c := exec.CommandContext(t.Context(), "make", "-C", "../..", "release", "VERSION="+version, "ARCHES="+runtime.GOARCH,
+		"DIST="+dist)
 	c.Env = append(os.Environ(), "MAKEFLAGS=") // the flags of make test must not apply to this make
 	out, err := c.CombinedOutput()
 	return string(out), err
@@ -53,10 +54,12 @@ func TestReleaseIsWhole(t *testing.T) {
 		t.Errorf("SHA256SUMS has %q, want %q", listed, sums)
 	}
 	program := filepath.Join(dist, name)
-	if out := tool(t, "", program, "version"); !strings.HasPrefix(out, "carstate "+version+" ") || !strings.HasSuffix(out, " linux/"+runtime.GOARCH+"\n") {
+	if out := tool(t, "", program, "version"); !strings.HasPrefix(out, "carstate "+version+" ") ||
+		!strings.HasSuffix(out, " linux/"+runtime.GOARCH+"\n") {
 		t.Errorf("the program says %q", out)
 	}
-	if text := readFile(t, program+".cdx.json"); !strings.Contains(text, `"version": "`+version+`"`) || !strings.Contains(text, `"pkg:golang/`) {
+	if text := readFile(t, program+".cdx.json"); !strings.Contains(text, `"version": "`+version+`"`) ||
+		!strings.Contains(text, `"pkg:golang/`) {
 		t.Errorf("the list of modules: %.200s", text)
 	}
 	tool(t, "", "../../scripts/reproduce.sh", program, strings.TrimSpace(tool(t, "", "go", "env", "GOCACHE")))

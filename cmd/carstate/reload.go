@@ -43,7 +43,8 @@ func settingsOf(given *kong.Context) map[string]string {
 func (r *reloader) reload() {
 	config, found, err := readAgain(r.args)
 	if err != nil {
-		r.log.Error("the settings are invalid and nothing was changed: correct them and send SIGHUP again", "error", unquoted(access.OneLine(err)))
+		r.log.Error("the settings are invalid and nothing was changed: correct them and send SIGHUP again",
+			"error", unquoted(access.OneLine(err)))
 		return
 	}
 	r.node.Reload(config)
@@ -62,7 +63,8 @@ func (r *reloader) reload() {
 	if restart != "" {
 		level = slog.LevelWarn
 	}
-	r.log.Log(context.Background(), level, "reloaded the settings, the certificate and the access log", "changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
+	r.log.Log(context.Background(), level, "reloaded the settings, the certificate and the access log",
+		"changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
 }
 
 // readAgain reads the settings of serve again, as at the start.

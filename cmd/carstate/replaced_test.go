@@ -41,14 +41,16 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 			t.Errorf("%s was made again, and the node ended with exit code %d", name, code)
 		}
 		said := p.LastLine()
-		for _, want := range []string{"carstate: ", "the stream was replaced: " + name + " was read up to ", "supervisor starts it again"} {
+		for _, want := range []string{"carstate: ", "the stream was replaced: " + name + " was read up to ",
+			"supervisor starts it again"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("the last line is %q; want %q", said, want)
 			}
 		}
 
 		p = start(t, dir, flags...)
-		if a, err := p.ask(drivingPath, token, "before"); err != nil || (a.HTTP == http.StatusUnauthorized) != (name == codec.Tokens) {
+		if a, err := p.ask(drivingPath, token, "before"); err != nil ||
+			(a.HTTP == http.StatusUnauthorized) != (name == codec.Tokens) {
 			t.Errorf("the token after %s was made again: %+v, %v", name, a, err)
 		}
 		if _, err := post(p, key, []string{"before"}); (err != nil) != (name == codec.Sources) {

@@ -66,7 +66,8 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w.err, "%s: a %s log of %s, %d of %d rows\n", name, d.Format, d.Duration().Round(time.Second), len(d.Rows), d.Lines)
+		fmt.Fprintf(w.err, "%s: a %s log of %s, %d of %d rows\n", name, d.Format, d.Duration().Round(time.Second),
+			len(d.Rows), d.Lines)
 		for _, n := range d.Notes() {
 			fmt.Fprintf(w.err, "  %s\n", n)
 		}
@@ -122,10 +123,11 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 			return usageError("--prefix makes a vid longer than %d characters: choose a shorter one", vehicle.MaxReportingID)
 		}
 	}
-	return c.send(ctx, w, access.VehicleSet(ids...), fmt.Sprintf("%d vehicles", len(ids)), fleet.Readings, func(s sender.Sender, done func(int)) error {
-		base := vehicle.At(time.Now().Add(-c.Ago)).Add(-fleet.Last)
-		return sender.Stream(ctx, s, c.named(fleet.Samples(ctx, base)), done)
-	})
+	return c.send(ctx, w, access.VehicleSet(ids...), fmt.Sprintf("%d vehicles", len(ids)), fleet.Readings,
+		func(s sender.Sender, done func(int)) error {
+			base := vehicle.At(time.Now().Add(-c.Ago)).Add(-fleet.Last)
+			return sender.Stream(ctx, s, c.named(fleet.Samples(ctx, base)), done)
+		})
 }
 
 // named prepends the prefix to the names of the cars.
@@ -142,7 +144,10 @@ func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq
 
 // send connects as the source of the flags, or else as a temporary one, calls send, and reports how
 // many samples were acknowledged.
-func (c *replayCommand) send(ctx context.Context, w streams, vehicles access.Vehicles, of string, total int, send func(sender.Sender, func(int)) error) error {
+func (c *replayCommand) send(
+	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
+	send func(sender.Sender, func(int)) error,
+) error {
 	replay := func(as sender.Login) error {
 		s, err := c.connect(ctx, as)
 		if err != nil {
@@ -155,7 +160,8 @@ func (c *replayCommand) send(ctx context.Context, w streams, vehicles access.Veh
 		if err != nil {
 			return partly{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, total, of)}
 		}
-		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; their verdicts can be queried within a second\n", total, of, s.Door())
+		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; their verdicts can be queried within a second\n",
+			total, of, s.Door())
 		return err
 	}
 	if c.Source != "" {

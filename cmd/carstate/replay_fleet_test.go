@@ -55,7 +55,8 @@ func TestReplayFleet(t *testing.T) {
 		if s.Time < from || s.Time > to {
 			t.Errorf("%sCAR05 was last read at %s", prefix, s.Time.Time())
 		}
-		for signal, want := range map[vehicle.Signal]float32{vehicle.Speed: 54, vehicle.CurrentLatitude: 44.505, vehicle.CurrentLongitude: 11.3299} {
+		for signal, want := range map[vehicle.Signal]float32{vehicle.Speed: 54, vehicle.CurrentLatitude: 44.505,
+			vehicle.CurrentLongitude: 11.3299} {
 			if got := s.Latest[signal]; got.Value != want || got.Time != s.Time {
 				t.Errorf("%sCAR05: %s is %+v", prefix, signal, got)
 			}

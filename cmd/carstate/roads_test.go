@@ -27,7 +27,8 @@ func sumOf(p *process, metric string) (sum float64, err error) {
 
 // onRoad returns a reading of a car on a road that leads north, metres from its beginning.
 func onRoad(vid string, at time.Time, metres, kmh float64) string {
-	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
+	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,`+
+		`"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
 		vid, at.UnixMilli(), kmh, 44.5+metres/111_195)
 }
 
@@ -138,7 +139,8 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.2f s after the last reading of the others was acknowledged, the car is judged by %d cars: the way ahead takes %.1f times as long as in light traffic",
+	t.Logf("%.2f s after the last reading of the others was acknowledged, the car is judged by %d cars: the "+
+		"way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
 	// Neither did the first node fold that car, nor did this node fold the cars of the first.
 	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-judged > float64(readings+1) {
@@ -157,7 +159,8 @@ func split(t *testing.T, nodes []*process, key string, at time.Time) (several []
 		for _, p := range nodes {
 			before[p], _ = sumOf(p, "carstate_driving_judged_total")
 		}
-		if _, err := postLines(nodes[0], key, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":30}}`, vid, at.UnixMilli())); err != nil {
+		if _, err := postLines(nodes[0], key, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":30}}`, vid,
+			at.UnixMilli())); err != nil {
 			t.Fatal(err)
 		}
 		if err := until(time.Minute, func() error {

@@ -129,7 +129,8 @@ func (l *callers) seen(t *testing.T) {
 func (l *callers) end(t *testing.T) {
 	t.Helper()
 	l.stop()
-	t.Logf("%d queries, %d tried again, %d failed; %d samples acknowledged, %d requests refused", l.queries[0].Load()+l.queries[1].Load(), l.retried.Load(), l.failed.Load(), len(l.acked), l.refused.Load())
+	t.Logf("%d queries, %d tried again, %d failed; %d samples acknowledged, %d requests refused",
+		l.queries[0].Load()+l.queries[1].Load(), l.retried.Load(), l.failed.Load(), len(l.acked), l.refused.Load())
 	if len(l.acked) == 0 || l.queries[0].Load() == 0 || l.queries[1].Load() == 0 {
 		t.Fatal("there was no load")
 	}

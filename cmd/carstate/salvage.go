@@ -45,7 +45,8 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	}
 	advice := "everything was read"
 	if !whole {
-		advice = "revoke again the tokens, and remove again the sources and operators, that are valid and should not be; and forget again the vehicles that were forgotten since the last backup"
+		advice = "check tokens, sources and operators for those that had been revoked or removed, " +
+			"and forget again the vehicles that were forgotten since the last backup"
 	}
 	_, err = fmt.Fprintf(w.err, "%s: %s\n", c.New, advice)
 	return err

@@ -30,7 +30,8 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 		t.Errorf("salvage of a directory in use: %v: %s", err, out)
 	}
 	p.stop(t)
-	if out, err := salvage(); err != nil || !strings.Contains(out, "everything was read") || !strings.Contains(out, "STATES     1") {
+	if out, err := salvage(); err != nil || !strings.Contains(out, "everything was read") ||
+		!strings.Contains(out, "STATES     1") {
 		t.Fatalf("salvage: %v: %s", err, out)
 	}
 	p = start(t, salvaged)

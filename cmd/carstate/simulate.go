@@ -83,15 +83,18 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if c.Duration < 0 {
 		return usageError("--duration must be a duration such as 10m")
 	}
-	if u, err := url.Parse(c.QueryURL); c.QueryURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	if u, err := url.Parse(c.QueryURL); c.QueryURL != "" &&
+		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return usageError("--query-url must be a URL such as http://127.0.0.1:8080")
 	}
 	config := simulate.Config{
-		Vehicles: c.Vehicles, Rate: c.Rate, Seed: c.Seed, Faults: c.Faults, FreeFlow: c.FreeFlow, WithoutPositions: c.WithoutPositions,
-		Backdate: c.Backdate, Duration: c.Duration, Prefix: c.Prefix, Progress: w.err,
+		Vehicles: c.Vehicles, Rate: c.Rate, Seed: c.Seed, Faults: c.Faults, FreeFlow: c.FreeFlow,
+		WithoutPositions: c.WithoutPositions, Backdate: c.Backdate, Duration: c.Duration, Prefix: c.Prefix,
+		Progress: w.err,
 	}
 	if asked := c.Source == "" || c.Token != ""; asked && c.Duration > 0 && c.Duration+c.Backdate <= simulate.AskAfter {
-		fmt.Fprintf(w.err, "carstate: verdicts are compared with the truth once the cars have driven for %s: this run is too short for that (--duration, --backdate)\n", simulate.AskAfter)
+		fmt.Fprintf(w.err, "carstate: verdicts are compared with the truth once the cars have driven for %s: this "+
+			"run is too short for that (--duration, --backdate)\n", simulate.AskAfter)
 	}
 	if c.Source != "" {
 		return c.simulate(ctx, w, config, sender.Login{Name: c.Source, Key: c.Key}, c.Token)
@@ -115,7 +118,9 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 }
 
 // simulate runs the fleet as a source and prints the report, also if the run failed.
-func (c *simulateCommand) simulate(ctx context.Context, w streams, config simulate.Config, as sender.Login, token string) error {
+func (c *simulateCommand) simulate(
+	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
+) error {
 	if token != "" {
 		trust, err := trusting(c.CA)
 		if err != nil {

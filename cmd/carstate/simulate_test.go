@@ -20,7 +20,8 @@ func TestSimulate(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
 	var r simulate.Report
-	out := p.carstate(t, "simulate", "--vehicles", "60", "--backdate", "9m", "--duration", "20s", "--faults", "20", "--free-flow", "--json")
+	out := p.carstate(t, "simulate", "--vehicles", "60", "--backdate", "9m", "--duration", "20s", "--faults", "20",
+		"--free-flow", "--json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +125,8 @@ func TestSimulateOutage(t *testing.T) {
 		t.Errorf("%v, %q", err, stdout)
 	}
 	// Lines of progress may come before.
-	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr.String()), "\n"), func(l string) bool { return strings.Contains(l, "samples/s acknowledged") })
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr.String()), "\n"),
+		func(l string) bool { return strings.Contains(l, "samples/s acknowledged") })
 	if text := strings.Join(lines, "\n"); !strings.HasPrefix(text, "carstate: ") || strings.Contains(text, "\n") {
 		t.Errorf("not one clear line: %q", text)
 	}

@@ -61,7 +61,8 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
 		rate := rateInWords(s.Rate)
-		fmt.Fprintf(w.err, "This is the key of source %s, shown only once. Its rate: %s. Unknown signals: %s.\n", s.Name, rate, unknownSignals(s.Strict))
+		fmt.Fprintf(w.err, "This is the key of source %s, shown only once. Its rate: %s. Unknown signals: %s.\n", s.Name,
+			rate, unknownSignals(s.Strict))
 		return err
 	})
 }

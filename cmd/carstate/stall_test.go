@@ -19,7 +19,8 @@ func (p *process) end() (time.Duration, error) {
 	err := p.Stop()
 	took := time.Since(began)
 	stood := min(stalled(), took)
-	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code == exitError && stood > took/2 && strings.Contains(p.log.String(), "the engine did not close in time") {
+	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code == exitError && stood > took/2 &&
+		strings.Contains(p.log.String(), "the engine did not close in time") {
 		err = nil
 	}
 	return took - stood, err

@@ -89,7 +89,8 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "wrong.conf")
 	damaged := t.TempDir()
-	for name, text := range map[string]string{file: "max-age = yesterday\n", filepath.Join(damaged, "carstate.json"): "{}"} {
+	for name, text := range map[string]string{file: "max-age = yesterday\n",
+		filepath.Join(damaged, "carstate.json"): "{}"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

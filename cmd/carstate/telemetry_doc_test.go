@@ -22,7 +22,8 @@ func TestTelemetryExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	host, port, _ := strings.Cut(p.Address(nodeprocess.MQTT), ":")
-	here := strings.NewReplacer("http://127.0.0.1:8081", p.URL(nodeprocess.Ingest), "-h 127.0.0.1 -p 1883", "-h "+host+" -p "+port, "export CARSTATE_KEY=css_…", "")
+	here := strings.NewReplacer("http://127.0.0.1:8081", p.URL(nodeprocess.Ingest), "-h 127.0.0.1 -p 1883",
+		"-h "+host+" -p "+port, "export CARSTATE_KEY=css_…", "")
 	ran := 0
 	for _, m := range regexp.MustCompile("(?s)```(sh|python|go)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		if strings.Contains(m[2], "paho") {

@@ -26,7 +26,8 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	keyboard := open("/dev/ptmx")
 	control := func(request uintptr, value *int32) {
 		t.Helper()
-		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, keyboard.Fd(), request, uintptr(unsafe.Pointer(value))); errno != 0 {
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, keyboard.Fd(), request,
+			uintptr(unsafe.Pointer(value))); errno != 0 {
 			t.Fatal(errno)
 		}
 	}
@@ -42,9 +43,11 @@ func openTerminal(t *testing.T, typed string) *os.File {
 
 // TestConfirmTakesOnlyYes checks that only yes confirms an action that cannot be undone.
 func TestConfirmTakesOnlyYes(t *testing.T) {
-	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false, "yesterday\n": false} {
+	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false,
+		"yesterday\n": false} {
 		var prompt bytes.Buffer
-		if err := confirm(strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want || prompt.String() != "Forget it? [y/N] " {
+		if err := confirm(strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
+			prompt.String() != "Forget it? [y/N] " {
 			t.Errorf("%q: %v, asked %q", typed, err, &prompt)
 		}
 	}

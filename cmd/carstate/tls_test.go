@@ -24,11 +24,13 @@ func TestTLS(t *testing.T) {
 	token := p.issue(t)
 	config := &tls.Config{RootCAs: roots}
 	own := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
-	answer, err := client.New("https://"+p.Address(nodeprocess.Query), token, client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
+	answer, err := client.New("https://"+p.Address(nodeprocess.Query), token,
+		client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
 	if err != nil || answer.Reason != client.ReasonUnknown {
 		t.Errorf("%v, %v", answer, err)
 	}
-	resp, err := own.Post("https://"+p.Address(nodeprocess.Ingest)+"/v1/telemetry", "application/json", strings.NewReader("{}"))
+	resp, err := own.Post("https://"+p.Address(nodeprocess.Ingest)+"/v1/telemetry", "application/json",
+		strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,13 +39,16 @@ func TestTLS(t *testing.T) {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)
 	}
 	// Without --ca the certificate is rejected, and the error says what to do.
-	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url", "https://"+p.Address(nodeprocess.Ingest))
+	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url",
+		"https://"+p.Address(nodeprocess.Ingest))
 	cmd.Env = p.env()
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
 		t.Errorf("%v: %s", err, out)
 	}
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url", "https://"+p.Address(nodeprocess.Ingest))
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url", "mqtts://"+p.Address("mqtt-tls-addr"))
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url",
+		"https://"+p.Address(nodeprocess.Ingest))
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url",
+		"mqtts://"+p.Address("mqtt-tls-addr"))
 
 	query := exec.Command(binary, "query", "car-driving-state", "byTLS", "--url", "https://"+p.Address(nodeprocess.Query))
 	query.Env = append(p.env(), "CARSTATE_TOKEN="+p.issue(t))

@@ -57,7 +57,8 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		return usageError("--operations: %v", err)
 	}
 	if r.Sandbox = c.Sandbox; r.Sandbox && c.Vehicles != "" {
-		return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved vehicles and no others")
+		return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved " +
+			"vehicles and no others")
 	}
 	if r.Rate, err = access.ParseRate(c.Rate); err != nil {
 		return usageError("--rate: %v", err)
@@ -80,7 +81,8 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		return client.IssueToken(ctx, r)
 	}, func(t wire.IssuedToken) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
-		fmt.Fprintf(w.err, "This is the access token of %s, shown only once. Its ID is %s; it expires %s.\n", t.Developer, t.ID, day(t.ExpiresAt, "never"))
+		fmt.Fprintf(w.err, "This is the access token of %s, shown only once. Its ID is %s; it expires %s.\n", t.Developer,
+			t.ID, day(t.ExpiresAt, "never"))
 		return err
 	})
 }
@@ -117,7 +119,8 @@ type tokenArg struct {
 // Validate rejects a secret given in place of an ID, before it is sent anywhere.
 func (a tokenArg) Validate() error {
 	if access.HoldsSecret(a.ID) {
-		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate token list shows it")
+		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate " +
+			"token list shows it")
 	}
 	return nil
 }
@@ -167,7 +170,9 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 		if t.LastRefusedReason != "" {
 			refused += ", " + t.LastRefusedReason
 		}
-		_, err := fmt.Fprintf(w.out, "token         %s\ndeveloper     %s\noperations    %s\nvehicles      %s\nrate          %s\ncreated       %s\nexpires       %s\nrevoked       %s\nlast used     %s\nlast refused  %s\n",
+		_, err := fmt.Fprintf(w.out, "token         %s\ndeveloper     %s\noperations    %s\n"+
+			"vehicles      %s\nrate          %s\ncreated       %s\nexpires       %s\nrevoked       %s\n"+
+			"last used     %s\nlast refused  %s\n",
 			t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), orDash(t.Rate),
 			day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"), refused)
 		for _, until := range t.EarlierUntil {
@@ -297,7 +302,8 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
 		return client.ChangeToken(ctx, c.ID, to)
 	}, func(t ops.TokenSummary) error {
-		_, err := fmt.Fprintf(w.out, "token %s now has vehicles %s, rate %s, expires %s\n", t.ID, vehiclesOf(t), orDash(t.Rate), day(t.ExpiresAt, "never"))
+		_, err := fmt.Fprintf(w.out, "token %s now has vehicles %s, rate %s, expires %s\n", t.ID, vehiclesOf(t),
+			orDash(t.Rate), day(t.ExpiresAt, "never"))
 		return err
 	})
 }
@@ -357,7 +363,8 @@ func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 			if err != nil {
 				return ops.TokenSummary{}, err
 			}
-			if err := confirm(os.Stdin, w.err, fmt.Sprintf("Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID, t.Developer)); err != nil {
+			question := fmt.Sprintf("Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID, t.Developer)
+			if err := confirm(os.Stdin, w.err, question); err != nil {
 				return ops.TokenSummary{}, err
 			}
 		}

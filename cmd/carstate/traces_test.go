@@ -115,7 +115,8 @@ func TestTraces(t *testing.T) {
 	key := p.addSource(t, "gateway")
 	const asked = "4bf92f3577b34da6a3ce929d0e0e4736"
 	req, err := http.NewRequest(http.MethodPost, p.URL(nodeprocess.Ingest)+"/v1/telemetry",
-		strings.NewReader(`{"vid":"tracedCar","time":"`+time.Now().UTC().Format(time.RFC3339)+`","signals":{"Vehicle.Speed":50}}`))
+		strings.NewReader(`{"vid":"tracedCar","time":"`+time.Now().UTC().Format(time.RFC3339)+
+			`","signals":{"Vehicle.Speed":50}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,8 @@ func TestTraces(t *testing.T) {
 	if resp.StatusCode != http.StatusAccepted {
 		t.Fatal(resp.Status)
 	}
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "tracedByMQTT", "--source", "gateway", "--key", key, "--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
+	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "tracedByMQTT", "--source", "gateway", "--key", key,
+		"--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
 	for _, name := range []string{"POST /v1/telemetry", "MQTT PUBLISH"} {
 		if err := until(time.Minute, func() error { return c.journey(name) }); err != nil {
 			t.Error(err)
@@ -163,7 +165,7 @@ func TestTraces(t *testing.T) {
 	}
 	p.stop(t)
 	if n := strings.Count(p.log.String(), "traces cannot be sent"); n != 1 {
-		t.Errorf("that the collector fails is told %d times", n)
+		t.Errorf("the log says %d times that the collector fails, want once", n)
 	}
 
 	c.mu.Lock()

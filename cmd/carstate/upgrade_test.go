@@ -32,7 +32,8 @@ func buildNext(t *testing.T) (program string) {
 	if err != nil || strings.Count(string(text), version) != 1 || strings.Count(string(text), check) != 1 {
 		t.Fatalf("seal.go does not say which version it writes and reads: %v", err)
 	}
-	next := strings.NewReplacer(version, "const SchemaVersion = 4\n", check, "if v := body[0]; v != SchemaVersion && v != SchemaVersion-1 {").Replace(string(text))
+	next := strings.NewReplacer(version, "const SchemaVersion = 4\n", check,
+		"if v := body[0]; v != SchemaVersion && v != SchemaVersion-1 {").Replace(string(text))
 	dir := t.TempDir()
 	patched := filepath.Join(dir, "seal.go")
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: patched}})
@@ -45,7 +46,8 @@ func buildNext(t *testing.T) (program string) {
 		}
 	}
 	program = filepath.Join(dir, "carstate-next")
-	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-overlay", filepath.Join(dir, "overlay.json"),
+		"-o", program, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the next version cannot be built: %v\n%s", err, out)
 	}
@@ -116,7 +118,8 @@ func TestUpgradeToNextFormat(t *testing.T) {
 			t.Errorf("of %s it was said %d times", stream, n)
 		}
 	}
-	if status := old.carstate(t, "status"); !strings.Contains(status, "upgrade this node") || !strings.Contains(status, codec.States) {
+	if status := old.carstate(t, "status"); !strings.Contains(status, "upgrade this node") ||
+		!strings.Contains(status, codec.States) {
 		t.Errorf("carstate status: %s", status)
 	}
 	if err := wants(old.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)(); err != nil {

@@ -56,7 +56,8 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 			fmt.Fprintln(t, "VID\tDRIVING\tREAD\tTHROTTLE\tREAD")
 		}
 		for _, v := range page.Vehicles {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", v.VID, inShort(v.Driving), since(page.AskedAt, v.Driving), inShort(v.Throttle), since(page.AskedAt, v.Throttle))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", v.VID, inShort(v.Driving), since(page.AskedAt, v.Driving),
+				inShort(v.Throttle), since(page.AskedAt, v.Throttle))
 		}
 		if err := t.Flush(); err != nil {
 			return err

@@ -36,7 +36,8 @@ func TestHostileCollector(t *testing.T) {
 		},
 		"takes a part": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"partialSuccess":{"rejectedSpans":"1","errorMessage":"not by `+r.Header.Get("Api-Key")+`"}}`)
+			_, _ = io.WriteString(w, `{"partialSuccess":{"rejectedSpans":"1","errorMessage":"not by `+
+				r.Header.Get("Api-Key")+`"}}`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
