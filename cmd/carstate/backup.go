@@ -174,8 +174,8 @@ func (m *meter) end() {
 type restoreCommand struct {
 	adminFlags
 	File            string   `arg:"" help:"The backup."`
-	BackupKeyFile   string   `placeholder:"FILE" help:"File with the backup key of the service that made the backup (carstate operator backup-key); - is standard input. A service needs none for its own backups."`
-	Unauthenticated bool     `help:"Restore a file of any origin: if a stranger could write to it, the operators, sources and tokens that they put in become valid."`
+	BackupKeyFile   string   `placeholder:"FILE" help:"File with the backup key of the service that made the backup${more_backup_key_file}"`
+	Unauthenticated bool     `help:"Restore a file of any origin: if a stranger could write to it${more_unauthenticated}"`
 	Forgotten       []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: vehicles that were forgotten after the backup stay forgotten."`
 	JSON            bool     `name:"json" help:"Print the result as one JSON value and nothing else."`
 }

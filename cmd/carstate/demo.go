@@ -37,8 +37,8 @@ const demoVehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 type demoCommand struct {
 	// No environment variable: a setting for serve must not make the demo write into a directory
 	// with somebody's data.
-	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty. By default it is a temporary one that is removed when the demo ends."`
-	Fleet            int    `default:"200" placeholder:"N" help:"Number of simulated cars that drive in traffic besides the recorded one (${default}); 0 for none."`
+	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty.${more_data_dir}"`
+	Fleet            int    `default:"200" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
 	nodeFlags
 }

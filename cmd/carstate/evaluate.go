@@ -19,14 +19,14 @@ type evaluateCommand struct {
 	fleetFlags
 	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is recognized by the header."`
 	JSON  bool     `name:"json" help:"Print JSON instead of tables."`
-	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background, on one page; for a fleet, the map at the time of most jams."`
+	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background,${more_plot}"`
 }
 
 // fleetFlags select the fleet to evaluate, and how much of it.
 type fleetFlags struct {
 	// No environment variable: CARSTATE_FLEET exists for demo, and is a number.
-	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
-	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table with the columns vehicle, time (s), truth (normal, slow, jam) and sure (0, 1)."`
+	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz)${more_fleet}"`
+	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table${more_truth}"`
 	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before."`
 	Every            time.Duration `placeholder:"DURATION" help:"Interval at which the cars of the fleet send, instead of every reading of the file."`
 	Share            float64       `default:"1" placeholder:"N" help:"Fraction of the cars that send, such as 0.2 (${default}); labels of the others are ignored."`

@@ -25,7 +25,7 @@ type queryFlags struct {
 	URL       string `name:"url" env:"CARSTATE_QUERY_URL" placeholder:"URL" help:"The base URL of the service, such as https://cars.example."`
 	QueryAddr string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The address of the service, if no URL is given (${default})."`
 	CA        string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
-	JSON      bool   `name:"json" help:"Print the record as one JSON object, with the reason why there is no answer (reason), or the time and age of the readings (as_of, age_seconds), and nothing else."`
+	JSON      bool   `name:"json" help:"Print the record as one JSON object, with the reason why there is no answer (reason)${more_json}"`
 }
 
 type (

@@ -70,7 +70,7 @@ func (r *reloader) reload() {
 // readAgain reads the settings of serve again, as at the start.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings)
+	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings, moreHelp)
 	if err != nil {
 		return node.Config{}, nil, err
 	}

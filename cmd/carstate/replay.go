@@ -25,7 +25,7 @@ type replayCommand struct {
 // fleetReplayFlags select the fleet to replay and the names of its cars. Fleet and Prefix have no
 // environment variable: CARSTATE_FLEET exists for demo and CARSTATE_PREFIX for simulate.
 type fleetReplayFlags struct {
-	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz) with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time."`
+	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz)${more_fleet}"`
 	Prefix string        `env:"-" placeholder:"LETTERS" help:"Prefix of the vids of the fleet's cars."`
 	Ago    time.Duration `placeholder:"DURATION" help:"Age of the fleet's last reading, such as 24h; by default it is now."`
 }

@@ -16,7 +16,7 @@ import (
 
 type serveCommand struct {
 	serveFlags
-	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags. Flags and environment variables take precedence."`
+	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags.${more_config}"`
 	Check  bool   `help:"Check the configuration, print each value and its source, and exit."`
 
 	file configFile // the parsed file of Config

@@ -21,7 +21,7 @@ type simulateCommand struct {
 	Duration  time.Duration `placeholder:"DURATION" help:"End after this time; by default, on Ctrl-C."`
 	QueryAddr string        `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The query listener to ask for the verdicts (${default})."`
 	QueryURL  string        `name:"query-url" placeholder:"URL" help:"The query listener as a URL, such as https://cars.example."`
-	Token     string        `placeholder:"TOKEN" help:"Ask with this access token; prefer CARSTATE_TOKEN. By default, a temporary one is issued and revoked; with --source, no verdicts are asked for."`
+	Token     string        `placeholder:"TOKEN" help:"Ask with this access token; prefer CARSTATE_TOKEN.${more_token}"`
 	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
 }
 

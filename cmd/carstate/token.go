@@ -31,7 +31,7 @@ type tokenIssue struct {
 	adminFlags
 	Developer  string   `required:"" placeholder:"NAME" help:"The developer who gets the token."`
 	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"Operations that it may query (${default})."`
-	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query; a file has one vid on each line. If missing, the command asks on a terminal."`
+	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query; a file has one vid on each line.${more_vehicles}"`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it is valid (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"Maximum rate of calls; no limit by default."`
 	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and nine others, and no real one."`
