@@ -34,7 +34,7 @@ func TestRolesApart(t *testing.T) {
 		}
 		p := begin(dirs[i], role)
 		byRole[role].all = append(byRole[role].all, p)
-		saysHowItIs(t, p, role)
+		checkAdminListener(t, p, role)
 	}
 	operator := byRole["admin"].all[0]
 	l := startCallers(t, byRole["query"], byRole["ingest"], operator.issue(t), operator.addSource(t, "gateway"))
@@ -50,8 +50,8 @@ func TestRolesApart(t *testing.T) {
 	l.end(t)
 }
 
-// saysHowItIs checks what the admin listener of a node with one role serves.
-func saysHowItIs(t *testing.T, p *process, role string) {
+// checkAdminListener checks what the admin listener of a node with one role serves.
+func checkAdminListener(t *testing.T, p *process, role string) {
 	t.Helper()
 	page := p.URL(nodeprocess.Admin)
 	for path, want := range map[string]string{"/healthz": "alive", "/readyz": "ready", "/metrics": "carstate_ready 1"} {

@@ -86,7 +86,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.JSON {
 		return printJSON(w.out, info)
 	}
-	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, inside(info))
+	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, describeBackup(info))
 	fmt.Fprintln(w.err, "To restore the file, another service needs the backup key of this one: "+
 		"carstate operator backup-key prints it.")
 	return err
@@ -106,7 +106,7 @@ func (c *backupCommand) verify(w streams) error {
 	if c.JSON {
 		return printJSON(w.out, info)
 	}
-	_, err = fmt.Fprintf(w.out, "%s: complete, %s\n", c.File, inside(info))
+	_, err = fmt.Fprintf(w.out, "%s: complete, %s\n", c.File, describeBackup(info))
 	return err
 }
 
@@ -141,8 +141,8 @@ func (c *backupCommand) publish(tmp string) (err error) {
 	return dir.Sync()
 }
 
-// inside describes the content of a backup for people.
-func inside(b access.BackupInfo) string {
+// describeBackup describes the content of a backup for people.
+func describeBackup(b access.BackupInfo) string {
 	return fmt.Sprintf("%d records (%d states, %d tokens, %d sources, %d tombstones) of %s, written by carstate %s",
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
 }
@@ -230,7 +230,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		buried = r.Buried
 	}
 	if !c.JSON {
-		fmt.Fprintf(w.err, "%s\n", inside(info))
+		fmt.Fprintf(w.err, "%s\n", describeBackup(info))
 	}
 	p := newProgressOf(w.err, info.Records, "records")
 	report, err := client.Restore(ctx, file, trust, func(done, _ int) { p.add(done - p.done) })

@@ -39,7 +39,7 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 		if slices.Contains(notSettings, f.Name) {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shown(f), c.from(given, f))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shownValue(f), c.from(given, f))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (c *serveCommand) from(given *kong.Context, f *kong.Flag) string {
 	return "default"
 }
 
-// shown returns a flag's value without secrets.
-func shown(f *kong.Flag) string {
+// shownValue returns a flag's value without secrets.
+func shownValue(f *kong.Flag) string {
 	text := fmt.Sprint(f.Target.Interface())
 	if list, ok := f.Target.Interface().([]string); ok {
 		text = strings.Join(list, ",")

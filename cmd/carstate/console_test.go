@@ -94,8 +94,8 @@ func visit(b *browsertest.Browser, section string) {
 		((document.querySelector("nav a[aria-current=page]") || {}).innerText || "")`, "complete "+section)
 }
 
-// sure confirms an action that cannot be undone.
-func sure(b *browsertest.Browser) {
+// confirmAction confirms an action that cannot be undone.
+func confirmAction(b *browsertest.Browser) {
 	b.Expect(`(document.querySelector("input[name=sure]") || {}).value || ""`, "yes")
 	b.Run(chromedp.Click(chromedp.CSS("main .bad")))
 }
@@ -212,11 +212,11 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("h1").innerText + document.querySelector(".records .badge").innerText`,
 		"Tokensactive")
 	if a := ask(); a.HTTP != http.StatusOK {
-		t.Errorf("before anybody was sure: %+v", a)
+		t.Errorf("before the confirmation: %+v", a)
 	}
 	b.Eval(`document.querySelector(".records details").open = true; ""`)
 	b.Run(chromedp.Click(chromedp.CSS(".records .bad")))
-	sure(b)
+	confirmAction(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`,
 		"The token of Ada Lovelace is revoked: queries with it are refused from now on.")
 	b.Expect(`document.querySelector(".records .badge").innerText`, "revoked")
@@ -245,7 +245,7 @@ func TestConsoleDay(t *testing.T) {
 	visit(b, "Sources")
 	b.Eval(`document.querySelectorAll(".records details").forEach(d => d.open = true); ""`)
 	b.Run(chromedp.Click(chromedp.CSS(`form[action$="/sources/car-7/remove"] button`)))
-	sure(b)
+	confirmAction(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`,
 		"The source car-7 is removed: its telemetry is refused from now on.")
 	if n, err := post(f.process, key, []string{carOnRoad}); err == nil {
@@ -334,13 +334,13 @@ func TestConsoleOperators(t *testing.T) {
 	visit(b, "Operators")
 	b.Run(chromedp.Click(chromedp.CSS(".records summary")),
 		chromedp.Click(chromedp.CSS(`form[action$="/operators/ada/remove"] button`)))
-	sure(b)
+	confirmAction(b)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The operator ada is removed and logged out.")
 	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page, too, by itself
 
 	// When the admin key is replaced, everybody who is logged in with the old one is logged out.
 	b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.Click(chromedp.CSS(".danger button")))
-	sure(b)
+	confirmAction(b)
 	b.Expect(`document.querySelector("h1").innerText`, "Log in")
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("[role=alert]") ? "refused" : ""`, "refused")

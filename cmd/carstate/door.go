@@ -7,8 +7,8 @@ import (
 	"carstate/internal/lab/sender"
 )
 
-// doorFlags select the listener that telemetry is sent to, and the source that sends it.
-type doorFlags struct {
+// ingestFlags select the listener that telemetry is sent to, and the source that sends it.
+type ingestFlags struct {
 	Source     string `placeholder:"NAME" help:"Send as this source; by default, a temporary one is added and removed."`
 	Key        string `placeholder:"KEY" help:"The source's key; prefer CARSTATE_KEY, which does not appear in process lists."`
 	IngestAddr string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"The service's HTTP ingest listener (${default})."`
@@ -20,8 +20,8 @@ type doorFlags struct {
 	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
 }
 
-// checkDoor rejects addresses that make no sense, before any file is read or anything is sent.
-func (c *doorFlags) checkDoor() error {
+// checkTarget rejects addresses that make no sense, before any file is read or anything is sent.
+func (c *ingestFlags) checkTarget() error {
 	if c.IngestURL != "" && c.MqttURL != "" {
 		return usageError("--ingest-url and --mqtt-url are mutually exclusive")
 	}
@@ -40,7 +40,7 @@ func (c *doorFlags) checkDoor() error {
 }
 
 // connect connects to the listener that the flags select.
-func (c *doorFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
+func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
 	trust, err := trusting(c.CA)
 	if err != nil {
 		return nil, err

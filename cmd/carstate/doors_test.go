@@ -38,7 +38,7 @@ func TestDoors(t *testing.T) {
 			if err == nil && a.Driving != "3" {
 				err = errNotJam
 			}
-			return errors.Join(err, p.judged(token, vid, began[vid]))
+			return errors.Join(err, p.folded(token, vid, began[vid]))
 		}); err != nil {
 			t.Fatalf("%s: %v", vid, err)
 		}

@@ -47,7 +47,7 @@ func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	if _, err := post(p, key, []string{"drained"}); err != nil {
 		t.Errorf("telemetry: %v", err)
 	}
-	if err := until(testkit.Patience, func() error { return p.judged(token, "drained", p.began) }); err != nil {
+	if err := until(testkit.Patience, func() error { return p.folded(token, "drained", p.began) }); err != nil {
 		t.Errorf("a query: %v", err)
 	}
 	p.stop(t)
@@ -174,7 +174,7 @@ func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 		!strings.Contains(err.Error(), "read-only for maintenance") {
 		t.Errorf("telemetry: %v", err)
 	}
-	if err := until(testkit.Patience, func() error { return p.judged(token, "before", p.began) }); err != nil {
+	if err := until(testkit.Patience, func() error { return p.folded(token, "before", p.began) }); err != nil {
 		t.Errorf("a query: %v", err)
 	}
 	for path, status := range map[string]int{"/readyz/ingest": http.StatusServiceUnavailable,

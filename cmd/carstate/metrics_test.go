@@ -36,8 +36,8 @@ func (p *process) metrics(t *testing.T) string {
 	return string(text)
 }
 
-// bustle does everything that is counted at least once.
-func bustle(t *testing.T, p *process) (vid, token, key string) {
+// useEverything does everything that is counted at least once.
+func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	t.Helper()
 	vid, token = "metered1", p.issue(t)
 	p.carstate(t, "token", "issue", "--developer", "Grace", "--vehicles", "all", "--expires", "3d")
@@ -174,7 +174,7 @@ var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records"
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "24h")
-	vid, token, key := bustle(t, p)
+	vid, token, key := useEverything(t, p)
 	prometheus := startPrometheus(t, p.Address(nodeprocess.Admin))
 	_, exprs := dashboard(t)
 	alerts := readFile(t, deployDir+"/prometheus/alerts.yml")

@@ -51,7 +51,7 @@ func TestMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.revoked = issued.Token
-	if err := until(time.Minute, func() error { return p.judged(m.revoked, forgotten, p.began) }); err != nil {
+	if err := until(time.Minute, func() error { return p.folded(m.revoked, forgotten, p.began) }); err != nil {
 		t.Fatal(err)
 	}
 	m.removed = p.addSource(t, "removed")

@@ -278,7 +278,7 @@ func TestOwners(t *testing.T) {
 	t.Cleanup(func() {
 		stopFollowing()
 		running.Wait()
-		r.judge(t) // after a failure, too, because its cause may show here
+		r.report(t) // after a failure, too, because its cause may show here
 	})
 
 	lease := leaseFor(t, e, r)
@@ -357,8 +357,8 @@ func TestOwners(t *testing.T) {
 	t.Logf("partitions were taken %d times", o.takes)
 }
 
-// judge reports the wrong states.
-func (r *truth) judge(t *testing.T) {
+// report reports the wrong states.
+func (r *truth) report(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.wrong) > 0 {

@@ -99,7 +99,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	}
 
 	since := drive[len(drive)-1].Time.Time()
-	if err := until(time.Minute, func() error { return p.judged(token, vid, since) }); err != nil {
+	if err := until(time.Minute, func() error { return p.folded(token, vid, since) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{drivingPath, throttlePath} {

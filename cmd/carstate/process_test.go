@@ -168,12 +168,12 @@ func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
 	return p.Ask(context.Background(), path, token, vid)
 }
 
-// judged returns an error unless the vehicle's answer is as new as since. Replay shifts a drive so
+// folded returns an error unless the vehicle's answer is as new as since. Replay shifts a drive so
 // that it ends when it is sent, so since is a time shortly before the replay.
-func (p *process) judged(token, vid string, since time.Time) error {
+func (p *process) folded(token, vid string, since time.Time) error {
 	a, err := p.ask(drivingPath, token, vid)
 	if err == nil && a.Modified.Before(since.Truncate(time.Second)) {
-		err = fmt.Errorf("%s is judged until %s", vid, a.Modified)
+		err = fmt.Errorf("%s is folded until %s", vid, a.Modified)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 
 type replayCommand struct {
 	adminFlags
-	doorFlags
+	ingestFlags
 	fleetReplayFlags
 	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is recognized by the header."`
 	VID   string   `name:"vid" placeholder:"VID" help:"The vehicle that the drives are sent for."`
@@ -50,7 +50,7 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	if err := c.checkDoor(); err != nil {
+	if err := c.checkTarget(); err != nil {
 		return err
 	}
 	if c.Fleet != "" {
@@ -158,7 +158,7 @@ func (c *replayCommand) send(
 		err = send(s, progress.add)
 		progress.end(err == nil)
 		if err != nil {
-			return partly{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, total, of)}
+			return partialError{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, total, of)}
 		}
 		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; their verdicts can be queried within a second\n",
 			total, of, s.Door())

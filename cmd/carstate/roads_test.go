@@ -73,7 +73,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 	began := time.Now()
 	jammed, own, by := split(t, nodes, key, began.Add(-time.Hour))
-	judged, err := sumOf(by, "carstate_driving_judged_total")
+	folded, err := sumOf(by, "carstate_driving_judged_total")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		var s vehicle.State
 		err := until(10*time.Second, func() (err error) {
 			if s, _, err = store.State(t.Context(), e, vehicle.ID(own)); err == nil && s.Time < vehicle.At(now) {
-				err = errors.New("it is not judged")
+				err = errors.New("it is not folded")
 			}
 			return err
 		})
@@ -139,12 +139,12 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.2f s after the last reading of the others was acknowledged, the car is judged by %d cars: the "+
+	t.Logf("%.2f s after the last reading of the others was acknowledged, the verdict about the car uses %d cars: the "+
 		"way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
 	// Neither did the first node fold that car, nor did this node fold the cars of the first.
-	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-judged > float64(readings+1) {
-		t.Errorf("the node of the one car has judged %g readings, %v; the car sent %d", n-judged, err, readings+1)
+	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-folded > float64(readings+1) {
+		t.Errorf("the node of the one car has folded %g readings, %v; the car sent %d", n-folded, err, readings+1)
 	}
 }
 
@@ -170,7 +170,7 @@ func split(t *testing.T, nodes []*process, key string, at time.Time) (several []
 					return nil
 				}
 			}
-			return errors.New("nobody judges it")
+			return errors.New("no node has folded it")
 		}); err != nil {
 			t.Fatal(err)
 		}

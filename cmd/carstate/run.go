@@ -196,18 +196,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	return code
 }
 
-// partly is an error followed by a text that says how much was done.
-type partly struct {
+// partialError is an error followed by a text that says how much was done.
+type partialError struct {
 	error
 	text string
 }
 
-func (p partly) Unwrap() error { return p.error }
-func (p partly) Error() string { return p.error.Error() + p.text }
+func (p partialError) Unwrap() error { return p.error }
+func (p partialError) Error() string { return p.error.Error() + p.text }
 
-// progressOf returns the text of a partly error, or "" if err is none.
+// progressOf returns the text of a partialError, or "" if err is none.
 func progressOf(err error) string {
-	if p, ok := errors.AsType[partly](err); ok {
+	if p, ok := errors.AsType[partialError](err); ok {
 		return p.text
 	}
 	return ""

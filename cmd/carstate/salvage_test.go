@@ -18,7 +18,7 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 	if _, err := post(p, key, []string{"before"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := until(testkit.Patience, func() error { return p.judged(token, "before", p.began) }); err != nil {
+	if err := until(testkit.Patience, func() error { return p.folded(token, "before", p.began) }); err != nil {
 		t.Fatal(err)
 	}
 	began := p.began
@@ -35,7 +35,7 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 		t.Fatalf("salvage: %v: %s", err, out)
 	}
 	p = start(t, salvaged)
-	if err := until(testkit.Patience, func() error { return p.judged(token, "before", began) }); err != nil {
+	if err := until(testkit.Patience, func() error { return p.folded(token, "before", began) }); err != nil {
 		t.Error(err)
 	}
 	if _, err := post(p, key, []string{"after"}); err != nil {

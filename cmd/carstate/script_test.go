@@ -25,7 +25,7 @@ import (
 //	get URL               send an HTTP GET and print status, headers and body;
 //	                      $QUERY, $INGEST and $ADMIN are base URLs
 //	eventually URL TEXT   repeat get until TEXT is in the response
-//	judged VID TOKEN      wait until a drive that was replayed without --live is folded to its end
+//	folded VID TOKEN      wait until a drive that was replayed without --live is folded to its end
 //	oneline               the last command's stderr is one line, or two if the second begins with "Try:"
 //	let NAME              put the last command's stdout into $NAME
 func TestScripts(t *testing.T) {
@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 			"busy":       scriptBusy,
 			"get":        scriptGet,
 			"eventually": scriptEventually,
-			"judged":     scriptJudged,
+			"folded":     scriptFolded,
 			"oneline":    scriptOneLine,
 			"let":        scriptLet,
 		},
@@ -122,9 +122,9 @@ func scriptEventually(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-func scriptJudged(ts *testscript.TestScript, _ bool, args []string) {
+func scriptFolded(ts *testscript.TestScript, _ bool, args []string) {
 	p := *ts.Value(processKey).(**process)
-	ts.Check(until(30*time.Second, func() error { return p.judged(args[1], args[0], p.began) }))
+	ts.Check(until(30*time.Second, func() error { return p.folded(args[1], args[0], p.began) }))
 }
 
 func scriptOneLine(ts *testscript.TestScript, _ bool, _ []string) {

@@ -16,7 +16,7 @@ import (
 
 type simulateCommand struct {
 	adminFlags
-	doorFlags
+	ingestFlags
 	trafficFlags
 	Duration  time.Duration `placeholder:"DURATION" help:"End after this time; by default, on Ctrl-C."`
 	QueryAddr string        `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The query listener to ask for the verdicts (${default})."`
@@ -77,7 +77,7 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	if err := c.checkDoor(); err != nil {
+	if err := c.checkTarget(); err != nil {
 		return err
 	}
 	if c.Duration < 0 {

@@ -79,8 +79,8 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	for i := range 32 { // enough that both nodes have partitions with cars in them
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
 	}
-	// judged sends samples to the given nodes until by answers with them.
-	judged := func(what string, by *process, token string, to ...*process) {
+	// answersAgain sends samples to the given nodes until by answers with them.
+	answersAgain := func(what string, by *process, token string, to ...*process) {
 		t.Helper()
 		since := time.Now()
 		if err := until(testkit.Patience, func() error {
@@ -93,12 +93,12 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		}); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		t.Logf("%s: every vehicle is judged again %.1f s later", what, time.Since(since).Seconds())
+		t.Logf("%s: every vehicle is answered again %.1f s later", what, time.Since(since).Seconds())
 	}
-	judged("before", old, token, old)
+	answersAgain("before", old, token, old)
 
 	upgraded := startOf(t, next, t.TempDir(), flags...)
-	judged("beside a node of the next version", upgraded, token, old, upgraded)
+	answersAgain("beside a node of the next version", upgraded, token, old, upgraded)
 	for _, vid := range r.vids {
 		if err := knows(old, token, vid); err != nil {
 			t.Errorf("the old node does not go on: %v", err)
@@ -106,13 +106,13 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	}
 	if err := until(testkit.Patience, func() error {
 		if old.log.Count("has stopped folding") == 0 {
-			return errors.New("the old node judges on")
+			return errors.New("the old node still folds")
 		}
 		return nil
 	}); err != nil {
 		t.Error(err)
 	}
-	judged("once the old node gave up", upgraded, token, old)
+	answersAgain("once the old node gave up", upgraded, token, old)
 	for _, stream := range []string{codec.States, codec.Telemetry} {
 		if n := old.log.Count(`"stream":"` + stream + `","this_schema_version":3`); n > 1 {
 			t.Errorf("of %s it was said %d times", stream, n)
@@ -168,6 +168,6 @@ func TestUpgradeToNextFormat(t *testing.T) {
 
 	old.stop(t)
 	replaced := startOf(t, next, dir, flags...)
-	judged("on two nodes of the next version", replaced, other, replaced, upgraded)
-	judged("on two nodes of the next version", upgraded, other, replaced, upgraded)
+	answersAgain("on two nodes of the next version", replaced, other, replaced, upgraded)
+	answersAgain("on two nodes of the next version", upgraded, other, replaced, upgraded)
 }

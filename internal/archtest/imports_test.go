@@ -27,8 +27,8 @@ type listed struct {
 	XTestImports []string
 }
 
-// stated returns the rules of ARCHITECTURE.md.
-func stated(t *testing.T) rules {
+// readRules returns the rules of ARCHITECTURE.md.
+func readRules(t *testing.T) rules {
 	t.Helper()
 	doc, err := os.ReadFile(root + "/ARCHITECTURE.md")
 	if err != nil {
@@ -43,14 +43,14 @@ func stated(t *testing.T) rules {
 
 // TestImports checks the imports of the tree against the tables of ARCHITECTURE.md.
 func TestImports(t *testing.T) {
-	for _, v := range stated(t).violations(ourPackages(t)) {
+	for _, v := range readRules(t).violations(ourPackages(t)) {
 		t.Error(v)
 	}
 }
 
 // TestRequirements checks every go.mod against the list in ARCHITECTURE.md.
 func TestRequirements(t *testing.T) {
-	for _, v := range stated(t).unlisted(ourModules(t)) {
+	for _, v := range readRules(t).unlisted(ourModules(t)) {
 		t.Error(v)
 	}
 }

@@ -16,8 +16,8 @@ var (
 	headings = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 )
 
-// written are documents that a command writes, so a checkout may lack them.
-var written = map[string]bool{"docs/performance.md": true}
+// generated are documents that a command generates, so a checkout may lack them.
+var generated = map[string]bool{"docs/performance.md": true}
 
 // TestLinks checks that every link between the documents leads somewhere, and that the documents
 // and files that they name exist.
@@ -54,8 +54,8 @@ func TestLinks(t *testing.T) {
 				continue // a file of another project, or of the package that the sentence is about
 			}
 			followed++
-			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(filepath.Dir(file), m[1])) && !written[m[1]] &&
-				!written["docs/"+m[1]] {
+			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(filepath.Dir(file), m[1])) && !generated[m[1]] &&
+				!generated["docs/"+m[1]] {
 				t.Errorf("%s names %s: there is no such file", name, m[1])
 			}
 		}

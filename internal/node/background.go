@@ -53,7 +53,7 @@ func (n *Node) startBackground() {
 	run(tuneCollector)
 	// The messages to systemd: ready, alive, and what is missing. If the process hangs, these
 	// messages stop and systemd restarts it.
-	run(n.tellSupervisor)
+	run(n.notifySupervisor)
 	// The figures and curves of the console. They are collected all the time, so that the curves
 	// have no gap when somebody opens the page.
 	if n.config.has(Admin) {
@@ -90,21 +90,21 @@ func (n *Node) startBackground() {
 	//
 	// This step and the two below stop for good once a newer version has stored something that this
 	// version cannot fold.
-	judging, giveUp := context.WithCancel(ctx)
-	judge := func(f func(context.Context)) {
-		n.background(func() error { f(judging); return nil })
+	folding, giveUp := context.WithCancel(ctx)
+	whileFolding := func(f func(context.Context)) {
+		n.background(func() error { f(folding); return nil })
 	}
-	deriver := n.newDeriver(judging, giveUp)
-	judge(func(ctx context.Context) {
+	deriver := n.newDeriver(folding, giveUp)
+	whileFolding(func(ctx context.Context) {
 		n.awaitRoads(ctx, roadsLoaded)
 		deriver.Run(ctx)
 	})
 	// Telemetry behind the cursors is removed after the retention. After a crash it stays a little
 	// longer.
-	judge(n.engine.Trim)
+	whileFolding(n.engine.Trim)
 	// The bytes that name forgotten vehicles are erased from the disk. The tombstone records how
 	// far that has got, so the next start continues there after a crash.
-	judge(n.records.Erase)
+	whileFolding(n.records.Erase)
 }
 
 // background runs f in a goroutine until it returns. If f returns an error, the node ends.

@@ -16,7 +16,7 @@ type health struct {
 	writable   func() error             // as [store.Engine.Writable]
 	newer      *store.Newer             // records met that a newer version stored
 	maxFeedAge atomic.Int64             // ns
-	takesIn    bool                     // whether the node has the ingest role
+	ingests    bool                     // whether the node has the ingest role
 	feeds      atomic.Int32             // how many feeds have not caught up yet
 	records    atomic.Int32             // how many of them are feeds of tokens and sources
 	started    chan struct{}            // closed once records is 0
@@ -44,10 +44,10 @@ const (
 )
 
 func newHealth(
-	fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, takesIn bool,
+	fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, ingests bool,
 ) *health {
 	h := &health{
-		fed: fed, writable: writable, newer: newer, takesIn: takesIn, started: make(chan struct{}), origin: time.Now(),
+		fed: fed, writable: writable, newer: newer, ingests: ingests, started: make(chan struct{}), origin: time.Now(),
 	}
 	h.bound(maxFeedAge)
 	h.feeds.Store(feedCount)
@@ -176,7 +176,7 @@ func (h *health) takes() error {
 // balancers could not send the other nodes' traffic elsewhere, and queries are answered all the
 // same.
 func (h *health) ready() error {
-	if h.takesIn {
+	if h.ingests {
 		if err := h.takes(); err != nil {
 			return err
 		}

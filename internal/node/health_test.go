@@ -62,25 +62,25 @@ func TestReady(t *testing.T) {
 	}
 	both, pageOfBoth := node(Query, Ingest)
 	answers, pageOfAnswers := node(Query)
-	judges, pageOfJudges := node(Derive)
-	look := func(page string, want int, text string) {
+	folds, pageOfFolds := node(Derive)
+	expect := func(page string, want int, text string) {
 		t.Helper()
 		if err := until(time.Minute, testkit.Says(page, want, `^`+text+`; feed age \d+\.\d s$`)); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, page := range []string{pageOfBoth + "/readyz", pageOfBoth + "/readyz/query", pageOfBoth + "/readyz/ingest",
-		pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
-		look(page, http.StatusOK, "ready")
+		pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfFolds + "/readyz"} {
+		expect(page, http.StatusOK, "ready")
 	}
-	for _, page := range []string{pageOfAnswers + "/readyz/ingest", pageOfJudges + "/readyz/query",
+	for _, page := range []string{pageOfAnswers + "/readyz/ingest", pageOfFolds + "/readyz/query",
 		pageOfBoth + "/readyz/", pageOfBoth + "/readyz/admin"} {
 		if err := testkit.Says(page, http.StatusNotFound, "")(); err != nil {
 			t.Error(err)
 		}
 	}
 	servers.Stop()
-	for _, s := range []*Node{both, answers, judges} {
+	for _, s := range []*Node{both, answers, folds} {
 		if err := until(time.Minute, func() error {
 			if s.engine.Writable() == nil {
 				return errors.New("it can store")
@@ -90,14 +90,14 @@ func TestReady(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look(pageOfBoth+"/readyz", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
-	look(pageOfBoth+"/readyz/ingest", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
+	expect(pageOfBoth+"/readyz", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
+	expect(pageOfBoth+"/readyz/ingest", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
 	for _, page := range []string{pageOfBoth + "/readyz/query", pageOfAnswers + "/readyz",
-		pageOfAnswers + "/readyz/query", pageOfJudges + "/readyz"} {
-		look(page, http.StatusOK, "ready")
+		pageOfAnswers + "/readyz/query", pageOfFolds + "/readyz"} {
+		expect(page, http.StatusOK, "ready")
 	}
 	both.health.drain()
-	look(pageOfBoth+"/readyz/query", http.StatusServiceUnavailable, "the node is ending")
+	expect(pageOfBoth+"/readyz/query", http.StatusServiceUnavailable, "the node is ending")
 }
 
 // BenchmarkCanAnswer measures what the check costs each query.

@@ -29,9 +29,9 @@ type keyPair struct {
 	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// lookEvery is how often the files are read. Reading two small files costs less than subscribing to
+// checkEvery is how often the files are read. Reading two small files costs less than subscribing to
 // changes of files, which symbolic links and mounted secrets make hard.
-const lookEvery = 2 * time.Second
+const checkEvery = 2 * time.Second
 
 // openKeyPair reads the pair. It returns nil if certFile is "".
 func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
@@ -75,31 +75,31 @@ func (c *keyPair) config() *tls.Config {
 // expires returns when the current certificate expires.
 func (c *keyPair) expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// watch checks the files every lookEvery until the context ends.
+// watch checks the files every checkEvery until the context ends.
 func (c *keyPair) watch(ctx context.Context) {
-	for range periodic.Every(ctx, lookEvery) {
-		c.look()
+	for range periodic.Every(ctx, checkEvery) {
+		c.check()
 	}
 }
 
-// look uses a changed pair once it is the same in two checks in a row, because a renewal writes one
+// check uses a changed pair once it is the same in two checks in a row, because a renewal writes one
 // file after the other. A pair that cannot be used leaves the old one in place and is logged once.
-func (c *keyPair) look() {
+func (c *keyPair) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lookOnce()
+	c.checkOnce()
 }
 
-// lookNow uses the pair as it is now: an operator who calls for a reload has written both files.
-func (c *keyPair) lookNow() {
+// checkNow uses the pair as it is now: an operator who calls for a reload has written both files.
+func (c *keyPair) checkNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused = [sha256.Size]byte{} // log it once more
-	c.lookOnce()
-	c.lookOnce()
+	c.checkOnce()
+	c.checkOnce()
 }
 
-func (c *keyPair) lookOnce() {
+func (c *keyPair) checkOnce() {
 	cert, key, hash, err := c.read()
 	settled := hash == c.seen
 	c.seen = hash

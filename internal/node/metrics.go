@@ -58,12 +58,12 @@ func (n *Node) registerMetrics() {
 	}
 	if n.config.has(Derive) {
 		for why := range road.NumDropped {
-			n.registry.MustRegister(countOf("carstate_positions_dropped_total",
+			n.registry.MustRegister(labeledCounter("carstate_positions_dropped_total",
 				"Positions that are ignored, by reason. The rest of their sample is used.",
 				"reason", why.String(), func() uint64 { return n.roads.Dropped(why) }))
 		}
 		for by := range vehicle.NumFreeFlowSources {
-			n.registry.MustRegister(countOf("carstate_driving_judged_total",
+			n.registry.MustRegister(labeledCounter("carstate_driving_judged_total",
 				"Samples with a speed that were folded, by the source of their free-flow speed.",
 				"free_flow", by.String(), func() uint64 { return n.roads.Judged(by) }))
 		}
@@ -89,8 +89,8 @@ func (n *Node) registerMetrics() {
 	}
 }
 
-// countOf returns the child of a counter for one value of its label.
-func countOf(name, help, label, value string, n func() uint64) prometheus.Collector {
+// labeledCounter returns the child of a counter for one value of its label.
+func labeledCounter(name, help, label, value string, n func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help,
 		ConstLabels: prometheus.Labels{label: value}},
 		func() float64 { return float64(n()) })

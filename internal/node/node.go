@@ -134,7 +134,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.startBackground()
 	// These two log, so they follow the last step that can fail: a failed start logs only its reason.
 	n.config.fitToFiles()
-	n.sayVehicleBound()
+	n.logVehicleBound()
 	// The servers come last, because they need all of the above. They acknowledge telemetry only
 	// once the engine has stored it. Until the tables are loaded they answer 503. Clients that have
 	// connected since the ports were opened waited in the kernel's queue.

@@ -48,8 +48,8 @@ func TestWhoFollowsStates(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	answers := nodeOf(t, c.URLs(), Query, maxFeedAge)
 	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
-	takesIn := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
-	judges := nodeOf(t, c.URLs(), Derive, maxFeedAge)
+	ingests := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
+	folds := nodeOf(t, c.URLs(), Derive, maxFeedAge)
 	secret, err := ops.LoadKey(shows.config.Store.DataDir)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestWhoFollowsStates(t *testing.T) {
 
 	cars := []string{"car0", "car1", "car2", "car3"}
 	posted := func() error {
-		n, err := testkit.Post(takesIn.URL(IngestAddr), key, cars)
+		n, err := testkit.Post(ingests.URL(IngestAddr), key, cars)
 		if err == nil && n != len(cars) {
 			err = fmt.Errorf("%d samples are accepted", n)
 		}
@@ -99,7 +99,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []*Node{takesIn, judges} {
+	for _, s := range []*Node{ingests, folds} {
 		if n := s.fleet.Len(); n != 0 {
 			t.Errorf("%v: %d vehicles in a table that nobody asks", s.config.Roles, n)
 		}
@@ -119,7 +119,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := until(time.Minute, func() error {
-		_, err := testkit.Post(takesIn.URL(IngestAddr), key, cars[:1])
+		_, err := testkit.Post(ingests.URL(IngestAddr), key, cars[:1])
 		if err != nil && strings.Contains(err.Error(), "the vehicle was forgotten") {
 			return nil
 		}
@@ -150,7 +150,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		n.Kill()
 	}
 	outOfTouch := func() error {
-		for _, s := range []*Node{answers, shows, takesIn, judges} {
+		for _, s := range []*Node{answers, shows, ingests, folds} {
 			age, err := s.cluster.FeedAge()
 			if err == nil && age <= maxFeedAge {
 				err = fmt.Errorf("%v: the feeds are %s old", s.config.Roles, age)
@@ -164,14 +164,14 @@ func TestWhoFollowsStates(t *testing.T) {
 	if err := until(time.Minute, outOfTouch); err != nil {
 		t.Error(err)
 	}
-	if _, err := testkit.Post(takesIn.URL(IngestAddr), key, cars); err == nil ||
+	if _, err := testkit.Post(ingests.URL(IngestAddr), key, cars); err == nil ||
 		!strings.Contains(err.Error(), fmt.Sprint(http.StatusServiceUnavailable)) {
 		t.Errorf("out of touch, telemetry is answered %v", err)
 	}
 	for _, n := range c.Nodes[:2] {
 		n.Start()
 	}
-	for _, s := range []*Node{answers, shows, takesIn, judges} {
+	for _, s := range []*Node{answers, shows, ingests, folds} {
 		s.awaitReady(t)
 	}
 	if err := until(time.Minute, posted); err != nil {

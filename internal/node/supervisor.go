@@ -10,9 +10,9 @@ import (
 	"carstate/internal/periodic"
 )
 
-// tellSupervisor reports to systemd that the node is ready, what it lacks, and that it is alive,
+// notifySupervisor reports to systemd that the node is ready, what it lacks, and that it is alive,
 // until the context ends. If systemd did not start the process, it returns at once.
-func (n *Node) tellSupervisor(ctx context.Context) {
+func (n *Node) notifySupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return
 	}
@@ -22,7 +22,7 @@ func (n *Node) tellSupervisor(ctx context.Context) {
 		n.config.Log.Warn("the supervisor's watchdog cannot be notified", "error", err)
 	}
 	var last time.Time // when the watchdog last received a message
-	told := ""
+	lastStatus := ""
 	for range periodic.NowAndEvery(ctx, healthEvery) {
 		status := "ready"
 		if err := n.health.ready(); err != nil {
@@ -32,9 +32,9 @@ func (n *Node) tellSupervisor(ctx context.Context) {
 		if status == "ready" {
 			message += "\n" + daemon.SdNotifyReady
 		}
-		if status != told {
+		if status != lastStatus {
 			notify(message)
-			told = status
+			lastStatus = status
 		}
 		if silence > 0 && time.Since(last) > silence/3 && n.engine.Alive() == nil {
 			notify(daemon.SdNotifyWatchdog)

@@ -93,14 +93,14 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	case err == nil && q.failing.CompareAndSwap(true, false):
 		q.log.Info("traces are being sent again")
 	case err != nil && q.failing.CompareAndSwap(false, true):
-		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", ownWords(access.OneLine(err)))
+		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", withoutResponse(access.OneLine(err)))
 	}
 	return nil
 }
 
-// ownWords returns the library's error without the collector's response in it, because the response
+// withoutResponse returns the library's error without the collector's response in it, because the response
 // may repeat the key.
-func ownWords(text string) string {
+func withoutResponse(text string) string {
 	for _, mark := range []string{"body: ", "partial success: "} {
 		text, _, _ = strings.Cut(text, mark)
 	}

@@ -42,8 +42,8 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// sayVehicleBound logs, at the start, which limit applies.
-func (n *Node) sayVehicleBound() {
+// logVehicleBound logs, at the start, which limit applies.
+func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
 	case n.maxVehicles.Load() == 0:
