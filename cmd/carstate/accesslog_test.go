@@ -80,7 +80,7 @@ func TestSIGHUPDoesNotEndANode(t *testing.T) {
 			return p.HasEnded() || p.log.Count("reloaded the settings") == n
 		})
 		if a, err := p.ask(drivingPath, token, "NobodyKnowsMe"); err != nil || a.HTTP != 200 {
-			t.Fatalf("%+v, %v", a, err)
+			t.Fatalf("after SIGHUP %d: got %+v, %v, want HTTP 200", n, a, err)
 		}
 	}
 	p.stop(t)

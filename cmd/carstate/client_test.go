@@ -17,9 +17,9 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestClient queries the real service with the Go client: each kind of answer and of error that a
-// developer can get.
-func TestClient(t *testing.T) {
+// TestClient_EveryAnswerAndError queries the real service with the Go client: each kind of answer
+// and of error that a developer can get.
+func TestClient_EveryAnswerAndError(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")
@@ -59,7 +59,7 @@ func TestClient(t *testing.T) {
 			t.Fatalf("%s: %v", want.vid, err)
 		}
 		if a.VID != want.vid || a.RequestID == "" || !strings.HasPrefix(string(a.Record), `{"vid":"`+want.vid+`",`) {
-			t.Errorf("%s: %+v", want.vid, a.Answer)
+			t.Errorf("%s: the record or request ID is wrong: %+v", want.vid, a.Answer)
 		}
 		if a.Answered() && (!a.AsOf.Equal(now) || a.Age < 0 || a.Age > time.Minute) || !a.Answered() && !a.AsOf.IsZero() {
 			t.Errorf("%s: as of %s, %s old, want %s", want.vid, a.AsOf, a.Age, now)
@@ -110,7 +110,7 @@ func TestClient(t *testing.T) {
 		}
 		if c.token != "" && strings.Contains(fmt.Sprintf("%v %#v", err, err), c.token) ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("%d: %v", c.code, err)
+			t.Errorf("%d: the error has the token or a second line: %v", c.code, err)
 		}
 	}
 
@@ -121,7 +121,7 @@ func TestClient(t *testing.T) {
 	begin := time.Now()
 	for range 3 {
 		if a, err := c.CarDrivingState(t.Context(), "moving"); err != nil || !a.Answered() {
-			t.Errorf("%v, %v", a, err)
+			t.Errorf("got %v, %v, want an answer", a, err)
 		}
 	}
 	if took := time.Since(begin); took < 2*time.Second {
@@ -135,7 +135,7 @@ func TestClient(t *testing.T) {
 		all.Go(func() {
 			for range 50 {
 				if a, err := c.CarDrivingState(t.Context(), "moving"); err != nil || a.State != client.NormalDriving {
-					t.Errorf("%v, %v", a, err)
+					t.Errorf("got %v, %v, want an answer", a, err)
 				}
 			}
 		})
@@ -145,7 +145,7 @@ func TestClient(t *testing.T) {
 	p.stop(t)
 	if _, err := c.CarDrivingState(t.Context(), "moving"); !errors.Is(err, client.ErrUnreachable) ||
 		!errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("%v", err)
+		t.Errorf("after the service ended: got %v, want connection refused", err)
 	}
 }
 

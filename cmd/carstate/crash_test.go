@@ -13,13 +13,13 @@ import (
 	"carstate/internal/testkit"
 )
 
-// kills is how often TestKill kills the process at a random time.
+// kills is how often TestKill_LosesNothingAcknowledged kills the process at a random time.
 const kills = 10
 
-// TestKill kills the process while it takes telemetry, restarts it on the same directory, and
-// checks that every acknowledged sample has its effect. Each sample is of a different vehicle, so
-// that a lost sample cannot be hidden by a later one.
-func TestKill(t *testing.T) {
+// TestKill_LosesNothingAcknowledged kills the process while it takes telemetry, restarts it on the
+// same directory, and checks that every acknowledged sample has its effect. Each sample is of a
+// different vehicle, so that a lost sample cannot be hidden by a later one.
+func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

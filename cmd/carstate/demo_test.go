@@ -30,9 +30,9 @@ func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer,
 	return stdout, stderr, exited
 }
 
-// TestDemo runs the demo as `make run` does, with the default query port in use. It runs the
-// printed curl commands and checks their answers.
-func TestDemo(t *testing.T) {
+// TestDemo_PrintedCommandsWork runs the demo as `make run` does, with the default query port in
+// use. It runs the printed curl commands and checks their answers.
+func TestDemo_PrintedCommandsWork(t *testing.T) {
 	startsPrograms(t)
 	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
 		defer l.Close() // if that fails, another process already uses the port
@@ -139,9 +139,9 @@ func TestDemoFleet(t *testing.T) {
 	}
 }
 
-// TestExternal runs the whole service on an external NATS server, and restarts it on the same
-// streams.
-func TestExternal(t *testing.T) {
+// TestExternalNATS_SurvivesRestart runs the whole service on an external NATS server, and restarts
+// it on the same streams.
+func TestExternalNATS_SurvivesRestart(t *testing.T) {
 	t.Parallel()
 	nats := clustertest.External(t)
 	dir := t.TempDir()

@@ -127,9 +127,9 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// TestAlerts checks the alerts with promtool and runs their tests. Each alert fires in one of the
-// tests and has its section in docs/alerts.md, and there is no other section.
-func TestAlerts(t *testing.T) {
+// TestAlerts_FireAndAreDocumented checks the alerts with promtool and runs their tests. Each alert
+// fires in one of the tests and has its section in docs/alerts.md, and there is no other section.
+func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	dir := deployDir + "/prometheus/"
 	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")
 	tool(t, "", "promtool", "check", "rules", "--lint-fatal", dir+"alerts.yml")

@@ -17,9 +17,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestDoors replays one drive by HTTP and by MQTT and checks that the states are equal. Then it
-// searches the program's files and log for the secrets of the run.
-func TestDoors(t *testing.T) {
+// TestIngest_SameStatesAndNoSecretsLeft replays one drive by HTTP and by MQTT and checks that the
+// states are equal. Then it searches the program's files and log for the secrets of the run.
+func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
 	token, key := p.issue(t), p.addSource(t, "gateway")

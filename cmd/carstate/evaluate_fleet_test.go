@@ -61,11 +61,11 @@ func TestEvaluateFleet(t *testing.T) {
 	}
 	all := of()
 	if all.Vehicles != 20 || all.Readings != 6000 {
-		t.Errorf("%+v", all)
+		t.Errorf("got %+v, want 20 vehicles and 6000 readings", all)
 	}
 	if want := [3][4]int{{0, 20, 0, 0}, {}, {0, 0, 0, 10}}; all.Confusion != want || all.Sure != want ||
 		all.MacroF1 != 1 || all.F1.Normal != 1 || all.F1.Slow != 0 || all.F1.Jam != 1 {
-		t.Errorf("%+v", all)
+		t.Errorf("got %+v, want the confusion %v, all of it sure, and the F1 of that", all, want)
 	}
 	if learned := of("--learn", fleet); learned.Vehicles != 20 || learned.Readings != 6000 ||
 		learned.Confusion != all.Confusion {

@@ -269,7 +269,7 @@ func TestEvaluateOddNames(t *testing.T) {
 	run(t.Context(), []string{"evaluate", odd + "x"}, io.Discard, &stderr)
 	out := evaluated(t, "--plot", svg, odd) + stderr.String()
 	if !strings.Contains(out, "a\uFFFD[31m\uFFFD\uFFFD.csv") || strings.ContainsAny(out, "\x1b\x01") {
-		t.Errorf("%q", out)
+		t.Errorf("the name of the file is not cleaned in %q", out)
 	}
 	readXML(t, svg)
 }

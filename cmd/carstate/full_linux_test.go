@@ -24,10 +24,10 @@ func limitFiles(t *testing.T, pid int, bytes uint64) {
 	}
 }
 
-// TestFullDisk fills the disk of a running node. Queries continue, telemetry is refused, and once
-// there is space again the node exits, so that its supervisor restarts it. After the restart
-// everything that was acknowledged is there.
-func TestFullDisk(t *testing.T) {
+// TestFullDisk_RefusesTelemetryThenEnds fills the disk of a running node. Queries continue,
+// telemetry is refused, and once there is space again the node exits, so that its supervisor
+// restarts it. After the restart everything that was acknowledged is there.
+func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()
 	p := start(t, dir, "--max-age", "24h")

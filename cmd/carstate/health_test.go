@@ -41,8 +41,9 @@ func TestCommandsInAContainer(t *testing.T) {
 	}
 }
 
-// TestBaseURL checks that this machine is reached without TLS and other machines with it.
-func TestBaseURL(t *testing.T) {
+// TestBaseURL_OtherMachinesByTLS checks that this machine is reached without TLS and other machines
+// with it.
+func TestBaseURL_OtherMachinesByTLS(t *testing.T) {
 	for addr, want := range map[string]string{
 		"127.0.0.1:8082": "http://127.0.0.1:8082", "0.0.0.0:8082": "http://127.0.0.1:8082", "[::]:8082": "http://[::1]:8082",
 		":8082": "https://:8082", "10.0.0.1:8082": "https://10.0.0.1:8082", "http://10.0.0.1:80/": "http://10.0.0.1:80",

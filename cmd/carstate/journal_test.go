@@ -20,7 +20,7 @@ func TestJournalKnowsThePriorityOfALine(t *testing.T) {
 			got = append(got, line[:3])
 		}
 		if strings.Join(got, "") != "<7><6><4><3>" {
-			t.Errorf("%s: %q", format, &out)
+			t.Errorf("%s: got %q, want the priorities 7, 6, 4 and 3", format, &out)
 		}
 	}
 	t.Setenv("JOURNAL_STREAM", "1:1")

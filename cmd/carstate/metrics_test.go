@@ -82,8 +82,9 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol",
 	"reason", "stream", "version"}
 
-// TestMetrics checks the metrics with promtool, and checks that they have no other labels.
-func TestMetrics(t *testing.T) {
+// TestMetrics_NamesAndLabels checks the metrics with promtool, and checks that they have no other
+// labels.
+func TestMetrics_NamesAndLabels(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
@@ -165,7 +166,8 @@ func documented(t *testing.T, text string, sections ...string) {
 	}
 }
 
-// ofClusters are metrics that only a node of a cluster has. TestExternal checks them.
+// ofClusters are metrics that only a node of a cluster has. TestExternalNATS_SurvivesRestart checks
+// them.
 var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing",
 	"carstate_newer_records_total"}
 
@@ -180,7 +182,7 @@ func TestPrometheus(t *testing.T) {
 	alerts := readFile(t, deployDir+"/prometheus/alerts.yml")
 	for _, m := range regexp.MustCompile(`(?:carstate|process)_\w+(?:\{[^}]*\})?`).FindAllString(alerts, -1) {
 		if strings.HasPrefix(m, "carstate_tls_") || m == "carstate_docs" {
-			continue // the first exist only with a certificate, which TestMetrics checks; the second is a label
+			continue // the first exist only with a certificate, which TestMetrics_NamesAndLabels checks; the second is a label
 		}
 		exprs = append(exprs, m)
 	}

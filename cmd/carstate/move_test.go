@@ -19,9 +19,9 @@ import (
 // movedCars is how many cars report to the service that is moved.
 const movedCars = 1000
 
-// TestMove moves a service from one machine to a cluster and back, by backup and restore, while
-// cars report to both.
-func TestMove(t *testing.T) {
+// TestMove_BetweenMachineAndCluster moves a service from one machine to a cluster and back, by
+// backup and restore, while cars report to both.
+func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := start(t, dir, "--max-age", "24h")

@@ -58,7 +58,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	p := start(t, t.TempDir(), "--nats", servers.URL(), "--partitions", "2")
 	token, key := p.issue(t), p.addSource(t, "gateway")
 	if a, err := p.ask(drivingPath, token, "a"); err != nil || a.HTTP != http.StatusOK {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("before the outage: got %+v, %v, want HTTP 200", a, err)
 	}
 	servers.Stop()
 	stored := make(chan error, 1)

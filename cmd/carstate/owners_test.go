@@ -252,11 +252,11 @@ var (
 	ownerRounds = flag.Int("owners.rounds", 6, "things that happen to the owners")
 )
 
-// TestOwners pauses, kills and ends processes that fold at random times, and kills or pauses NATS
-// servers. Every stored state is one that the samples lead to, states only advance, and the final
-// state is the last one. So no sample is lost or folded twice, and a process that has lost a
-// partition writes nothing.
-func TestOwners(t *testing.T) {
+// TestOwners_NothingLostOrFoldedTwice pauses, kills and ends processes that fold at random times,
+// and kills or pauses NATS servers. Every stored state is one that the samples lead to, states only
+// advance, and the final state is the last one. So no sample is lost or folded twice, and a process
+// that has lost a partition writes nothing.
+func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Parallel()
 	seed := *ownerSeed
 	if seed == 0 {

@@ -26,7 +26,7 @@ import (
 //	                      $QUERY, $INGEST and $ADMIN are base URLs
 //	eventually URL TEXT   repeat get until TEXT is in the response
 //	folded VID TOKEN      wait until a drive that was replayed without --live is folded to its end
-//	oneline               the last command's stderr is one line, or two if the second begins with "Try:"
+//	oneline               the last command's stderr is one line, or two, the second with "Try:"
 //	let NAME              put the last command's stdout into $NAME
 func TestScripts(t *testing.T) {
 	startsPrograms(t)

@@ -14,9 +14,9 @@ import (
 	"carstate/internal/lab/simulate"
 )
 
-// TestSimulate drives a fleet with many faults and checks how well the verdicts agree with the
-// truth.
-func TestSimulate(t *testing.T) {
+// TestSimulate_VerdictsAgreeWithTruth drives a fleet with many faults and checks how well the
+// verdicts agree with the truth.
+func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
 	var r simulate.Report
@@ -26,7 +26,7 @@ func TestSimulate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Vehicles != 60 || r.Seconds < 560 || r.Acknowledged < 60*560*3/4 || r.Refused != 0 || r.FailedQueries != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want 60 vehicles, 560 s, most samples acknowledged and nothing failed", r)
 	}
 	d, th := r.Driving, r.Throttle
 	if d == nil || th == nil {
@@ -122,7 +122,7 @@ func TestSimulateOutage(t *testing.T) {
 	}
 	var r simulate.Report
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || r.Acknowledged == 0 {
-		t.Errorf("%v, %q", err, stdout)
+		t.Errorf("got %v and the report %q, want acknowledged samples", err, stdout)
 	}
 	// Lines of progress may come before.
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr.String()), "\n"),

@@ -15,9 +15,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestTLS gives the service a certificate. Queries, telemetry and MQTT then use TLS; the admin
-// listener on loopback stays plain for the commands.
-func TestTLS(t *testing.T) {
+// TestTLS_AllListenersButAdmin gives the service a certificate. Queries, telemetry and MQTT then
+// use TLS; the admin listener on loopback stays plain for the commands.
+func TestTLS_AllListenersButAdmin(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--tls-cert", cert, "--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0", "--max-age", "24h")
@@ -27,7 +27,7 @@ func TestTLS(t *testing.T) {
 	answer, err := client.New("https://"+p.Address(nodeprocess.Query), token,
 		client.WithHTTPClient(own)).CarDrivingState(t.Context(), "x")
 	if err != nil || answer.Reason != client.ReasonUnknown {
-		t.Errorf("%v, %v", answer, err)
+		t.Errorf("got %v, %v, want that the vehicle is unknown", answer, err)
 	}
 	resp, err := own.Post("https://"+p.Address(nodeprocess.Ingest)+"/v1/telemetry", "application/json",
 		strings.NewReader("{}"))

@@ -99,9 +99,9 @@ func (c *otlpCollector) journey(name string) error {
 	return errors.New("of " + name + " there is " + found)
 }
 
-// TestTraces follows telemetry of both protocols from its arrival to its fold, by the spans that a
-// collector receives.
-func TestTraces(t *testing.T) {
+// TestTraces_FromArrivalToFold follows telemetry of both protocols from its arrival to its fold, by
+// the spans that a collector receives.
+func TestTraces_FromArrivalToFold(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
 	c := newCollector(t)

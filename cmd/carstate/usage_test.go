@@ -9,9 +9,9 @@ import (
 	"carstate/internal/access"
 )
 
-// TestUsage runs commands with wrong arguments. They exit with code 2, or 78 for serve, and print
-// one line that says what to do, before anything is opened.
-func TestUsage(t *testing.T) {
+// TestUsage_WrongArguments runs commands with wrong arguments. They exit with code 2, or 78 for
+// serve, and print one line that says what to do, before anything is opened.
+func TestUsage_WrongArguments(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
 		"frobnicate",
@@ -200,9 +200,9 @@ func TestHelpWithoutACommand(t *testing.T) {
 	}
 }
 
-// TestDefaults checks that a command line without flags makes the service listen on this machine
-// only.
-func TestDefaults(t *testing.T) {
+// TestDefaults_ListenOnLoopback checks that a command line without flags makes the service listen
+// on this machine only.
+func TestDefaults_ListenOnLoopback(t *testing.T) {
 	f := defaults()
 	if err := f.validate(); err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestLoginInClear(t *testing.T) {
 		f := defaults()
 		f.Nats = urls
 		if got := f.loginInClear(); got != want {
-			t.Errorf("%s: %v", urls, got)
+			t.Errorf("%s: got %v, want %v", urls, got, want)
 		}
 	}
 	f := defaults()

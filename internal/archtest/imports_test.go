@@ -41,8 +41,9 @@ func readRules(t *testing.T) rules {
 	return r
 }
 
-// TestImports checks the imports of the tree against the tables of ARCHITECTURE.md.
-func TestImports(t *testing.T) {
+// TestImports_AsInArchitecture checks the imports of the tree against the tables of
+// ARCHITECTURE.md.
+func TestImports_AsInArchitecture(t *testing.T) {
 	for _, v := range readRules(t).violations(ourPackages(t)) {
 		t.Error(v)
 	}
@@ -100,9 +101,9 @@ func ourModules(t *testing.T) (modules []module) {
 	return modules
 }
 
-// TestUnlisted checks that unlisted finds both requirements that are not listed and listed modules
-// that are not required.
-func TestUnlisted(t *testing.T) {
+// TestUnlisted_FindsBothKinds checks that unlisted finds both requirements that are not listed and
+// listed modules that are not required.
+func TestUnlisted_FindsBothKinds(t *testing.T) {
 	r := rules{dependencies: map[string]bool{"example.com/good": true, "example.com/gone": true,
 		"example.com/tools": true}}
 	got := r.unlisted([]module{

@@ -19,9 +19,9 @@ var (
 // generated are documents that a command generates, so a checkout may lack them.
 var generated = map[string]bool{"docs/performance.md": true}
 
-// TestLinks checks that every link between the documents leads somewhere, and that the documents
-// and files that they name exist.
-func TestLinks(t *testing.T) {
+// TestLinks_LeadSomewhere checks that every link between the documents leads somewhere, and that
+// the documents and files that they name exist.
+func TestLinks_LeadSomewhere(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -65,15 +65,15 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestDeadLink checks deadLink with links that are known to be dead or alive.
-func TestDeadLink(t *testing.T) {
+// TestDeadLink_KnownLinks checks deadLink with links that are known to be dead or alive.
+func TestDeadLink_KnownLinks(t *testing.T) {
 	from := filepath.Join(root, "README.md")
 	for link, dead := range map[string]bool{
 		"docs/console.md": false, "docs/console.md#forget": true, "docs/nothing.md": true,
 		"docs/operations.md#when-the-disk-is-full": false, "#a-first-query": false, "#nothing": true,
 	} {
 		if got := deadLink(from, link); (got != "") != dead {
-			t.Errorf("%s: %q", link, got)
+			t.Errorf("%s: got %q, want dead: %v", link, got, dead)
 		}
 	}
 }

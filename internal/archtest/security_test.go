@@ -21,9 +21,9 @@ var (
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 )
 
-// TestSecurity checks SECURITY.md against the tree: every item of its list has tests, and every
-// test and torture row that it names exists.
-func TestSecurity(t *testing.T) {
+// TestSecurity_NamesExistingTests checks SECURITY.md against the tree: every item of its list has
+// tests, and every test and torture row that it names exists.
+func TestSecurity_NamesExistingTests(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func unproven(doc string, have map[string]bool, isRow func(string) bool) (proble
 	return problems
 }
 
-func TestUnproven(t *testing.T) {
+func TestUnproven_FindsEachGap(t *testing.T) {
 	var doc strings.Builder
 	for n := range 10 {
 		fmt.Fprintf(&doc, "\n### API%d Something\nIt holds.\nTests: `TestIt`. Torture: `kill`.\n", n+1)
@@ -161,7 +161,7 @@ func TestUnproven(t *testing.T) {
 	isRow := func(name string) bool { return name == "kill" }
 	have := map[string]bool{"TestIt": true}
 	if got := unproven(doc.String(), have, isRow); got != nil {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want no problem", got)
 	}
 	for what, bad := range map[string]string{
 		"a test that is gone": doc.String() + "`TestThat`",

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestUnraced checks that the packages that the Makefile tests without the race detector do not
-// need it: they start no goroutine and use nothing made for several goroutines.
-func TestUnraced(t *testing.T) {
+// TestUnraced_UsesNoConcurrency checks that the packages that the Makefile tests without the race
+// detector do not need it: they start no goroutine and use nothing made for several goroutines.
+func TestUnraced_UsesNoConcurrency(t *testing.T) {
 	makefile, err := os.ReadFile(root + "/Makefile")
 	if err != nil {
 		t.Fatal(err)

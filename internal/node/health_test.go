@@ -46,9 +46,9 @@ func TestCanAnswer(t *testing.T) {
 	}
 }
 
-// TestReady checks that a node that cannot store, because the engine elects a leader, refuses
-// telemetry and still answers queries.
-func TestReady(t *testing.T) {
+// TestReady_WithoutALeader checks that a node that cannot store, because the engine elects a
+// leader, refuses telemetry and still answers queries.
+func TestReady_WithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
 	node := func(roles ...string) (n *Node, page string) {

@@ -29,8 +29,8 @@ type keyPair struct {
 	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// checkEvery is how often the files are read. Reading two small files costs less than subscribing to
-// changes of files, which symbolic links and mounted secrets make hard.
+// checkEvery is how often the files are read. Reading two small files costs less than subscribing
+// to changes of files, which symbolic links and mounted secrets make hard.
 const checkEvery = 2 * time.Second
 
 // openKeyPair reads the pair. It returns nil if certFile is "".
@@ -82,8 +82,9 @@ func (c *keyPair) watch(ctx context.Context) {
 	}
 }
 
-// check uses a changed pair once it is the same in two checks in a row, because a renewal writes one
-// file after the other. A pair that cannot be used leaves the old one in place and is logged once.
+// check uses a changed pair once it is the same in two checks in a row, because a renewal writes
+// one file after the other. A pair that cannot be used leaves the old one in place and is logged
+// once.
 func (c *keyPair) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

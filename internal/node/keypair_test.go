@@ -27,9 +27,9 @@ func copyFile(t *testing.T, to, from string) {
 	}
 }
 
-// TestKeyPair renews a pair with good and bad files. A pair that cannot be used leaves the old one
-// in place and is logged once.
-func TestKeyPair(t *testing.T) {
+// TestKeyPair_GoodAndBadRenewals renews a pair with good and bad files. A pair that cannot be used
+// leaves the old one in place and is logged once.
+func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	certFile, keyFile, _ := testkit.Certificate(t)
 	newCert, newKey, _ := testkit.Certificate(t)
 	oldCert, oldKey, _ := testkit.CertificateUntil(t, time.Now().Add(-time.Minute))

@@ -129,10 +129,11 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
-	// Now the tables begin to load from the engine. The comments of startBackground say what a crash
-	// loses from here on.
+	// Now the tables begin to load from the engine. The comments of startBackground say what a
+	// crash loses from here on.
 	n.startBackground()
-	// These two log, so they follow the last step that can fail: a failed start logs only its reason.
+	// These two log, so they follow the last step that can fail: a failed start logs only its
+	// reason.
 	n.config.fitToFiles()
 	n.logVehicleBound()
 	// The servers come last, because they need all of the above. They acknowledge telemetry only

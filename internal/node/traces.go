@@ -98,8 +98,8 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	return nil
 }
 
-// withoutResponse returns the library's error without the collector's response in it, because the response
-// may repeat the key.
+// withoutResponse returns the library's error without the collector's response in it, because the
+// response may repeat the key.
 func withoutResponse(text string) string {
 	for _, mark := range []string{"body: ", "partial success: "} {
 		text, _, _ = strings.Cut(text, mark)

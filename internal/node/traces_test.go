@@ -15,7 +15,7 @@ import (
 func TestNothingIsTraced(t *testing.T) {
 	tr, err := newTraces(t.Context(), new(Config))
 	if err != nil || tr.tracer() != nil || tr.close(t.Context()) != nil {
-		t.Errorf("%+v, %v", tr, err)
+		t.Errorf("got %+v, %v, want no tracer", tr, err)
 	}
 }
 
