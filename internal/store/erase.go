@@ -143,12 +143,16 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 
 // noteErased records in tombstones that their erasure is done.
 func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
-	return k.updateTombstones(ctx, tombstones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) })
+	return k.updateTombstones(
+		ctx, tombstones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) },
+	)
 }
 
 // updateTombstones changes tombstones, except those of vehicles that were forgotten once more
 // in between.
-func (k *RecordStore) updateTombstones(ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone)) error {
+func (k *RecordStore) updateTombstones(
+	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
+) error {
 	for _, t := range tombstones {
 		_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 			if is.Forgotten.Equal(t.Forgotten) {

@@ -102,7 +102,7 @@ var ofStores = map[string]func(*testing.T, Open){
 	"malformed roads spoil nothing":          backupWithoutMalformedRoads,
 	"a restart keeps roads":                  restartKeepsRoads,
 	"a restore keeps roads":                  restoreKeepsRoads,
-	"nobody waits for a fence of the future": fencesDoNotRunAhead,
+	"taking never waits for a future fence":  fencesDoNotRunAhead,
 }
 
 // opened opens an engine and closes it when the test ends.
