@@ -70,7 +70,7 @@ func TestDeadLink_KnownLinks(t *testing.T) {
 	from := filepath.Join(root, "README.md")
 	for link, dead := range map[string]bool{
 		"docs/console.md": false, "docs/console.md#forget": true, "docs/nothing.md": true,
-		"docs/operations.md#when-the-disk-is-full": false, "#a-first-query": false, "#nothing": true,
+		"docs/operations.md#when-the-disk-is-full": false, "#try-it": false, "#nothing": true,
 	} {
 		if got := deadLink(from, link); (got != "") != dead {
 			t.Errorf("%s: got %q, want dead: %v", link, got, dead)
