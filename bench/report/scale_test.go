@@ -99,7 +99,7 @@ func TestWhatFleetsNeed(t *testing.T) {
 	}
 }
 
-// What the page says about partitions is true for its own tables.
+// TestPlan_TablesFollowTheRule checks the rule about partitions against the tables of the page.
 func TestPlan_TablesFollowTheRule(t *testing.T) {
 	for _, cars := range []float64{1e6, 1e7, 1e8} {
 		n := need{model(), cars, sampleEvery}

@@ -154,8 +154,8 @@ type usage struct {
 	days        atomic.Pointer[heldDays]
 	telemetry   atomic.Pointer[telemetry]
 
-	// stored is the usage that each node has stored, by node. What this process has counted is not
-	// included. Credentials.mu guards it.
+	// stored is the usage that each node has stored, by node, without the counts of this process.
+	// Credentials.mu guards it.
 	stored map[string]Usage
 }
 

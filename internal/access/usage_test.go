@@ -64,8 +64,8 @@ func TestUsageTellsTheLastRefusal(t *testing.T) {
 	}
 }
 
-// TestUsageOfNodes: the usage of all nodes is summed. What a node stored before its restart is
-// counted once.
+// TestUsageOfNodes: the usage of all nodes is summed. The part that a node
+// stored before its restart is counted once.
 func TestUsageOfNodes(t *testing.T) {
 	table, g := counting(t)
 	part := func(n int64, at time.Time) access.Usage {

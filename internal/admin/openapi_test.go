@@ -327,7 +327,7 @@ func adminDocument(s *Server) (object, error) {
 			"securitySchemes": object{"key": object{"type": "http", "scheme": "bearer",
 				"description": "The admin key (csa_…) or an operator's key (cso_…)."}},
 			"responses": object{"Refused": object{
-				"description": "What was wrong and what to do, in one line.",
+				"description": "The reason and what to do, in one line.",
 				"content": object{"application/json": object{
 					"schema": object{"$ref": "#/components/schemas/Failure"},
 				}},

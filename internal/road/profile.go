@@ -8,7 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// What a stretch remembers, and for how long. The numbers are reasoned, not found by
+// The limits of what a stretch remembers, and for how long. The numbers are reasoned, not found by
 // search. They were compared on the simulated roads of docs/verdicts.md (69 random draws),
 // and no single one of them has much influence.
 const (
@@ -57,7 +57,7 @@ const fastest = 4
 type stretch struct {
 	name vehicle.Stretch
 
-	// What cars show now, decayed to newest, which is in seconds since 1970.
+	// The passages of the last minutes, decayed to newest, which is in seconds since 1970.
 	metres, seconds float32
 	newest          uint32
 	// The cars seen in the part of voicesSeconds that holds newest, and in the one before

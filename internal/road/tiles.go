@@ -104,8 +104,8 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 }
 
 // Load adds stored profiles of a tile. If any of them is malformed, Load returns an error
-// and adds none. What the map has learned of a stretch since is kept if it rests on at
-// least as many quarter hours.
+// and adds none. A profile that the map has learned since is kept if it rests
+// on at least as many quarter hours.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed

@@ -63,7 +63,7 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 		s.startDrive(kmh, t)
 		s.Traffic.Moved = kmh > moving
 	case step > maxStep:
-		// The car may have been anywhere. What was known is kept, but a new stop begins.
+		// The car may have been anywhere. Its memory is kept, but a new stop begins.
 		s.Traffic.Stop = 0
 	case step > 0:
 		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0

@@ -204,7 +204,7 @@ func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 
 func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
-// moved adds a step of the sensor. What its partner did is not known yet.
+// moved adds a step of the sensor. The step of its partner is not known yet.
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }

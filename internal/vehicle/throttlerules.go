@@ -146,9 +146,9 @@ const (
 	pedalTravelAlarm        = 200.0
 	travelAlarm             = 450.0
 
-	// Electrical limit: the 0 and 255 of J1979, with room for rounding. What tells a
-	// grounded wire from a pedal whose scale begins at 0 is that the sensor was seen
-	// elsewhere first, at rest and in motion: for plateSeen, or pedalSeen for a pedal. A
+	// Electrical limit: the 0 and 255 of J1979, with room for rounding. A grounded
+	// wire differs from a pedal whose scale begins at 0: its sensor was seen elsewhere
+	// first, at rest and in motion, for plateSeen, or pedalSeen for a pedal. A
 	// throttle that is wide open may reach 100 under load, so above fullLoad that is not
 	// evidence. Healthy: 0.
 	lowLimit, highLimit           = 0.4, 99.8

@@ -12,7 +12,7 @@ import (
 )
 
 // fleet is the cars whose telemetry overloads a node, and a journal of what was
-// acknowledged. What a car sends follows from the number of the request: one sample per
+// acknowledged. A car's samples follow from the number of the request: one sample per
 // second of its own time. After drives samples, a new car replaces it, so that a lost
 // sample cannot be hidden for long by later samples of the same car.
 type fleet struct {

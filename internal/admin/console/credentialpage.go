@@ -228,7 +228,7 @@ var (
 	}
 	endOldSecret = question{
 		Ask:  "End the old secret of NAME at once?",
-		Then: "It is refused from then on. What uses it does not work until it has the new one.",
+		Then: "It is refused from then on. Programs that use it do not work until they have the new one.",
 		Do:   "Rotate: a new secret",
 	}
 )

@@ -36,7 +36,7 @@ const (
 	unknownLabel = "a label that is not one of the three known"
 )
 
-// What is corrected.
+// Defects that are corrected.
 const (
 	repeatedHeader = "header line repeated inside the file: taken as the start of another recording"
 	clockSet       = "clock set back, or ahead by more than a day: the row follows the one before by 1 ms"

@@ -4,8 +4,8 @@
 // [Open] and [Read] turn such a file into a [Drive]: rows in order of time, each with the
 // readings that its logger took at that time, and with the label of the driver or observer
 // if the log has one. Files are read as loggers write them: with blank cells, short rows,
-// clocks that jump, and ends cut off. What cannot be trusted is left out and counted with
-// its reason, never guessed. A bad cell costs only that cell, a bad row only that row.
+// clocks that jump, and ends cut off. Readings that cannot be trusted are left out and
+// counted with their reason, never guessed. A bad cell costs only that cell, a bad row only that row.
 //
 // Most loggers repeat in each row the last known value of every sensor. Such a repetition
 // is not a reading: two sensors that seem to agree in one row may have been read many

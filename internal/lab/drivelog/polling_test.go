@@ -13,7 +13,7 @@ import (
 )
 
 // Both loggers are simulated here by models that know when each sensor was truly read, and
-// that write forward-filled rows as the real ones do. What the package reports as a reading
+// that write forward-filled rows as the real ones do. Each value that the package reports as a reading
 // must be one.
 
 // kitColumns are the columns of the models, in the order of polling.

@@ -11,8 +11,8 @@ import (
 
 // sensors are the sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// What each sensor reads with the plate closed or the foot off, and how far it goes
-	// from there, in percent.
+	// The reading of each sensor with the plate closed or the foot off, and its range from
+	// there, in percent.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 

@@ -60,8 +60,8 @@ func (c cursor) write(p int, rev uint64) store.Write {
 
 // readCursors returns the cursors of all partitions, with a few requests to any server. A
 // cursor is zero if there is no record, and has newer set if a newer version wrote it. The
-// cursors may be older than the leader's, but include this process's last write. What was
-// folded since then counts as not folded.
+// cursors may be older than the leader's, but include this process's last write. Later folds
+// of other nodes count as not folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)

@@ -214,8 +214,8 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		}
 		t.consumer = meta.Consumer
 		// The client library restarts at the stream's beginning if a consumer breaks before
-		// its first message. What is folded must not be folded again: it would move the cursor
-		// back.
+		// its first message. A folded message must not be folded again: that would move the
+		// cursor back.
 		if meta.Sequence.Stream >= t.next {
 			t.stored = meta.Timestamp
 			return m, meta.Sequence.Stream, nil

@@ -62,7 +62,7 @@ func readGood(
 const keyBits = 8 * hashBytes
 
 // readableAfter returns a key after key from which records can be read again, or nil if there
-// is none before to. What cannot be read is one run of keys, a block or a table. The end of
+// is none before to. The unreadable part is one run of keys, a block or a table. The end of
 // the run is found by growing steps and then by bisection. A read of a damaged block takes
 // long, so the search stops early: it skips at most a 64th of the run's length too much.
 func readableAfter(newIter newIterator, key, to []byte) []byte {

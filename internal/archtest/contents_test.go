@@ -1,0 +1,41 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var sections = regexp.MustCompile(`(?m)^## +(.+)$`)
+
+// noContents are documents over a hundred lines that a reader does not search by section.
+var noContents = map[string]bool{"CHANGELOG.md": true, "README.md": true}
+
+// TestContentsLists looks for a link to each section at the head of each long document.
+func TestContentsLists(t *testing.T) {
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			name, _ := filepath.Rel(root, file)
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := fenced.ReplaceAllString(string(b), "")
+			if strings.Count(string(b), "\n") <= 100 || noContents[name] {
+				continue
+			}
+			head, _, _ := strings.Cut(text, "\n## ")
+			for _, m := range sections.FindAllStringSubmatch(text, -1) {
+				if link := "](#" + anchor(m[1]) + ")"; !strings.Contains(head, link) {
+					t.Errorf("%s has no link %q at its head for the section %q", name, link, m[1])
+				}
+			}
+		}
+	}
+}
