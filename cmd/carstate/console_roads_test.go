@@ -124,7 +124,8 @@ func TestConsoleRoads(t *testing.T) {
 	}
 	b.Expect(fact("state"), "Jam")
 	b.Expect(fact("heading"), "East")
-	b.Expect(`/^[\d.]+ km\/h$/.test(`+fact("speed")+`) + " " + /^(\d|[1-3]\d|40)(\.\d)? %$/.test(`+fact("share")+`)`, "true true")
+	b.Expect(`/^[\d.]+ km\/h$/.test(`+fact("speed")+`) + " " + /^(\d|[1-3]\d|40)(\.\d)? %$/.test(`+fact("share")+`)`,
+		"true true")
 	b.Expect(`(+(`+fact("cars")+`) >= 3) + ""`, "true")
 	b.Expect(`/UTC/.test(`+fact("since")+`) + ""`, "true")
 

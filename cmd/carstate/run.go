@@ -69,10 +69,11 @@ var moreHelp = kong.Vars{
 	"more_admin_connections": " At the limit, each new one closes one without an authenticated request in progress.",
 	"more_backup_key_file": " (carstate operator backup-key); - is standard input. A service needs none for its own" +
 		" backups.",
-	"more_config":             " Flags and environment variables take precedence.",
-	"more_data_dir":           " By default it is a temporary one that is removed when the demo ends.",
-	"more_drain":              " During that time /readyz fails, so that load balancers send nothing more.",
-	"more_fleet":              " with the columns vehicle, time (s), latitude, longitude and speed (km/h), ordered by time.",
+	"more_config":   " Flags and environment variables take precedence.",
+	"more_data_dir": " By default it is a temporary one that is removed when the demo ends.",
+	"more_drain":    " During that time /readyz fails, so that load balancers send nothing more.",
+	"more_fleet": " with the columns vehicle, time (s), latitude, longitude and speed (km/h)," +
+		" ordered by time.",
 	"more_ingest_connections": " At the limit, each new one closes one without a request in progress.",
 	"more_json":               ", or the time and age of the readings (as_of, age_seconds), and nothing else.",
 	"more_max_stretches":      " Each takes about 90 bytes of memory. Evidence of further ones is refused and counted.",

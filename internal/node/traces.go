@@ -93,7 +93,8 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	case err == nil && q.failing.CompareAndSwap(true, false):
 		q.log.Info("traces are being sent again")
 	case err != nil && q.failing.CompareAndSwap(false, true):
-		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint", "error", withoutResponse(access.OneLine(err)))
+		q.log.Warn("traces cannot be sent and are dropped: check --otlp-endpoint",
+			"error", withoutResponse(access.OneLine(err)))
 	}
 	return nil
 }
