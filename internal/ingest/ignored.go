@@ -47,7 +47,8 @@ func (g *ignored) note(name []byte) {
 	}
 }
 
-// isShown reports whether a response may repeat the name. All VSS names have this form.
+// isShown reports whether a response may repeat the name. All VSS names have this form. A name
+// that looks like a secret is not repeated, because the responses may be logged.
 func isShown(name []byte) bool {
 	if len(name) == 0 || len(name) > maxIgnoredName {
 		return false
@@ -57,7 +58,7 @@ func isShown(name []byte) bool {
 			return false
 		}
 	}
-	return true
+	return !access.HoldsSecret(string(name))
 }
 
 // resetCounts resets the counts before the next sample. The names stay, since they belong to the
@@ -119,7 +120,7 @@ func isKept(name string) bool {
 			digits++
 		}
 	}
-	if digits > maxDigits || access.HoldsSecret(name) {
+	if digits > maxDigits {
 		return false
 	}
 	if strings.HasPrefix(name, "Vehicle.") {

@@ -52,6 +52,8 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 			answer: `{"accepted":1,"rejected":[],"ignored":` + quoted + `,"ignored_unnamed":3}`},
 		{body: signalsLine("<b>", "ä", "", "a b", strings.Repeat("x", 81)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored_unnamed":5}`},
+		// A key in place of a name is not repeated.
+		{body: signalsLine(f.key, "x."+f.key), status: 202, answer: `{"accepted":1,"rejected":[],"ignored_unnamed":2}`},
 		{body: signalsLine(strings.Repeat("x", 80)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["` + strings.Repeat("x", 80) + `"]}`},
 		{header: "Content-Type: application/json", body: signalsLine("x"), status: 202,
