@@ -44,7 +44,7 @@ func formatOf(h http.Header) (format, error) {
 	case strings.EqualFold(coding, "gzip"):
 		f.gzip = true
 	case coding != "" && !strings.EqualFold(coding, "identity"):
-		return f, errors.New("the Content-Encoding must be gzip or none")
+		return f, errors.New("the Content-Encoding must be gzip, or the header must be absent")
 	}
 	return f, nil
 }

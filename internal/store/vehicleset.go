@@ -77,7 +77,7 @@ func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Wri
 	}
 	g.Sets = len(writes)
 	if g.Sets >= MaxBatch {
-		return g, nil, fmt.Errorf("too many vehicles for one record: %d; grant all, or use several tokens", v.Len())
+		return g, nil, fmt.Errorf("too many vehicles for one record: %d; grant all, or divide the list among several credentials", v.Len())
 	}
 	return g, writes, nil
 }
