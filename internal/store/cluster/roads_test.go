@@ -65,7 +65,7 @@ func TestRefusedRoads(t *testing.T) {
 		return counter(t, registry, "carstate_roads_refused_total", "profile") == float64(len(tiles)+1) &&
 			counter(t, registry, "carstate_roads_refused_total", "evidence") == 1
 	})
-	if n := log.Count("profiles of roads are damaged"); n != 1 || log.Count("nowhere") > 0 || log.Count("44.5") > 0 {
+	if n := log.Count("ignoring damaged road profiles"); n != 1 || log.Count("nowhere") > 0 || log.Count("44.5") > 0 {
 		t.Errorf("it is said %d times:\n%s", n, log)
 	}
 	checkNoTile(t, log.String())
