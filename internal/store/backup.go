@@ -18,11 +18,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// backedUp lists what a backup holds, in the order of the file; the roads follow at the end.
-// The order lets a reader know every forgotten vehicle before any state, and every revocation
-// early. A backup leaves out telemetry, the cursors (which are positions in telemetry), the
-// audit and heartbeats. Each record is a copy as of some moment between the start and the end
-// of the backup.
+// backedUp lists what a backup contains, in the order of the file. The profiles of roads, which are
+// not in this list, follow at the end. Because of the order, a reader knows all forgotten vehicles
+// before it reads the first state, and learns of revocations early. A backup leaves out telemetry,
+// the cursors (which are positions in telemetry), the audit and heartbeats. Each record is a copy
+// as of some moment between the start and the end of the backup.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -32,8 +32,8 @@ var backedUp = []struct {
 	{codec.States, []string{"state.*.*"}},
 }
 
-// Backup writes a backup to w while the service runs, and returns the number of records in it.
-// It leaves out telemetry, the audit, and what each node creates for itself.
+// Backup writes a backup to w while the service runs, and returns the number of records in the
+// backup. A backup leaves out telemetry, the audit, and what each node creates for itself.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -70,10 +70,9 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 // maxVersion is the maximum length of the version string in a backup, in bytes.
 const maxVersion = 100
 
-// CheckBackup reads a backup to its end and describes its contents. The result also says
-// whether one of keys authenticates the backup. CheckBackup returns an error if any byte was
-// changed, if a record cannot be decoded, or if a record is one that no service can have
-// written.
+// CheckBackup reads a backup to its end and describes its contents. The result also says whether
+// one of keys authenticates the backup. CheckBackup returns an error if any byte was changed, if a
+// record cannot be decoded, or if no service can have written a record.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
@@ -117,7 +116,8 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// namesOf lists the kinds of records, and how many names follow the kind in a subject.
+// namesOf maps each kind of record to the least and the greatest number of names that follow the
+// kind in a subject.
 var namesOf = map[string]struct{ least, most int }{
 	codec.VIDKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
 	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
@@ -126,8 +126,8 @@ var namesOf = map[string]struct{ least, most int }{
 // nameLetters are the characters that a name in a subject may contain.
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether the names that follow the kind in a subject are valid, so that the
-// record can be stored by that subject again.
+// validNames reports whether the names that follow the kind in a record's subject are valid. If so,
+// the record can be stored under the same subject again.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
@@ -145,14 +145,14 @@ func validNames(kind, rest string) bool {
 	return kind != "state" || vehicle.CheckID(names[1]) == nil
 }
 
-// setsSeen counts the parts of a large set that have been read.
+// setsSeen says how many parts of a large set of vehicles have been read, and the mark of the set.
 type setsSeen struct {
 	mark string
 	n    int
 }
 
-// checkRecord checks that a record of a backup can be decoded, and that the set parts that it
-// refers to came before it.
+// checkRecord checks that a record of a backup can be decoded. If the record refers to parts of a
+// large set of vehicles, checkRecord also checks that they came before it.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)

@@ -16,7 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A file that is damaged, foreign, or from a newer version is refused and changes nothing.
+// TestBadBackups checks that a file that is damaged, is not a backup, or comes from a newer version
+// is refused and changes nothing.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
@@ -98,7 +99,7 @@ func TestBadBackups(t *testing.T) {
 			}{bad, want}
 		}
 	}
-	// Records with subjects that no carstate writes. All checksums are right.
+	// These are records with subjects that carstate never writes. All their checksums are right.
 	named := func(subject string, v any) []byte {
 		var b bytes.Buffer
 		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
@@ -149,7 +150,7 @@ func TestBadBackups(t *testing.T) {
 			want error
 		}{named(subject, v), want}
 	}
-	// A backup from which a record is missing. All checksums are right.
+	// This is a backup from which a record is missing. All its checksums are right.
 	b, _, err := backupfile.Open(bytes.NewReader(good))
 	if err != nil {
 		t.Fatal(err)

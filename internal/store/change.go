@@ -12,20 +12,20 @@ import (
 // changePause is the pause between two attempts of Change.
 const changePause = 5 * time.Millisecond
 
-// Change replaces the last record of a subject by compare-and-set, and returns the sequence of
-// the record that is then stored. The function change receives the current record, whose
-// sequence is 0 if there is none. It returns the writes to store in one batch, with the new
-// record last. If it returns no writes, the record is left unchanged.
+// Change replaces the last record of a subject by compare-and-set, and returns the sequence of the
+// record that is then stored. The function change receives the current record, whose sequence is 0
+// if there is none. It returns the writes to store in one batch, with the new record last. If it
+// returns no writes, the record is left unchanged.
 //
 // The same retry policy applies to every record:
-//   - After [ErrConflict], from the engine or from change, change runs again on the record that
-//     is then stored.
+//   - After [ErrConflict], from the engine or from the function change, Change calls the function
+//     again with the record that is then stored.
 //   - If the engine's response was lost, Change reads the record to find out whether the write
 //     was stored. If it was not, Change sends the same write again.
-//   - Both are retried until patience has passed; callers pass [Patience.Store]. After that, a
-//     conflict returns [ErrConflict]. After a lost response, it is unknown whether the write
-//     was stored.
-//   - Any other error, and the end of the context, is returned at once.
+//   - Conflicts and lost responses are retried until patience has passed; callers pass
+//     [Patience.Store]. After that, Change returns [ErrConflict] for a conflict. After a lost
+//     response, it is unknown whether the write was stored.
+//   - Change returns any other error, and the end of the context, at once.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),
@@ -80,11 +80,11 @@ func Change(
 // bodyOf returns the body of the sealed record in w.
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// storeMany stores writes of different subjects that are independent of each other: each is
-// stored if its own expectation holds. It returns the indexes of the writes whose expectation
-// failed, in ascending order. A write that was stored although the response was lost is among
-// them. storeMany repeats writes that get no response until a response arrives. After any other
-// error except a conflict it retries until patience has passed.
+// storeMany stores writes of different subjects that are independent of each other: each write is
+// stored if its own expectation holds. The result conflicts has the indexes of the writes whose
+// expectation failed, in ascending order. It includes a write that was stored although the engine's
+// response was lost. If no response arrives, storeMany repeats the writes until one arrives. After
+// any other error except a conflict, it retries until patience has passed.
 func storeMany(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {
@@ -112,8 +112,8 @@ func storeMany(
 // storeManyPause is the pause of storeMany after an error.
 const storeManyPause = 100 * time.Millisecond
 
-// storeHalves is storeMany after the engine has refused one of the writes. The engine does not
-// say which one, so storeHalves finds it by bisection.
+// storeHalves continues storeMany after the engine has refused one of the writes. The engine does
+// not say which one, so storeHalves finds it by bisection.
 func storeHalves(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {

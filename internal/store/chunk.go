@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// ChunkSamples and ChunkBytes are the limits of a [Chunk]. The last sample may exceed the
-	// limit of bytes, by at most MaxSampleBytes.
+	// ChunkSamples and ChunkBytes are the maximum numbers of samples and of bytes in a [Chunk]. The
+	// last sample may exceed ChunkBytes, by at most MaxSampleBytes.
 	ChunkSamples = BatchStates
 	ChunkBytes   = 512 << 10
 	// MaxSampleBytes exceeds the size of the largest possible sample, which has 65,535 trouble
@@ -26,7 +26,7 @@ const (
 // ErrTooLarge means that a sample is too large to be stored.
 var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 
-// Chunk is a run of samples of one partition that belong to the same Append.
+// Chunk is a series of samples of one partition that were passed to the same Append.
 type Chunk struct {
 	Partition int
 	Count     int              // number of samples
@@ -35,8 +35,8 @@ type Chunk struct {
 	Waiter    *Waiter
 }
 
-// Pack packs samples into chunks by partition. bytes is the total packed size. If keep is true,
-// the chunks hold the unpacked samples too.
+// Pack packs samples into chunks by partition. The result bytes is the total packed size. If keep
+// is true, the chunks contain the unpacked samples too.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, bytes int, err error) {
 	open := make([]int, partitions) // by partition: index of its last chunk, plus one
 	for i := range samples {
@@ -85,7 +85,7 @@ func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	return w
 }
 
-// Finish records the result of one chunk: nil if it was stored.
+// Finish records the result of one chunk: nil if the chunk was stored, else the error.
 func (w *Waiter) Finish(err error) {
 	if err != nil {
 		w.err.CompareAndSwap(nil, &err)

@@ -9,13 +9,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config configures an engine and the [RecordStore]. The zero value of each field is usable,
-// except DataDir if the engine keeps its files there.
+// Config configures an engine and the [RecordStore]. The zero value of each field is usable, except
+// that DataDir is required by an engine that keeps its files there.
 type Config struct {
 	// DataDir is the node's data directory. Only one process may use it at a time.
 	DataDir string
-	// Partitions is the number of partitions. It is fixed at the first start; later starts must
-	// pass the same number or 0. 0 means the engine's default.
+	// Partitions is the number of partitions, fixed at the first start. 0 means the engine's
+	// default at the first start, and the stored number at a later one. A later start with any
+	// other number fails.
 	Partitions int
 	// Retention is how long telemetry is kept after it was folded. 0 means one hour.
 	Retention time.Duration
@@ -36,14 +37,15 @@ type Config struct {
 type Patience struct {
 	// Store is how long a write of a record or of samples is retried. 0 means 20 s.
 	Store time.Duration
-	// Markers is how long the name of a forgotten vehicle stays in STATES, so that nodes that
-	// are disconnected still receive the marker. 0 means 10 min.
+	// Markers is how long the name of a forgotten vehicle stays in STATES, in the subject of its
+	// marker (see DESIGN.md), so that a node that was disconnected still receives the marker. 0
+	// means 10 min.
 	Markers time.Duration
 	// Roads is the interval at which profiles of roads are stored. 0 means 5 min.
 	Roads time.Duration
 }
 
-// Limits of every engine. DESIGN.md says what happens at each.
+// Limits of every engine. DESIGN.md says what happens at each limit.
 const (
 	DefaultRetention      = time.Hour
 	DefaultTelemetryBytes = 4 << 30
@@ -52,17 +54,17 @@ const (
 
 	// MaxBatch is the maximum number of writes of one [Records.Store].
 	MaxBatch = 1000
-	// BatchStates is the maximum number of states in one batch, beside the cursor. It is also
-	// the maximum number of vehicles in the samples that one [Partition.Next] returns.
+	// BatchStates is the maximum number of states in one batch, which also contains the cursor. It
+	// is also the maximum number of vehicles in the samples that one [Partition.Next] returns.
 	BatchStates = MaxBatch - 1
 	// MaxStates is the maximum number of states of one [Partition.Commit], which stores them in
-	// several batches if necessary. It is large because a fold of a backlog then stores a
-	// vehicle once even if the backlog has many samples of it.
+	// several batches if necessary. It is large so that a fold of a backlog stores each vehicle
+	// once, even if the backlog has many samples of the vehicle.
 	MaxStates = 16 * BatchStates
 	// MaxLoad is the maximum number of vehicles of one [Partition.Load].
 	MaxLoad = MaxBatch - 1
 
-	// requestTimeout bounds a request to the engine for which the caller has set no deadline.
+	// requestTimeout limits the time of a request to the engine if the caller has set no deadline.
 	requestTimeout = 5 * time.Second
 )
 

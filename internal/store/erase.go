@@ -17,31 +17,31 @@ import (
 const (
 	// eraseEvery is the interval at which Erase checks whether an erasure is due.
 	eraseEvery = 10 * time.Second
-	// forgetTimeout is the age at which a forget that has not recorded its end counts as
+	// forgetTimeout is the age at which a forget that has not recorded its completion counts as
 	// interrupted.
 	forgetTimeout = time.Minute
-	// eraseTimeout bounds one erasure, which may rewrite tens of millions of states.
+	// eraseTimeout limits the time of one erasure, which may rewrite tens of millions of states.
 	eraseTimeout = 24 * time.Hour
 )
 
-// erasedWithin returns how long it takes until the last byte of a vehicle that is forgotten now
-// is gone. ok is false if the engine cannot tell.
+// erasedWithin returns how long the erasing takes if a vehicle is forgotten now: after that time,
+// no byte of the vehicle is left. ok is false if the engine cannot tell.
 func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
-// keptFor returns how long data that names a forgotten vehicle is kept. Its telemetry is stored
-// together with that of other vehicles, which is retained. Its marker must reach nodes that are
-// disconnected.
+// keptFor returns how long data that names a forgotten vehicle is kept after the forget. Telemetry
+// of the vehicle is stored together with that of other vehicles, which is retained. The marker in
+// place of the vehicle's state must reach nodes that are disconnected.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// Erase removes the bytes that name forgotten vehicles once that is due, until the context ends
-// or the engine fails. After a failure this node's tombstones may be those of a stream that was
-// replaced, so Erase returns. Every node with the role derive runs Erase, and the owner of
-// partition 0 does the work for all.
+// Erase removes the bytes that name forgotten vehicles once their erasure is due. It runs until the
+// context ends or the engine fails. After a failure of the engine, this node's tombstones may be
+// those of a stream that was replaced, so Erase returns. Every derive node runs Erase, and the
+// owner of partition 0 does the work for all nodes.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -56,13 +56,13 @@ func (k *RecordStore) Erase(ctx context.Context) {
 	}
 }
 
-// EraseDue runs one erasure of all vehicles for which it is due, but not within
-// Patience.Markers of the previous one. It also finishes a forget that was interrupted.
-// [RecordStore.Erase] calls it.
+// EraseDue runs one erasure of all vehicles whose erasure is due, but not within Patience.Markers
+// after the previous erasure. It also completes a forget that was interrupted. [RecordStore.Erase]
+// calls it.
 //
-// The clock may be set back or ahead at any time. So EraseDue chooses the telemetry to remove
-// by sequence, never by the times of samples or tombstones. The clock only decides when that
-// happens.
+// The clock may be set back or ahead at any time. So EraseDue chooses the telemetry to remove by
+// sequence, never by the times of samples or tombstones. The clock only decides when the telemetry
+// is removed.
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	for _, t := range k.forgotten.All() {
 		switch {
 		case !t.Removed:
-			// A tombstone in the future was written before the clock was set back.
+			// A tombstone with a future time was written before the clock was set back.
 			cutOff = cutOff || now.Sub(t.Forgotten).Abs() >= forgetTimeout
 		case !t.Erased.IsZero():
 		case t.Quiet.IsZero():
@@ -118,13 +118,14 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	return nil
 }
 
-// isDue reports whether the data that names a vehicle has been kept for the required time.
+// isDue reports whether the data that names a forgotten vehicle has been kept for the required
+// time.
 func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteQuiet records two facts in tombstones: the time from which on new telemetry does not name
-// the vehicle, and the sequence up to which stored telemetry may name it.
+// noteQuiet records two facts in tombstones: the time after which new telemetry no longer names the
+// vehicle, and the sequence up to which stored telemetry may name it.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -141,15 +142,15 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 	})
 }
 
-// noteErased records in tombstones that their erasure is done.
+// noteErased records in tombstones that the erasure of their vehicles is complete.
 func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	return k.updateTombstones(
 		ctx, tombstones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) },
 	)
 }
 
-// updateTombstones changes tombstones, except those of vehicles that were forgotten once more
-// in between.
+// updateTombstones changes the given tombstones, except those of vehicles that were forgotten once
+// more since the tombstones were read.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
@@ -187,15 +188,15 @@ func (k *RecordStore) erase(ctx context.Context) error {
 	return k.engine.Erased(ctx)
 }
 
-// partOf identifies a stored part of a large set.
+// partOf identifies one record of a large set of vehicles.
 type partOf struct {
 	subject string
 	seq     uint64
 }
 
-// removeOrphans removes the parts of large sets to which no record refers. It needs an engine
-// whose Scan is a snapshot of one moment. With any other engine, it would take the parts of a
-// set that is just being stored for orphans.
+// removeOrphans removes the records of large sets of vehicles to which no other record refers. It
+// needs an engine whose Scan is a snapshot of one moment. With any other engine, removeOrphans
+// would mistake the records of a set that is just being stored for orphans.
 func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
 		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // parts maps to the mark of the set
@@ -231,8 +232,8 @@ func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	return nil
 }
 
-// removeExpired removes the markers that no node needs any more. If a removed state has come
-// back, removeExpired forgets the vehicle again.
+// removeExpired removes the markers that no node needs any more. If the state of a forgotten
+// vehicle was removed and has come back, removeExpired forgets the vehicle again.
 func (k *RecordStore) removeExpired(ctx context.Context) error {
 	var expired []Record
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -255,9 +256,9 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 	return k.engine.Remove(ctx, codec.States, expired)
 }
 
-// forgetAgain reports whether r is a state of a forgotten vehicle, which was removed and has
-// come back. A crash of an earlier version could cause that. If so, forgetAgain renews the
-// tombstone, so that all data that names the vehicle is erased once more.
+// forgetAgain reports whether r is the state of a forgotten vehicle that was removed and has come
+// back. A crash of an earlier version could cause that. If so, forgetAgain renews the tombstone, so
+// that all data that names the vehicle is erased once more.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)
@@ -277,8 +278,8 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 	return back && err == nil, err
 }
 
-// expired reports whether no node needs the marker r any more. A marker whose tombstone was
-// lost with its stream is kept, because its age is unknown.
+// expired reports whether no node needs the marker r any more. If the marker's tombstone was lost
+// with its stream, the age of the marker is unknown, so it is kept.
 func (k *RecordStore) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)

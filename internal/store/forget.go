@@ -13,24 +13,24 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A vehicle is forgotten by storing records, never by a purge, because every node must learn of
-// it from a feed. The data that names the vehicle is removed in this order:
+// A vehicle is forgotten by storing records, never by a purge, because every node must learn from a
+// feed that the vehicle is forgotten. The data that names the vehicle is removed in this order:
 //
-//  1. A tombstone, in SOURCES, whose subject is the vehicle's keyed hash. From then on ingest
-//     refuses samples of the vehicle, and samples of it that are already stored are not
+//  1. A tombstone is stored in SOURCES. Its subject is the vehicle's keyed hash. From then on, ingest
+//     refuses samples of the vehicle, and samples of the vehicle that are already stored are not
 //     folded.
-//  2. The partition is fenced: its cursor records the tombstone's sequence. The commit of a
-//     fold in progress fails on the cursor's revision, and no node can take the partition
-//     before it has received the tombstone. From then on nothing can write the vehicle's
-//     state.
-//  3. A marker replaces the state. On receiving it, every node drops the vehicle from its
-//     fleet table.
+//  2. The partition is fenced: its cursor records the tombstone's sequence. If a fold is in
+//     progress, its commit fails because the cursor's revision has changed. No node can take the
+//     partition before it has received the tombstone. From then on, nothing can write the
+//     vehicle's state.
+//  3. A marker, which is an empty record, replaces the state. When a node receives the marker, it
+//     drops the vehicle from its fleet table.
 //  4. The vehicle is removed from the grants of tokens and sources.
 //
-// Later, Erase (erase.go) removes the marker, and the remaining bytes from the files of an
-// engine that can tell when they are gone.
+// Later, Erase (erase.go) removes the marker. If the engine can tell when bytes are gone, Erase
+// also removes the remaining bytes from the engine's files.
 
-// tombstoneRecord is a tombstone as it is stored. Its subject contains the hash too.
+// tombstoneRecord is a tombstone in its stored form. The record's subject contains the hash too.
 type tombstoneRecord struct {
 	Vehicle   []byte    `json:"vehicle"`
 	Forgotten time.Time `json:"forgotten"`
@@ -44,22 +44,22 @@ type tombstoneRecord struct {
 	Made      int64     `json:"made,omitempty"`
 }
 
-// vidKeysRecord holds the keys of the hashes of vids, this installation's own key first.
+// vidKeysRecord contains the keys for the hashes of vids. This installation's own key comes first.
 type vidKeysRecord struct {
 	Keys [][]byte `json:"keys"`
 }
 
 const (
 	vidKeyBytes = 32
-	// maxVIDKeys is the maximum number of keys by which a node hashes each vid: its own and
-	// those of restored backups.
+	// maxVIDKeys is the maximum number of keys with which a node hashes each vid: its own key and
+	// the keys of restored backups.
 	maxVIDKeys = 16
 )
 
 var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
-// LoadVIDKeys reads this installation's keys for the hashes of vids into f. The first node to
-// start creates the key.
+// LoadVIDKeys passes this installation's keys for the hashes of vids to f. If no key is stored yet,
+// it creates one.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -78,7 +78,7 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	return nil
 }
 
-// LoadForgotten is like LoadVIDKeys, and also reads the tombstones into f.
+// LoadForgotten is like LoadVIDKeys, and also passes all tombstones to f.
 func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	if err := LoadVIDKeys(ctx, r, f); err != nil {
 		return err
@@ -130,8 +130,8 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	}, nil
 }
 
-// Forget forgets a vehicle and prevents it from coming back. When Forget returns nil, this node
-// has no data of the vehicle in its tables any more. Other nodes follow within the latency of
+// Forget forgets a vehicle and prevents its data from coming back. When Forget returns nil, this
+// node has no data of the vehicle in its tables any more. Other nodes follow within the latency of
 // their feeds.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
@@ -162,7 +162,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 		return r, err
 	}
 	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
-		// Some data had come back, and has to be erased too.
+		// Some data had come back after an earlier forget, and has to be erased too.
 		if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
 			return r, err
 		}
@@ -175,8 +175,8 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	return r, k.noteRemoved(ctx, t)
 }
 
-// noteRemoved records in a tombstone that all data it forbids is removed. If a forget is
-// interrupted before that, EraseDue finishes it.
+// noteRemoved records in the tombstone t that all data of its vehicle is removed. If a forget is
+// interrupted before noteRemoved, EraseDue completes the forget.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -185,8 +185,8 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 	return err
 }
 
-// Allow lifts the tombstone of a vehicle, which then starts without a past. Allow returns
-// [access.ErrNotFound] if the vehicle is not forgotten.
+// Allow lifts the tombstone of a vehicle. The vehicle then starts without earlier data. Allow
+// returns [access.ErrNotFound] if the vehicle is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
@@ -202,9 +202,9 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	}
 }
 
-// lift allows the vehicle in two steps: first all nodes fold its samples again, then ingest
-// accepts them. In one step, a node could still drop samples that another node has already
-// acknowledged.
+// lift allows the vehicle in two steps: first all nodes fold its samples again, then ingest nodes
+// accept them. With a single step, a node that had not received the change could still drop samples
+// that another node had already acknowledged.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
@@ -228,12 +228,12 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	return err
 }
 
-// errNoTombstone means that the tombstone to change does not exist: it was lost with its
+// errNoTombstone means that the tombstone to change does not exist, because it was lost with its
 // stream.
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
-// putTombstone changes a tombstone and returns the sequence of the new one in SOURCES, once
-// this node's table holds it. change receives a tombstone without times if there is none.
+// putTombstone changes a tombstone. Once this node's table has the changed tombstone, putTombstone
+// returns its sequence in SOURCES. If there is no tombstone, change receives one without times.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash,
 	change func(access.Tombstone) (access.Tombstone, error),
@@ -259,7 +259,7 @@ func (k *RecordStore) putTombstone(
 	})
 }
 
-// remove removes all data that the tombstone at sequence seq forbids.
+// remove removes all stored data of a vehicle whose tombstone is at sequence seq.
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
@@ -277,10 +277,10 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	return n, err
 }
 
-// storeMarker replaces the state of a vehicle by a marker, and returns once this node's feed
-// has passed the marker. The partition must be fenced, so that nothing else writes the state.
-// storeMarker stores a marker even if no state is stored: a fleet table may still have a state
-// that a full stream has dropped, and a restore may be about to store one.
+// storeMarker replaces the state of a vehicle by a marker, and returns once this node's feed has
+// delivered the marker. The partition must be fenced, so that nothing else writes the state.
+// storeMarker stores a marker even if no state is stored, because a fleet table may still have a
+// state that was dropped from a full stream, and a restore may be about to store one.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
@@ -300,8 +300,8 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 	return replaced, k.engine.AwaitState(ctx, seq)
 }
 
-// dropGrants changes the grant of every token and source for which without returns true,
-// including revoked tokens and removed sources, and returns how many it changed.
+// dropGrants changes the grant of every token and source for which the function without returns
+// true. This includes revoked tokens and removed sources. dropGrants returns how many it changed.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {
@@ -329,7 +329,8 @@ func (k *RecordStore) dropGrants(
 	return tokens, sources, err
 }
 
-// receipt returns the receipt of a forget or an allow.
+// receipt returns the receipt of a forget or an allow: the result that the operator gets and may
+// keep.
 func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
 	r := access.ForgetReceipt{
 		Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten,

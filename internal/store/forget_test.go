@@ -34,8 +34,8 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 	return r
 }
 
-// A vehicle is forgotten between the moment at which a restore compares its state and the
-// moment at which it stores the state.
+// TestForgetDuringRestore checks that a vehicle stays forgotten if the forget happens during a
+// restore, after the restore has compared the vehicle's state and before it stores the state.
 func TestForgetDuringRestore(t *testing.T) {
 	t.Parallel()
 	a, e := newMemory(t), newMemory(t)
@@ -57,14 +57,15 @@ func TestForgetDuringRestore(t *testing.T) {
 	}
 }
 
-// A node that has not received a tombstone yet finds the marker in place of the state, and does
-// not restore the state over it.
+// TestRestoreOverMarker checks a restore on a node that has not received a tombstone yet. The node
+// must find the marker in place of the vehicle's state, and must not restore the state over it.
 func TestRestoreOverMarker(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
 	rec := e.putState(t, secretVID, 1000)
-	// Imitate another node: its tombstone is stored, but not delivered by our feed yet.
+	// Imitate a restore on another node: the tombstone is stored, but our feed has not delivered it
+	// yet.
 	ctx, cancel := context.WithCancel(t.Context())
 	late := NewRecordStore(e, Config{}, new(access.Tables)) // its feed does not run yet
 	hash := e.forgotten.Hash(secretVID)
@@ -101,7 +102,8 @@ func TestRestoreOverMarker(t *testing.T) {
 	}
 }
 
-// Erasing by tombstones that were lost with their stream changes nothing.
+// TestEraseWithoutTombstone checks that erasing changes nothing if the tombstones were lost with
+// their stream.
 func TestEraseWithoutTombstone(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -141,7 +143,8 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	}
 }
 
-// When an erasure is due, it removes the marker and is recorded in the tombstone.
+// TestEraseDue_RemovesMarkerWhenDue checks that an erasure removes the marker when it is due, and
+// is recorded in the tombstone.
 func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -172,7 +175,7 @@ func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 	}
 }
 
-// telling is an engine that can tell when bytes are gone.
+// telling is an engine in memory that can tell when bytes are gone.
 type telling struct {
 	*memory
 	folded uint64 // cursor of the only partition
@@ -185,8 +188,9 @@ func (e *telling) ErasedWithin(context.Context) (time.Duration, bool, error) {
 func (e *telling) TrimTo(_ context.Context, last uint64) (bool, error) { return last <= e.folded, nil }
 func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
 
-// If the engine can tell when bytes are gone, the receipt has a time, and nothing is erased
-// before all telemetry that may name the vehicle is gone.
+// TestEraseAfterTelemetry checks an engine that can tell when bytes are gone. The receipt of a
+// forget must have a time, and nothing may be erased before all telemetry that may name the vehicle
+// is gone.
 func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -222,8 +226,8 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	}
 }
 
-// If a state of a forgotten vehicle comes back after it was removed, the next erasure removes
-// it again, and its bytes are erased later.
+// TestStateThatCameBack checks that if the state of a forgotten vehicle comes back after it was
+// removed, the next erasure removes the state again, and the bytes of the state are erased later.
 func TestStateThatCameBack(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -256,8 +260,8 @@ func TestStateThatCameBack(t *testing.T) {
 	}
 }
 
-// Of many records in one batch, some were changed by another writer. storeMany leaves these,
-// and only these, unchanged.
+// TestStoreManyWithConflicts checks that storeMany leaves exactly those records of a large batch
+// unchanged that another writer has changed.
 func TestStoreManyWithConflicts(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
@@ -290,9 +294,9 @@ func TestStoreManyWithConflicts(t *testing.T) {
 	}
 }
 
-// TestUpdate_EmptiesReplacedLists checks that replacing a large list leaves no record that names
-// its vehicles, because a later forget would not find it. A backup does not contain such a
-// record either.
+// TestUpdate_EmptiesReplacedLists checks that after a large list of vehicles is replaced, no record
+// names its vehicles, because a later forget would not find such a record. A backup must not
+// contain such a record either.
 func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})

@@ -14,12 +14,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// hostileText has escape sequences of a terminal and a change of the text direction. No error
-// may contain it.
+// hostileText contains escape sequences of a terminal and a change of the text direction. No error
+// may contain hostileText.
 const hostileText = "\x1b]0;pwned\x07\x1b[31mEve\n\u202eevil<script>alert(1)</script>"
 
-// hostile returns records that no call of the service stores, each with its subject and with
-// text that its error contains.
+// hostile returns records that no call of the service stores, each with its subject and with a text
+// that the error about the record must contain.
 func hostile() map[string]struct {
 	subject, says string
 	body          any
@@ -100,9 +100,9 @@ func hostile() map[string]struct {
 	}
 }
 
-// TestHostileRecordsAreRefused checks that an intact and authentic record that no service
-// writes is refused by a restore and prevents a start. The error names the kind of record and
-// the reason, in one line.
+// TestHostileRecordsAreRefused checks records that are intact and authentic but that no service
+// writes. A restore must refuse each of them, and each must prevent a start. The error must name
+// the kind of record and the reason, in one line.
 func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})
@@ -178,8 +178,8 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	}
 }
 
-// TestRestoreBoundsTombstoneKeys checks that restoring backups of many installations, each
-// valid by itself, never leaves more keys than a node may use to hash each vid.
+// TestRestoreBoundsTombstoneKeys checks that restoring the backups of many installations, each
+// valid by itself, never leaves more tombstone keys than a node may use to hash each vid.
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})

@@ -12,9 +12,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// memory is an engine that keeps records in memory, for tests of the internals of the record
-// store. It has one partition, which no node folds. Package storetest tests the behavior of
-// engines.
+// memory is an engine that keeps records in memory, for tests of the internals of the record store.
+// It has one partition, which no node folds. The behavior of real engines is tested by package
+// storetest.
 type memory struct {
 	Engine // nil, so that calls of methods that are not defined below panic
 

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Names of gauges that every engine exports and other packages read. All except the backlog
-// have the label stream.
+// Names of gauges that every engine exports and other packages read. All of them except
+// MetricBacklog have the label stream.
 const (
 	MetricBacklog = "carstate_backlog_seconds"
 	MetricFeedAge = "carstate_feed_age_seconds"
@@ -93,7 +93,7 @@ func (m *Metrics) Commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold records a fold that was stored.
+// Fold records that the results of a fold were stored.
 func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldSeconds.Observe(took.Seconds())
 	m.foldedStates.Add(float64(states))
@@ -103,8 +103,8 @@ func ofStream(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
 }
 
-// Fills records the size of a stream and its limit, both in bytes. limit 0 means that there is
-// none.
+// Fills records the size of a stream and its limit, both in bytes. If limit is 0, the stream has no
+// limit.
 func (m *Metrics) Fills(stream string, bytes, limit uint64) {
 	m.streamBytes.WithLabelValues(stream).Set(float64(bytes))
 	if limit > 0 {

@@ -13,30 +13,33 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Newer records that this process met data of a newer version. That happens on a cluster that
-// is upgraded node by node. On one machine, the data directory refuses such data at the start.
-// The node continues, and chooses the safe side in what it cannot know:
+// Newer records that this process met data of a newer version. That happens on a cluster that is
+// upgraded node by node. On one machine, the data directory refuses such data at the start. A
+// cluster node continues. If it cannot know something, it chooses the safe side:
 //
-//   - STATES: the node keeps the vehicle's last answer, which becomes stale by its own rule. An
-//     empty record is a marker in every version, so a forgotten vehicle is not answered. A node
-//     that meets a newer state during its start has no answer for that vehicle and would say
-//     "unknown", so it answers no queries at all.
-//   - STATES and TELEMETRY, in a partition that the node owns: the node stops folding it. Once
-//     a node of the newer version has joined, the older node releases all its partitions.
+//   - STATES: the node keeps the vehicle's last answer, which becomes stale in the usual way. An
+//     empty record means a forgotten vehicle in every version, so a forgotten vehicle is never
+//     answered. If a node meets a newer state during its start, it has no answer for that vehicle
+//     and would say "unknown", so it answers no queries at all.
+//   - STATES and TELEMETRY, in a partition that the node owns: the node stops folding the
+//     partition. Once a node of the newer version has joined, the older node releases all its
+//     partitions.
 //   - TOKENS, SOURCES: a credential that cannot be decoded may have been revoked, so it is
-//     invalid. An unknown secret gets 503 in place of 401: it may be that of such a credential,
-//     and senders treat 401 as final.
+//     invalid. An unknown secret may be the secret of such a credential. It gets 503 in place of
+//     401, because senders treat 401 as final.
 //   - Tombstones: the hash is in the subject, so the vehicle is treated as forgotten. It may
-//     have been allowed again, so no sample of it is folded.
+//     have been allowed again, so none of its samples is folded.
 //   - Keys of tombstones: the node cannot tell which vehicles are forgotten. It neither answers
 //     queries nor accepts telemetry.
-//   - ROADS: the node ignores the tile and does not write it.
+//   - ROADS: the node ignores the tile of the map that the record describes, and does not write
+//     that tile.
 //   - AUDIT: the event is shown as one that this version cannot read.
 type Newer struct {
 	log     *slog.Logger
 	records *prometheus.CounterVec // label stream
 
-	// Each holds the reason why the node cannot do this part of its work, or nil.
+	// answers and telemetry each contain the reason why the node cannot do that part of its work,
+	// or nil.
 	answers, telemetry atomic.Pointer[error]
 
 	mu  sync.Mutex // guards met
@@ -61,8 +64,8 @@ func (n *Newer) Describe(ch chan<- *prometheus.Desc) { n.records.Describe(ch) }
 // Collect implements [prometheus.Collector].
 func (n *Newer) Collect(ch chan<- prometheus.Metric) { n.records.Collect(ch) }
 
-// Note counts a record of a stream, and logs the first of each stream. err says which version
-// wrote the record.
+// Note counts a record of a stream that a newer version wrote, and logs the first such record of
+// each stream. err says which version wrote the record.
 func (n *Newer) Note(stream string, err error) {
 	n.records.WithLabelValues(stream).Inc()
 	n.mu.Lock()
@@ -78,7 +81,7 @@ func (n *Newer) Note(stream string, err error) {
 	}
 }
 
-// Streams returns the streams in which a newer record was met, sorted.
+// Streams returns the streams in which this process has met a record of a newer version, sorted.
 func (n *Newer) Streams() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -114,7 +117,7 @@ func errorAt(p *atomic.Pointer[error]) error {
 	return nil
 }
 
-// errNewerCredential prevents an older node from claiming that it has removed a vehicle
-// completely.
+// errNewerCredential keeps a node of an older version from claiming that it has removed all data of
+// a vehicle.
 var errNewerCredential = fmt.Errorf("%w: this node cannot decode the vehicles of a token or a source: "+
 	"use an upgraded node", codec.ErrNewer)

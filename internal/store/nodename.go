@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// NodeName is the name by which this node stores its own counts. Whatever the engine, the name
-// is kept in the data directory, so that a restarted node continues its counts.
+// NodeName is the name under which this node stores its own counts. With every engine, the name is
+// kept in the data directory, so that a restarted node continues its counts.
 type NodeName struct {
 	ID   string
 	file *os.File // locked while the name is in use; nil if the name is not kept
@@ -24,8 +24,9 @@ const NodeFile = "node"
 // nodeIDLength is the length of a node's name, in letters and digits.
 const nodeIDLength = 16
 
-// OpenNodeName reads the name of this node, or creates one. A node gets a new name if it cannot
-// keep one, or if another process uses the directory. Its counts are still part of the total.
+// OpenNodeName reads the name of this node from the directory dir, or creates a name. A node gets a
+// new name at each start if it cannot keep one, or if another process uses the directory. The
+// counts under its earlier names are still part of the total.
 func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	fresh := rand.Text()[:nodeIDLength]
 	if dir == "" {
@@ -74,7 +75,7 @@ func keptNode(dir, fresh string) (_ *NodeName, err error) {
 	return &NodeName{fresh, f}, f.Sync()
 }
 
-// isNodeID reports whether s is a valid name of a node, and so valid in a subject.
+// isNodeID reports whether s is a valid name of a node. Such a name is also valid in a subject.
 func isNodeID(s string) bool {
 	ok := len(s) == nodeIDLength
 	for _, c := range []byte(s) {

@@ -22,7 +22,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 	}
 	again.Close()
 
-	// The file was truncated by a kill, or edited by hand.
+	// The file was truncated when its process was killed, or was edited by hand.
 	for _, text := range []string{"", "ABC", "has.a.dot.in.it.", "0123456789ABCDEFG"} {
 		if err := os.WriteFile(filepath.Join(dir, NodeFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

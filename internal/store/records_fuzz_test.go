@@ -10,8 +10,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// FuzzRecords applies arbitrary records to the tables. Each must be refused as damaged or
-// newer, or be usable afterwards.
+// FuzzRecords applies arbitrary records to the tables. It checks that each record is either refused
+// as damaged or newer, or usable afterwards.
 func FuzzRecords(f *testing.F) {
 	hash := make([]byte, len(access.Hash{}))
 	seed := func(subject string, v any) {
