@@ -64,8 +64,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
 	rec := e.putState(t, secretVID, 1000)
-	// Imitate a restore on another node: the tombstone is stored, but our feed has not delivered it
-	// yet.
+	// Imitate a node whose feed has not delivered the stored tombstone yet.
 	ctx, cancel := context.WithCancel(t.Context())
 	late := NewRecordStore(e, Config{}, new(access.Tables)) // its feed does not run yet
 	hash := e.forgotten.Hash(secretVID)

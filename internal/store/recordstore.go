@@ -18,9 +18,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// RecordStore stores tokens, sources, operators and the audit, and maintains this node's tables
-// of them. When one of its calls returns nil, the record is on disk and in this node's table.
-// Other nodes follow within the latency of their feeds.
+// RecordStore stores tokens, sources, operators and the audit, and maintains this node's tables of
+// tokens, sources and operators. When a call that changes a record returns nil, the record is on
+// disk and in this node's table. Other nodes follow within the latency of their feeds.
 type RecordStore struct {
 	engine     Engine
 	config     Config
@@ -40,8 +40,8 @@ type RecordStore struct {
 	roadsRefused  map[string]prometheus.Counter
 }
 
-// credentialRecord is a token, a source or an operator as it is stored. Its subject consists of
-// the noun of its kind and its name.
+// credentialRecord is a token, a source or an operator in its stored form. The record's subject
+// consists of the noun of the credential's kind and the credential's name.
 type credentialRecord struct {
 	Kind       access.Kind       `json:"kind"`
 	Name       string            `json:"name"`
@@ -58,13 +58,13 @@ type credentialRecord struct {
 	Strict     bool              `json:"strict,omitzero"`
 }
 
-// earlierRecord is a secret that a rotation replaced, as it is stored.
+// earlierRecord is the stored form of a secret that a rotation replaced.
 type earlierRecord struct {
 	Hash  []byte    `json:"hash"`
 	Until time.Time `json:"until"`
 }
 
-// NewRecordStore returns a RecordStore that fills tables from its feeds once they run.
+// NewRecordStore returns a RecordStore. It fills tables from its feeds, once they run.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
@@ -87,12 +87,14 @@ func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	})
 }
 
-// RunSources does the same for the tables of sources and operators.
+// RunSources maintains the tables of sources and operators until the context ends. It calls
+// caughtUp once the tables hold all stored sources and operators.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply applies a record from either feed to the table it belongs to.
+// apply applies a record from the feed of TOKENS or SOURCES to the table that the record belongs
+// to.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer {
@@ -126,8 +128,8 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer applies a record of a newer version that this one cannot decode. [Newer] says what
-// happens with each kind.
+// applyNewer applies a record of a newer version that this version cannot decode. [Newer] says what
+// happens with each kind of record.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	credentials := map[string]*access.Credentials{
 		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials,
@@ -151,7 +153,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	}
 }
 
-// apply adds a set record, whose subject ends in "OWNER.N".
+// apply adds a record of a large set, whose subject ends in "OWNER.N".
 func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	owner, number, _ := strings.Cut(rest, ".")
@@ -168,8 +170,8 @@ func (s sets) apply(r Record) error {
 }
 
 // streamOf returns the stream of a credential's record. Operators are in SOURCES, which changes
-// rarely and never fills up: it must stay possible to remove an operator even if TOKENS is full
-// of usage records.
+// rarely and never fills up, so that an operator can be removed even if TOKENS is full of usage
+// records.
 func streamOf(subject string) string {
 	if strings.HasPrefix(subject, "token.") {
 		return codec.Tokens
@@ -193,7 +195,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 			if old, err = decodeCredential(subject, is.Body); err != nil {
 				return nil, err
 			}
-			// Our write was stored, its response was lost, and the record was changed since.
+			// Create stored the credential, but the response was lost, and the record was changed
+			// since.
 			if again && bytes.Equal(old.Hash, c.Hash[:]) {
 				return nil, nil
 			}
@@ -206,9 +209,9 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	return err
 }
 
-// Update changes a credential's record. change may run several times: if another writer changes
-// the record first, change runs again on the new record. Update returns [access.ErrNotFound]
-// for a credential that has ended, unless ended credentials of its kind stay listed.
+// Update changes a credential's record. The function change may run several times: if another
+// writer changes the record first, change runs again on the new record. If the credential has
+// ended, Update returns [access.ErrNotFound], unless ended credentials of its kind stay listed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -245,9 +248,10 @@ func (k *RecordStore) update(
 	return c, err
 }
 
-// packCredential returns the record of a credential, preceded by the set records of its
-// vehicles. Set records of the previous version that are no longer in use are emptied first.
-// Otherwise the vehicles that they name would not be found when one of them is forgotten.
+// packCredential returns the record of a credential, preceded by the set records of its vehicles.
+// The parameter before is the grant in the credential's stored record. First, packCredential
+// empties set records of that grant that the new one does not use. Otherwise they would still name
+// their vehicles, and a later forget would not find them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -272,7 +276,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	})
 }
 
-// unfit is the error for an intact record that no service can have written. It is a
+// unfit is the error for an intact record that no service can have written. It counts as
 // [codec.ErrDamaged], so it prevents a start. Its text contains nothing of the record.
 type unfit struct {
 	kind string
@@ -284,8 +288,8 @@ func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamage
 // Is reports whether err is [codec.ErrDamaged].
 func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// decodeCredential decodes the record of a subject. It checks that kind and name match the
-// subject, and that a service can have written the record.
+// decodeCredential decodes the record of a subject. It checks that the kind and the name in the
+// record match the subject, and that a service can have written the record.
 func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	var r credentialRecord
 	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
@@ -320,8 +324,8 @@ func (r credentialRecord) credential() access.Credential {
 	return c
 }
 
-// change is [Change] for a record that this node also receives by a feed. It returns once this
-// node's table holds the record.
+// change is like [Change], but returns only once this node's table holds the record. It is for
+// records that this node also receives from a feed.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
@@ -336,8 +340,8 @@ func (k *RecordStore) change(
 	return seq, k.srcFeed.Wait(ctx, seq)
 }
 
-// ownFeedTimeout bounds how long a node waits until its own feed delivers a record that it has
-// stored. A set of 100,000 vehicles takes seconds on a busy machine.
+// ownFeedTimeout is the maximum time that a node waits until its own feed delivers a record that it
+// has stored. Storing a set of 100,000 vehicles takes seconds on a busy machine.
 const ownFeedTimeout = 4 * requestTimeout
 
 // sealJSON returns a sealed record whose body is v as JSON.
@@ -368,9 +372,9 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 // newerEvent is shown in place of an event that a newer version wrote.
 const newerEvent = "written by a newer version of carstate: use an upgraded node to see it"
 
-// AuditPage returns at most limit events that precede the event number before, newest first;
-// before 0 means the end. older is the value of before for the next page, or 0 if there is
-// none.
+// AuditPage returns at most limit events whose numbers are less than the parameter before, newest
+// first. If before is 0, it starts with the newest event. The result older is the value of before
+// for the next page, or 0 if there is no next page.
 func (k *RecordStore) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {

@@ -19,16 +19,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A restore merges a backup into the stored records. Stored records take precedence over those
-// of the backup, with these exceptions: a state with a newer reading replaces an older one, and
-// whatever was revoked, removed or forgotten on either side stays so. Every step is idempotent,
-// so an interrupted restore is simply repeated.
+// A restore merges a backup into the stored records. A stored record takes precedence over the
+// record in the backup, with two exceptions: a state with a newer reading replaces an older one,
+// and a credential or vehicle that was revoked, removed or forgotten on either side stays so. Every
+// step is idempotent, so an interrupted restore is simply repeated.
 
 const (
-	// restoreTimeout bounds one restore, which may have millions of states.
+	// restoreTimeout limits the time of one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
-	// stateBatch is the number of states in one batch, and stateWriters the number of batches in
-	// progress. They leave enough of the batches that a node may have open to derive.
+	// stateBatch is the number of states in one batch, and stateWriters is the number of batches in
+	// progress. A node may have only a limited number of batches in progress; most of them are left
+	// to derive.
 	stateBatch   = 500
 	stateWriters = 2
 )
@@ -47,7 +48,7 @@ type restore struct {
 	counts map[string]access.RestoreCount
 }
 
-// outcome is what became of one record.
+// outcome says what a restore has done with one record.
 type outcome int
 
 const (
@@ -72,11 +73,11 @@ func (r *restore) count(subject string, o outcome) {
 	r.counts[kind] = c
 }
 
-// Restore merges a backup into the store. First it reads the whole backup, and checks that it
-// is intact, valid and made by a trusted service. If it is not, Restore changes nothing and
-// returns an error for which [RecordStore.BadBackup] is true. Then it calls audited, which
-// calls merge, or returns an error in place of calling it. Restore calls progress from one
-// goroutine at a time, with the number of records done.
+// Restore merges a backup into the store. First it reads the whole backup, and checks that it is
+// intact, valid and made by a trusted service. If it is not, Restore changes nothing and returns an
+// error for which [RecordStore.BadBackup] is true. Then it calls audited, which must either call
+// merge or return an error. Restore calls progress from one goroutine at a time, with the number of
+// records that are done.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -111,7 +112,7 @@ func (k *RecordStore) Restore(
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
-// BadBackup reports whether err means that a backup was refused before anything was changed.
+// BadBackup reports whether err means that Restore refused a backup and changed nothing.
 func (*RecordStore) BadBackup(err error) bool {
 	refusals := []error{
 		backupfile.ErrForeign, backupfile.ErrOlder, backupfile.ErrNewer, backupfile.ErrTorn,
@@ -142,7 +143,7 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 }
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {
-	// Tombstones and their keys come first, so that no data of a forgotten vehicle is restored.
+	// Restore tombstones and their keys first, so that no data of a forgotten vehicle is restored.
 	buried := false
 	err := r.eachRecord(file, func(rec Record, kind string) error {
 		switch kind {
@@ -165,7 +166,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 			return err
 		}
 	}
-	// All other records follow in the order of the file. States are restored in batches.
+	// Restore all other records in the order of the file, and states in batches.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	states := make(chan Record, stateBatch)
@@ -212,8 +213,8 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	return r.k.fenceAll(ctx)
 }
 
-// batches yields batches of the records that wait in a channel, up to stateBatch in each, until
-// the channel is closed.
+// batches yields the records of a channel in batches, until the channel is closed. A batch has the
+// records that wait in the channel, but at most stateBatch of them.
 func batches(records <-chan Record) iter.Seq[[]Record] {
 	return func(yield func([]Record) bool) {
 		for r := range records {
@@ -235,8 +236,9 @@ func batches(records <-chan Record) iter.Seq[[]Record] {
 	}
 }
 
-// restoreRecord restores one record. run has restored tombstones and their keys before, and
-// restores states in batches.
+// restoreRecord restores one record that is neither a state, nor a tombstone, nor a key of
+// tombstones. The caller restores these itself: tombstones and their keys earlier, and states in
+// batches.
 func (r *restore) restoreRecord(ctx context.Context, rec Record, kind string) error {
 	switch kind {
 	case "token", "source", "operator":
@@ -279,8 +281,8 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 	return err
 }
 
-// restoreKeys adds the keys of another installation's tombstones. A hash cannot be converted
-// from one key to another, so all keys are kept, and each vid is looked up by all of them.
+// restoreKeys adds the keys of another installation's tombstones. A hash cannot be converted from
+// one key to another, so a node keeps all keys, and looks up each vid with every key.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -303,7 +305,7 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err 
 	return !errors.Is(err, errKeepOwn), r.countMerged(rec.Subject, err)
 }
 
-// withKeys appends to ours those keys of theirs that it lacks.
+// withKeys returns ours with those keys of theirs appended that ours lacks.
 func withKeys(ours, theirs [][]byte) [][]byte {
 	for _, key := range theirs {
 		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
@@ -313,7 +315,8 @@ func withKeys(ours, theirs [][]byte) [][]byte {
 	return ours
 }
 
-// checkKeyLimit returns an error if ours and theirs together are too many keys of tombstones.
+// checkKeyLimit returns an error if this installation's tombstone keys and theirs together exceed
+// the limit.
 func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
@@ -348,8 +351,9 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 	return added, err
 }
 
-// bury stores a tombstone by the hash of a vehicle whose vid is not known. If the vehicle was
-// allowed after the time at, bury leaves its tombstone unchanged.
+// bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
+// the time of the forget. If the vehicle was allowed at that time or later, bury leaves its
+// tombstone unchanged.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -364,8 +368,8 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 	return err == nil, err
 }
 
-// Bury forgets the vehicles of stored receipts, except those that were allowed since. It
-// returns how many vehicles it forgot.
+// Bury forgets the vehicles of the given receipts of earlier forgets, except vehicles that were
+// allowed after the forget. It returns the number of vehicles that it forgot.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
@@ -420,8 +424,8 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	return nil
 }
 
-// fenceAll fences every partition, so that its owner first receives all tombstones stored so far,
-// takes the partition again and reads the states from the store.
+// fenceAll fences every partition. Before an owner continues to fold, it must then receive all
+// tombstones stored so far, take the partition again and read the states from the store.
 func (k *RecordStore) fenceAll(ctx context.Context) error {
 	end, err := k.engine.End(ctx, codec.Sources)
 	if err != nil {
@@ -435,10 +439,12 @@ func (k *RecordStore) fenceAll(ctx context.Context) error {
 	return nil
 }
 
-// errKeepOwn makes a change store nothing, because the service's own record takes precedence.
+// errKeepOwn makes a change store nothing, because the stored record takes precedence over the
+// backup's.
 var errKeepOwn = errors.New("the service's own record is kept")
 
-// withoutForgotten returns v without the forgotten vehicles. ok is false if v contains none.
+// withoutForgotten returns v without the forgotten vehicles. ok is false if v contains no forgotten
+// vehicle.
 func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for id := range v.Sorted() {
@@ -452,10 +458,10 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 	return v.Without(gone...)
 }
 
-// restoreCredential restores a token, a source or an operator. If the service has a credential
-// of that name, credential restores only its end. For a source or an operator it does so only
-// if the secret is the same, because a different secret may belong to another source or
-// operator with the same name.
+// restoreCredential restores a token, a source or an operator. If the service already has a
+// credential with that name, restoreCredential restores only its end. For a source or an operator,
+// it does so only if the secret is the same, because a different secret may belong to another
+// source or operator with the same name.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
@@ -488,7 +494,7 @@ func (r *restore) countMerged(subject string, err error) error {
 	return err
 }
 
-// countMergedSet is countMerged for a record and the n parts of its set.
+// countMergedSet counts a record and the n parts of its set as countMerged does.
 func (r *restore) countMergedSet(parts string, n int, subject string, err error) error {
 	for range n {
 		if err := r.countMerged(parts, err); err != nil {
@@ -498,7 +504,7 @@ func (r *restore) countMergedSet(parts string, n int, subject string, err error)
 	return r.countMerged(subject, err)
 }
 
-// restoreIfMissing restores a record unchanged, if none is stored.
+// restoreIfMissing restores a record unchanged if no record is stored under its subject.
 func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
 	_, err := r.k.engine.Store(ctx, codec.Tokens, []Write{{rec.Subject, rec.Sealed, 0, true}})
 	if errors.Is(err, ErrConflict) {
@@ -510,9 +516,9 @@ func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
 // stateReaders is the number of stored states that are looked up concurrently.
 const stateReaders = 16
 
-// restoreStates restores those states of the batch that are newer than the stored ones, each
-// into the partition that its vehicle has in this installation. A state that changes during
-// that is compared again.
+// restoreStates restores those states of the batch that are newer than the stored ones. Each state
+// is stored in the partition that its vehicle has in this installation. If a stored state changes
+// at the same time, restoreStates compares it again.
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	for len(batch) > 0 {
 		wanted := make([]*Write, len(batch))
@@ -580,8 +586,8 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 		return nil, err
 	}
 	if is.Seq != 0 && codec.IsMarker(is.Body) {
-		// The vehicle was forgotten, perhaps by a node whose tombstone our feed has not
-		// delivered yet.
+		// The vehicle was forgotten, perhaps by a node whose tombstone our feed has not delivered
+		// yet.
 		if err := e.AwaitTombstones(ctx); err != nil {
 			return nil, err
 		}

@@ -14,29 +14,29 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// ROADS holds the profiles of roads, one record for each tile of the map. All of it can be
-// learned again from cars, and the code relies on that. A record that is damaged or of a newer
-// version is skipped and never prevents a start. A failed write is retried with the next batch.
-// Messages between nodes about the present may be lost. The name of a tile is a place, so it
-// never appears in a log, an error or a metric.
+// ROADS contains the profiles of roads. It has one record for each tile, which is a square of the
+// map. All profiles can be learned again from cars, and the code relies on that. A record that is
+// damaged or of a newer version is skipped and never prevents a start. A failed write is retried
+// with the next batch. Messages between nodes about the present traffic may be lost. The name of a
+// tile is a place, so it never appears in a log, an error or a metric.
 //
-// Each tile has one writer: its name assigns it to a partition, and the owner of the partition
-// writes it. For about a second after a partition has moved, there may be two writers. They
-// have received the same evidence and store almost the same profile.
+// Each tile has one writer. The tile's name assigns the tile to a partition, and the owner of that
+// partition writes the tile. For about a second after a partition has moved, a tile may have two
+// writers. They have received the same evidence and store almost the same profile.
 
 // Times and limits of storing and sharing roads.
 const (
-	// defaultRoads is the default interval at which profiles are stored. Profiles change at the
-	// end of a quarter hour, so a shorter interval gains nothing. A crash costs a road at most
-	// one of its quarter hours.
+	// defaultRoads is the default interval at which profiles are stored. A profile changes only at
+	// the end of each 15 minutes, so a shorter interval gains nothing. A crash costs a road at most
+	// the evidence of 15 minutes.
 	defaultRoads = 5 * time.Minute
 	// shareEvery is the interval at which nodes send each other the evidence of their cars.
 	shareEvery = time.Second
-	// shareBytes is the maximum size of such a message.
+	// shareBytes is the maximum size of such a message, in bytes.
 	shareBytes = 256 << 10
-	// loadPause is the pause after an attempt to read the profiles has failed.
+	// loadPause is the pause after a failed attempt to read the profiles.
 	loadPause = 500 * time.Millisecond
-	// A batch of tiles ends at roadBatch tiles or at roadBatchBytes.
+	// A batch of tiles ends when it has roadBatch tiles or roadBatchBytes bytes.
 	roadBatch      = 250
 	roadBatchBytes = 4 << 20
 )
@@ -48,14 +48,14 @@ func tileOfRoad(subject string) (road.Tile, error) {
 	return road.ParseTile(strings.TrimPrefix(subject, codec.RoadPrefix))
 }
 
-// RoadSharing is implemented by an engine of several nodes. It exchanges the present evidence
-// about roads between them. Messages may be lost.
+// RoadSharing is implemented by an engine of several nodes. The nodes use it to exchange their
+// present evidence about roads. Messages may be lost.
 type RoadSharing interface {
-	// ShareRoads sends evidence to the other nodes. While they are out of reach it is dropped,
-	// because it would be too old when it arrived.
+	// ShareRoads sends evidence to the other nodes. If they cannot be reached, the evidence is
+	// dropped, because it would be too old when it arrived.
 	ShareRoads(evidence []byte) error
-	// ListenRoads calls take with each message of another node, or with the error of a message
-	// that is invalid. It ends when the returned function is called.
+	// ListenRoads calls take with each message of another node. If a message is invalid, it calls
+	// take with an error. It ends when the returned function is called.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
@@ -64,7 +64,7 @@ type roadStore struct {
 	*RecordStore
 	m    *road.Map
 	next uint64 // sequence of ROADS from which to read on
-	// owned holds the partitions that this node folded at the last look.
+	// owned holds the partitions that this node folded when it last checked.
 	owned map[int]bool
 	// unsaved holds packed tiles that are not stored yet.
 	unsaved map[road.Tile][]byte
@@ -74,10 +74,10 @@ type roadStore struct {
 }
 
 // KeepRoads maintains a node's map of roads until the context ends. First it loads the stored
-// profiles and calls loaded. From then on it adds profiles that other nodes store, and evidence
-// of their cars. If folds is set, this node folds: KeepRoads sends the evidence of its own
-// cars to the other nodes, and stores the changed tiles of its partitions, every Patience.Roads
-// and at the end.
+// profiles and calls loaded. From then on it adds the profiles that other nodes store, and the
+// evidence of their cars. The parameter folds says that this node is a derive node. In that case,
+// KeepRoads also sends the evidence of the node's own cars to the other nodes. Every
+// Patience.Roads, and at the end, it stores the changed tiles of the node's partitions.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
 		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
@@ -161,9 +161,9 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do for the stored tiles from a sequence on, and returns the sequence after
-// the last one. Damaged records, and records for which do returns an error, are skipped and
-// counted. An error from do that wraps [ErrStop] ends the scan.
+// readRoads calls do with the stored tiles at the sequence from and after it, and returns the
+// sequence that follows the last record. It skips and counts damaged records, and records for which
+// do returns an error. An error from do that wraps [ErrStop] ends the scan.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -183,7 +183,7 @@ func (k *roadStore) isWriter(t road.Tile) bool {
 	return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
 }
 
-// store stores this node's tiles that have changed. Tiles that cannot be stored are kept for
+// store stores those tiles of this node that have changed. Tiles that cannot be stored are kept for
 // the next call.
 func (k *roadStore) store(ctx context.Context) {
 	maps.Copy(k.unsaved, k.m.Changed(k.isWriter))
@@ -239,7 +239,7 @@ func (k *roadStore) listen(to RoadSharing) (stop func()) {
 	})
 }
 
-// backUpRoads adds the profiles to a backup. It skips damaged ones.
+// backUpRoads adds the profiles to a backup. It skips damaged profiles.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	var failed error // error of writing the file
 	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
@@ -260,8 +260,8 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 	return nil
 }
 
-// restoreRoad adds a tile to the next batch. A tile that the service has learned itself takes
-// precedence.
+// restoreRoad adds a tile of a backup to the next batch. If the service already has a profile of
+// the tile, the service's own profile takes precedence.
 func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
 	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
 	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
@@ -270,8 +270,8 @@ func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
 	return nil
 }
 
-// storeRoads stores the batch of tiles, and makes this node's map read them at once. Other
-// nodes read them when they next read ROADS.
+// storeRoads stores the batch of tiles, and makes this node's map read them at once. Other nodes
+// read the tiles when they next read ROADS.
 func (r *restore) storeRoads(ctx context.Context) error {
 	conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.Roads, r.roads)
 	if err != nil {

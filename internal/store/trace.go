@@ -12,8 +12,9 @@ import (
 )
 
 // A trace follows samples from the request that brought them, through the group commit, to the
-// fold. A commit of several traced requests continues the trace of the first one and links to
-// the others. A fold of several commits does the same. Without a tracer none of this runs.
+// fold. If a group commit stores the samples of several traced requests, its span belongs to the
+// trace of the first request and links to the other requests. A fold of several commits does the
+// same. Without a tracer, none of this runs.
 
 // maxTraced is the maximum number of links of one span.
 const maxTraced = 64
@@ -26,8 +27,8 @@ func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// CommitSpan starts the span of a group commit of requests. If no request is sampled,
-// CommitSpan returns ctx and a nil span.
+// CommitSpan starts the span of a group commit that stores the samples of the given requests. If no
+// request is sampled for tracing, CommitSpan returns ctx and a nil span.
 func CommitSpan(
 	ctx context.Context, t trace.Tracer, requests []trace.SpanContext, samples int,
 ) (context.Context, trace.Span) {
@@ -67,8 +68,8 @@ func EndSpan(s trace.Span, err error) {
 	s.End()
 }
 
-// FoldSpans holds the traced commits that a partition has read and whose fold is not stored
-// yet. The zero value is ready to use. Its methods may be called concurrently.
+// FoldSpans holds the traced commits that a partition has read but whose fold is not stored yet.
+// The zero value is ready to use. Its methods may be called concurrently.
 type FoldSpans struct {
 	mu   sync.Mutex // guards from
 	from []tracedCommit
@@ -80,7 +81,7 @@ type tracedCommit struct {
 	span trace.SpanContext
 }
 
-// Note records that the commit seq was read, if it is traced.
+// Note records that the partition has read the commit at sequence seq, if that commit is traced.
 func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	if !s.IsSampled() {
 		return
@@ -92,7 +93,7 @@ func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	}
 }
 
-// Folded writes the span of a fold that was just stored, of all commits up to seq.
+// Folded writes the span of a fold that was just stored. The fold includes all commits up to seq.
 func (f *FoldSpans) Folded(ctx context.Context, t trace.Tracer, partition int, seq uint64, states int) {
 	f.mu.Lock()
 	n := 0

@@ -17,14 +17,14 @@ import (
 )
 
 // The usage of a token is stored in records tokenuse.ID.NODE. Each node stores its own part, so
-// that no two nodes write the same record, and every node adds the parts up. Records named
-// tokenuse.ID were written before there were parts and hold only the last use.
+// that no two nodes write the same record, and every node adds up all parts. A record named
+// tokenuse.ID is of an earlier version, which did not have parts, and contains only the last use.
 
 // usageVersion is the version of [usageRecord]. A record of another version is skipped, because
 // usage is only displayed and should not prevent a start.
 const usageVersion = 1
 
-// usageRecord is what one node has counted for a token, as it is stored.
+// usageRecord is the stored form of what one node has counted for a token.
 type usageRecord struct {
 	Version     int            `json:"v"` // 0: written before there were parts
 	Stored      time.Time      `json:"stored,omitzero"`
@@ -34,7 +34,8 @@ type usageRecord struct {
 	Days        []dayRecord    `json:"days,omitempty"`
 }
 
-// dayRecord holds the calls of one day, by operation and outcome. Trailing zeros are left out.
+// dayRecord holds the numbers of calls of one day, by operation and outcome. Trailing zeros are
+// left out.
 type dayRecord struct {
 	Day   int64      `json:"d"`
 	Calls [2][]int64 `json:"c"`
@@ -43,31 +44,31 @@ type dayRecord struct {
 // Times and limits of storing usage.
 const (
 	usageEvery = time.Minute
-	// usageIdle is the time since its last change after which another node's part may be
-	// dropped. By then none of its days is displayed any more.
+	// usageIdle is the minimum age of another node's part, since its last change, at which the part
+	// may be dropped. At that age, none of its days is displayed any more.
 	usageIdle = (access.UsageDays + 2) * 24 * time.Hour
-	// pruneEach is after how many writes of usage the idle parts are dropped.
+	// pruneEach is the number of writes of usage after which idle parts are dropped.
 	pruneEach = 60
 	// usageBatch is the maximum number of records in a batch. A record has about 2 KB.
 	usageBatch = 256
 )
 
-// usageState is the state of [RecordStore.KeepUsage].
+// usageState is what [RecordStore.KeepUsage] remembers between two writes.
 type usageState struct {
 	loaded  chan struct{}    // closed once the table holds all stored usage
 	written map[string]int64 // number of calls of each token when last stored; only KeepUsage uses it
 
 	mu    sync.Mutex // guards parts and unread
 	parts map[usagePart]partStored
-	// unread holds the tokens for which a newer version stored this node's part. That part is
-	// not replaced.
+	// unread contains the tokens for which a newer version has stored this node's part. This node
+	// does not replace such a part.
 	unread map[string]bool
 }
 
-// usagePart identifies a record of another node.
+// usagePart identifies a usage record of another node.
 type usagePart struct{ token, node string }
 
-// partStored is the time and the sequence at which a part was stored.
+// partStored says when a part was stored, and at which sequence.
 type partStored struct {
 	at  time.Time
 	seq uint64
@@ -80,15 +81,15 @@ func newUsageState() usageState {
 	}
 }
 
-// isUnread reports whether a newer version stored this node's part of a token's usage.
+// isUnread reports whether a newer version has stored this node's part of a token's usage.
 func (u *usageState) isUnread(token string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.unread[token]
 }
 
-// isLoaded reports whether the table holds all stored usage. Before that, nothing may be
-// stored, because it would replace usage that is not read yet.
+// isLoaded reports whether the table holds all stored usage. Until then, nothing may be stored,
+// because it would replace usage that was not read yet.
 func (u *usageState) isLoaded() bool {
 	select {
 	case <-u.loaded:
@@ -98,7 +99,7 @@ func (u *usageState) isLoaded() bool {
 	}
 }
 
-// applyUsage applies a record from the feed. rest is ID.NODE.
+// applyUsage applies a usage record from the feed. The parameter rest is ID.NODE.
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
 	if _, ok := errors.AsType[unfit](err); ok {
@@ -125,8 +126,8 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// applyNewerUsage applies a record that a newer version wrote. rest is ID.NODE. If it is this
-// node's own part, it is not replaced from then on.
+// applyNewerUsage applies a usage record of a newer version. The parameter rest is ID.NODE. If the
+// record is this node's own part, the node does not replace it from then on.
 func (k *RecordStore) applyNewerUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
 		k.usage.mu.Lock()
@@ -135,8 +136,9 @@ func (k *RecordStore) applyNewerUsage(rest string) {
 	}
 }
 
-// KeepUsage stores what this node has counted for tokens, once a minute and when the context
-// ends. Counts that are not stored yet are lost with the process; only displays depend on them.
+// KeepUsage stores the calls that this node has counted for tokens, once a minute and when the
+// context ends. Counts that are not stored yet are lost with the process; only displays depend on
+// them.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -204,9 +206,9 @@ func (k *RecordStore) usageWrite(id string) (Write, error) {
 	return Write{Subject: subject, Record: record}, err
 }
 
-// pruneUsage drops the parts of other nodes that are idle for so long that none of their days
-// is displayed. Most of those nodes no longer exist. The last use and refusal are displayed for
-// ever, so this node's own part takes them over first.
+// pruneUsage drops the parts of other nodes that have not changed for usageIdle. Most of those
+// nodes no longer exist. The last use and the last refusal of a token are displayed for ever, so
+// pruneUsage first copies them to this node's own part.
 func (k *RecordStore) pruneUsage(ctx context.Context) {
 	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()
@@ -266,7 +268,7 @@ func packUsage(u access.Usage, now time.Time) usageRecord {
 	return r
 }
 
-// maxUsageDays exceeds the number of days in any record.
+// maxUsageDays is greater than the number of days that any node stores in a record.
 const maxUsageDays = 2 * access.UsageDays
 
 // decodeUsage decodes the record of a token's usage.
@@ -287,7 +289,7 @@ func decodeUsage(body []byte) (r usageRecord, err error) {
 	return r, nil
 }
 
-// usage returns the usage in a record. It skips outcomes that this version does not know.
+// usage returns the usage in r. It skips outcomes that this version does not know.
 func (r usageRecord) usage() access.Usage {
 	u := access.Usage{LastUsed: r.LastUsed}
 	if r.Reason.Known() {

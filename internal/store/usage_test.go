@@ -49,7 +49,8 @@ func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 	return g
 }
 
-// A pass stores only the usage that has changed since the last pass, and each record once.
+// TestUsageIsStoredOnlyWhenItChanged checks that each pass stores only the usage that has changed
+// since the last pass, and stores each record once.
 func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
@@ -96,8 +97,9 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	}
 }
 
-// Parts of nodes that no longer exist are dropped, but the last use is preserved. Records of
-// before there were parts, and of newer versions, are tolerated.
+// TestUsageOfNodesThatAreGone checks that the parts of nodes that no longer exist are dropped, but
+// the last use of the token is preserved. Records of versions without parts, and records of newer
+// versions, must be tolerated.
 func TestUsageOfNodesThatAreGone(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
@@ -140,8 +142,8 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	}
 }
 
-// This node's part of a token's usage is not replaced if a newer version stored it before the
-// node was downgraded.
+// TestUsageOfNewerVersionStays checks a node that was downgraded. If a newer version has stored
+// this node's part of a token's usage, the node must not replace the part.
 func TestUsageOfNewerVersionStays(t *testing.T) {
 	newer, err := json.Marshal(usageRecord{Version: usageVersion + 1})
 	if err != nil {

@@ -15,10 +15,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A token or a source may have a few vehicles or millions. A few are in the record itself. More
-// are in separate set records, which precede the record in the same atomic batch.
+// A token or a source may grant a few vehicles or millions. A few vehicles are listed in the record
+// itself. More vehicles are listed in separate set records, which precede the record in the same
+// atomic batch.
 
-// grantedRecord is the part of a credential's record that says which vehicles it covers.
+// grantedRecord is the part of a credential's record that says which vehicles the credential
+// covers.
 type grantedRecord struct {
 	All  bool         `json:"all,omitempty"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
@@ -26,21 +28,22 @@ type grantedRecord struct {
 	Sets int          `json:"sets,omitempty"` // number of set records
 }
 
-// setRecord is one part of a large set.
+// setRecord is one record of a large set of vehicles.
 type setRecord struct {
 	Set string       `json:"set"` // mark of the set; "" if the part was emptied, and no record refers to it
 	IDs []vehicle.ID `json:"ids"`
 }
 
 const (
-	// maxInlineIDs is the maximum number of vehicles in the record itself.
+	// maxInlineIDs is the maximum number of vehicles that are listed in the credential's record
+	// itself.
 	maxInlineIDs = 500
-	// maxSetBytes is the maximum size of the vids in a set record.
+	// maxSetBytes is the maximum size of the vids in a set record, in bytes.
 	maxSetBytes = 400 << 10
 )
 
-// packVehicles returns the part of a record that grants v, and the set records to store with
-// it.
+// packVehicles returns the part of a credential's record that grants v, and the set records to
+// store together with the record.
 func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Write, error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -86,7 +89,7 @@ func setSubject(prefix, owner string, n int) string {
 	return prefix + "." + owner + "." + strconv.Itoa(n)
 }
 
-// check returns an error if the service cannot have granted g to a credential of the kind.
+// check returns an error if no service can have granted g to a credential of the given kind.
 // decodeSet checks the vehicles in set records.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
@@ -126,7 +129,8 @@ func decodeSet(body []byte) (part setRecord, err error) {
 	return part, nil
 }
 
-// isEmptied reports whether a record is a part of a set that was emptied.
+// isEmptied reports whether r is a set record that was emptied, because its credential no longer
+// uses it.
 func isEmptied(r Record) bool {
 	kind, _, _ := strings.Cut(r.Subject, ".")
 	if kind != "tokenset" && kind != "sourceset" {
@@ -139,7 +143,7 @@ func isEmptied(r Record) bool {
 // errSetChanged means that a set was replaced while it was read.
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readVehicles reads the vehicles that a record grants.
+// readVehicles reads the vehicles that g grants, including those in set records.
 func readVehicles(
 	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
 ) (access.Vehicles, error) {
@@ -165,8 +169,8 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets reassembles large sets from a feed, by the subject of the record that refers to the set.
-// On a feed, the parts of a set precede that record.
+// sets reassembles large sets of vehicles from a feed. The key is the subject of the record that
+// refers to the set. On a feed, the parts of a set precede that record.
 type sets map[string]*setParts
 
 type setParts struct {
@@ -176,7 +180,7 @@ type setParts struct {
 	need  int
 }
 
-// part adds one set record.
+// part adds a set record.
 func (s sets) part(owner string, n int, r setRecord) {
 	p := s[owner]
 	if p == nil || p.mark != r.Set {
@@ -187,8 +191,8 @@ func (s sets) part(owner string, n int, r setRecord) {
 	s.complete(owner)
 }
 
-// record applies a record with its vehicles. While parts of a large set are missing, which
-// happens only before the feed has caught up, the record grants no vehicle.
+// record applies a record with its vehicles. If parts of a large set are missing, the record grants
+// no vehicle until they arrive. Parts are missing only before the feed has caught up.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
@@ -210,7 +214,7 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete applies the record once all parts of its set have come, and reports whether it did.
+// complete applies the record once all parts of its set have arrived, and reports whether it did.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {
