@@ -1,7 +1,7 @@
-// Package backupfile defines the file format of a backup. [Writer] writes it; [Reader] reads
+// Package backupfile defines the file format of a backup. [Writer] writes a backup; [Reader] reads
 // and verifies it.
 //
-// A backup is a file of
+// A backup is a file that consists of
 //
 //	"carstate backup 3\n"
 //	frames: uint32 length, uint32 CRC-32C of the rest of the frame, uvarint length of the
@@ -10,9 +10,9 @@
 //	32 bytes SHA-256 of all bytes before
 //	32 bytes HMAC-SHA-256 of these 32 bytes, with the backup key of the service that wrote it
 //
-// The first record is the header. Numbers are little endian. Anyone can check by the SHA-256
-// that the file is complete. Only a holder of the key can check by the HMAC which service wrote
-// it.
+// The first record is the header. Numbers are little endian. By the SHA-256, anyone can check that
+// the file is complete. By the HMAC, only a holder of the key can check which service wrote the
+// file.
 package backupfile
 
 import (
@@ -36,13 +36,13 @@ const (
 	magic         = "carstate backup "
 	version       = "3\n"
 	headerSubject = "backup.header"
-	// maxFrame exceeds the size of the largest record (1 MiB) with its subject.
+	// maxFrame is larger than the largest record (1 MiB) with its subject.
 	maxFrame = 1<<20 + 1024
 )
 
 var frameSums = crc32.MakeTable(crc32.Castagnoli)
 
-// Errors of a backup that cannot be used. The store is unchanged.
+// Errors of a backup that cannot be used. A restore that returns one has not changed the store.
 var (
 	ErrForeign = errors.New("not a carstate backup")
 	ErrOlder   = errors.New("this backup was written by an older version of carstate: restore it with that version")
@@ -69,7 +69,7 @@ type Writer struct {
 	n    int
 }
 
-// NewWriter starts a backup that key authenticates, and writes its header.
+// NewWriter starts a backup and writes its header. The key authenticates the backup.
 func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	sum := sha256.New()
 	b := &Writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum, key: key}
@@ -130,8 +130,8 @@ func macOf(sum []byte, key string) []byte {
 	return mac.Sum(nil)
 }
 
-// Record is a verified record of a backup. Body is its content, Sealed the record with its
-// seal.
+// Record is a verified record of a backup. Body is the record's content, and Sealed is the whole
+// record with its seal.
 type Record struct {
 	Subject      string
 	Body, Sealed []byte
@@ -175,7 +175,7 @@ func Open(r io.Reader) (*Reader, Header, error) {
 }
 
 // Next returns the next record, which is valid until the next call. After the last record, Next
-// returns io.EOF if the file is complete and undamaged.
+// returns io.EOF if the file is complete and undamaged, else another error.
 func (b *Reader) Next() (Record, error) {
 	var head [8]byte
 	if err := b.read(head[:]); err != nil {
@@ -226,7 +226,7 @@ func (b *Reader) read(p []byte) error {
 	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
-// end verifies the hash at the end of the file. Only the MAC may follow it.
+// end verifies the hash at the end of the file, and checks that only the MAC follows the hash.
 func (b *Reader) end() error {
 	want := b.hash.Sum(nil)
 	last := make([]byte, 2*sha256.Size)
@@ -241,8 +241,8 @@ func (b *Reader) end() error {
 	return io.EOF
 }
 
-// Authentic reports whether the file was written with key. It is false until [Reader.Next] has
-// returned io.EOF.
+// Authentic reports whether the file was written with the given key. Until [Reader.Next] has
+// returned io.EOF, Authentic returns false.
 func (b *Reader) Authentic(key string) bool {
 	return b.sum != nil && key != "" && hmac.Equal(b.mac, macOf(b.sum, key))
 }

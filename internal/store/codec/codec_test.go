@@ -89,8 +89,9 @@ func TestSamplesRoundTrip(t *testing.T) {
 	})
 }
 
-// The rules compute the states, from arbitrary samples in any order. The car either drives
-// along one road or jumps between arbitrary positions.
+// TestStatesRoundTrip checks that a state decodes to itself. The rules compute the states from
+// arbitrary samples in any order. The car either drives along one road or jumps between arbitrary
+// positions.
 func TestStatesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want vehicle.State
@@ -126,7 +127,7 @@ func TestStatesRoundTrip(t *testing.T) {
 	})
 }
 
-// anyWay draws any way and any road around it, whether a car can have driven it or not.
+// anyWay draws any way and any road around the way, whether or not a car can have driven there.
 func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	number := func() float32 { return rapid.Float32().Draw(t, "number") }
 	w = vehicle.Way{
@@ -148,7 +149,8 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	}
 }
 
-// The state of a car that sends no positions takes almost no bytes for its way and road.
+// TestStateWithoutPositions checks that the state of a car that sends no positions takes almost no
+// bytes for the car's way and road.
 func TestStateWithoutPositions(t *testing.T) {
 	s := roadtest.State(t)
 	all := len(AppendState(nil, &s))
@@ -187,7 +189,8 @@ func TestSealCatches(t *testing.T) {
 	})
 }
 
-// A record of a later version is intact, but this version cannot read it.
+// TestUnseal_NewerVersion checks that Unseal returns ErrNewer for an intact record of a later
+// version.
 func TestUnseal_NewerVersion(t *testing.T) {
 	const subject = "state.0.car"
 	record := []byte{SchemaVersion + 1, 1, 2, 3}
@@ -215,8 +218,8 @@ func TestUnseal_NewerVersion(t *testing.T) {
 	}
 }
 
-// The stored format must stay readable for as long as there are records, so this test pins
-// every byte of it.
+// TestStoredFormat checks every byte of the stored format, which must stay readable for as long as
+// there are records.
 func TestStoredFormat(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	for _, err := range []error{x.Set(vehicle.Speed, 12.5), x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})} {
@@ -241,7 +244,8 @@ func TestStoredFormat(t *testing.T) {
 	}
 }
 
-// The partition is part of the stored subjects, so these numbers must never change.
+// TestPartitionOf checks the partitions of some vids. They must never change, because the partition
+// is part of the stored subjects.
 func TestPartitionOf(t *testing.T) {
 	for _, c := range []struct {
 		id          vehicle.ID
@@ -306,7 +310,8 @@ func FuzzDecodeState(f *testing.F) {
 	})
 }
 
-// FuzzUnseal checks that Unseal accepts exactly what Seal makes for the subject.
+// FuzzUnseal checks that Unseal accepts a record only if Seal makes the same record for the
+// subject.
 func FuzzUnseal(f *testing.F) {
 	f.Add("state.0.CARA", Seal("state.0.CARA", []byte{0, 'x'}))
 	f.Add("state.0.CARB", Seal("state.0.CARA", []byte{0, 'x'}))

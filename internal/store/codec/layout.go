@@ -11,9 +11,9 @@ import (
 	"unsafe"
 )
 
-// layout describes the memory of T, a struct of numbers. With it, fields are packed in order,
-// little endian, as encoding/binary does, but without reflection on each value. A new field in
-// T needs no change here.
+// layout describes the memory of T, a struct of numbers. It is used to pack the fields in order,
+// little endian, with the same result as encoding/binary, but without reflection on each value. A
+// new field in T needs no change here.
 type layout[T any] struct {
 	size  int   // of a packed value, in bytes
 	runs  []run // in the order of the fields, without padding
@@ -71,7 +71,7 @@ func (l *layout[T]) append(b []byte, v *T) []byte {
 	return b
 }
 
-// decode unpacks raw, which must have the right size, into v. It may change raw.
+// decode unpacks raw into v. The length of raw must be l.size. decode may change raw.
 func (l *layout[T]) decode(raw []byte, v *T) {
 	for _, at := range l.bools {
 		if raw[at] != 0 {
@@ -84,7 +84,7 @@ func (l *layout[T]) decode(raw []byte, v *T) {
 	}
 }
 
-// memoryOf returns the memory of v as bytes. A T that has a layout contains no pointer.
+// memoryOf returns the memory of v as bytes. A type that has a layout contains no pointer.
 func memoryOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }

@@ -87,8 +87,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// reader takes values off the front of b. short is set once b was too short or a length was
-// invalid.
+// reader takes values off the front of b. short is set as soon as b was too short for a value, or a
+// length was invalid.
 type reader struct {
 	b     []byte
 	short bool
@@ -116,8 +116,8 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip converts the length that encoding/binary returns. If there was no value, it returns a
-// length that bytes refuses.
+// skip returns the number of bytes to skip for n, a result of a function of encoding/binary. If
+// that function found no value, skip returns a number that the method bytes refuses.
 func skip(n int) int {
 	if n <= 0 {
 		return -1

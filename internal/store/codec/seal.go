@@ -13,9 +13,9 @@ import (
 	"hash/crc32"
 )
 
-// SchemaVersion is the schema version of the records written now. Version 1 had states without
-// ways. Version 2 had a different record format for each kind of credential. No other version
-// is read.
+// SchemaVersion is the schema version of the records that this version writes. In version 1, states
+// had no ways. In version 2, each kind of credential had a record format of its own. Records of any
+// other version than SchemaVersion are not read.
 const SchemaVersion = 3
 
 // SealBytes is the size of a seal.
@@ -23,23 +23,23 @@ const SealBytes = 1 + crc32.Size
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Errors of [Unseal]. They mean that the store is damaged, or that another version wrote the
-// record. The record must not be used.
+// Errors of [Unseal]. ErrDamaged means that the store is damaged, and ErrNewer that another version
+// wrote the record. In either case, the record must not be used.
 var (
 	ErrDamaged = errors.New("a stored record is damaged")
 	ErrNewer   = errors.New("a stored record was written by a newer version of carstate")
 )
 
-// IsNewer reports whether err means that a newer version wrote a record. It differs from
-// errors.Is(err, [ErrNewer]), which is also true for a record of an older version.
+// IsNewer reports whether err means that a newer version wrote a record. In contrast to
+// errors.Is(err, [ErrNewer]), it is false for a record of an older version.
 func IsNewer(err error) bool {
 	v, other := errors.AsType[otherVersion](err)
 	return errors.Is(err, ErrNewer) && (!other || v > SchemaVersion)
 }
 
-// otherVersion is the schema version of a record that this version cannot read. For [errors.Is]
-// it is an [ErrNewer] even if it is older, because in both cases the content of the record is
-// unknown.
+// otherVersion is the error for a record that this version cannot read. Its value is the record's
+// schema version. [errors.Is] treats it as [ErrNewer] even if the version is older, because in both
+// cases the content of the record is unknown.
 type otherVersion byte
 
 func (v otherVersion) Error() string {
@@ -53,8 +53,8 @@ func (v otherVersion) Error() string {
 // Is reports whether err is [ErrNewer].
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
-// Seal seals a record, whose first byte the caller has reserved for the version. It may reuse
-// the memory of record.
+// Seal seals a record. The caller has reserved the first byte of record for the version. Seal may
+// reuse the memory of record.
 func Seal(subject string, record []byte) []byte {
 	record[0] = SchemaVersion
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))

@@ -2,12 +2,12 @@ package codec
 
 import "encoding/binary"
 
-// The rules keep many numbers for each vehicle, and for most vehicles most of them are zero.
+// The rules keep many numbers for each vehicle. For most vehicles, most of these numbers are zero.
 // The packed form holds the fields in order, little endian, padded with zeros and divided into
-// groups of eight bytes. A bitmap comes first, with one bit for each group, lowest bit of the
-// first byte first. The bit is set if the group is not all zero. Only the groups whose bit is
-// set follow. Fields that are added at the end of the struct read as zero from older values, as
-// long as the bitmap keeps its length.
+// groups of eight bytes. It begins with a bitmap that has one bit for each group, lowest bit of the
+// first byte first. A bit is set if its group is not all zero. Only the groups whose bit is set
+// follow the bitmap. If fields are added at the end of the struct, they read as zero from older
+// values, as long as the length of the bitmap stays the same.
 
 const sparseGroup = 8
 

@@ -27,7 +27,7 @@ var (
 	roadLayout     = layoutOf[vehicle.RoadAround]()
 )
 
-// mostStateBytes is enough for any sealed state whose numbers have usual sizes.
+// mostStateBytes is the maximum size of a sealed state whose numbers have usual sizes.
 var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size +
 	12*vehicle.NumSignals
 
@@ -96,8 +96,8 @@ func DecodeState(body []byte) (vehicle.State, error) {
 	return s, nil
 }
 
-// SealMarker returns the sealed marker that replaces the state of a forgotten vehicle. Its body
-// is empty, unlike that of any state.
+// SealMarker returns the sealed marker that replaces the state of a forgotten vehicle. The body of
+// a marker is empty. The body of a state never is.
 func SealMarker(subject string) []byte { return Seal(subject, []byte{0}) }
 
 // IsMarker reports whether body is the body of a marker.

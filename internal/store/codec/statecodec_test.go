@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A layout packs a type into the same bytes as encoding/binary, and unpacks them, with and
-// without padding between the fields.
+// TestLayoutIsEncodingBinary checks that a layout packs a type into the same bytes as
+// encoding/binary, and unpacks them, with and without padding between the fields.
 func TestLayoutIsEncodingBinary(t *testing.T) {
 	type gaps struct {
 		A bool
@@ -76,8 +76,8 @@ func checkLayout[T comparable](t *testing.T, v T) {
 	}
 }
 
-// A type without a fixed size panics as soon as its layout is computed, before anything is
-// stored.
+// TestLayoutRefusesPointers checks that for a type without a fixed size, layoutOf panics. So such a
+// type is noticed before anything is stored.
 func TestLayoutRefusesPointers(t *testing.T) {
 	for _, f := range []func(){
 		func() { layoutOf[struct{ A *int }]() },
@@ -98,9 +98,10 @@ func TestLayoutRefusesPointers(t *testing.T) {
 
 var updateGolden = flag.Bool("update", false, "rewrite testdata/state.json; only before version 1 is released")
 
-// A stored state of an earlier release decodes to the same values. testdata holds a state in
-// which every field is set, as bytes and as JSON. Fields that were added since then are zero. A
-// change that breaks this test needs a new schema version.
+// TestStateOfThisVersion checks that a stored state of an earlier release decodes to the same
+// values. testdata holds a state in which every field is set, as bytes and as JSON. Fields that
+// were added to the state later are zero. A change that breaks this test needs a new schema
+// version.
 func TestStateOfThisVersion(t *testing.T) {
 	const file = "testdata/state.json"
 	var golden struct {
@@ -142,7 +143,7 @@ func BenchmarkAppendState(b *testing.B) {
 	b.ReportMetric(float64(len(packed)), "bytes")
 }
 
-// BenchmarkSealState measures the cost to derive of storing one state.
+// BenchmarkSealState measures how long derive takes to prepare one state for storing.
 func BenchmarkSealState(b *testing.B) {
 	s := roadtest.State(b)
 	b.ReportAllocs()
@@ -162,7 +163,7 @@ func BenchmarkDecodeState(b *testing.B) {
 	}
 }
 
-// BenchmarkVerdicts measures the cost to a feed after decoding one state.
+// BenchmarkVerdicts measures the time that a feed needs for one state after decoding it.
 func BenchmarkVerdicts(b *testing.B) {
 	s := roadtest.State(b)
 	b.ReportAllocs()

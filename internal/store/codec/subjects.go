@@ -21,9 +21,9 @@ const (
 // Streams lists every stream, in the order in which they are created.
 var Streams = []string{Telemetry, States, Tokens, Sources, Audit, Roads}
 
-// PartitionOf returns the partition, of n, to which a vehicle or a tile of the map belongs. It
-// uses FNV-1a of the name. The result must be the same on every node and in every release,
-// because the partition is part of stored subjects.
+// PartitionOf returns the partition to which a vehicle or a tile of the map belongs, a number from
+// 0 to n-1. It uses FNV-1a of the name. The result must be the same on every node and in every
+// release, because the partition is part of stored subjects.
 func PartitionOf[Name ~string](name Name, n int) int {
 	if n == 1 {
 		return 0
@@ -50,22 +50,22 @@ func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 // MemberSubject returns the subject of a node's lease.
 func MemberSubject(name string) string { return "member." + name }
 
-// MemberOf returns the name of the node from the subject of its lease.
+// MemberOf returns the name of a node, given the subject of its lease.
 func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
-// HeartbeatSubject returns the subject of the heartbeat of a stream, which is a record in that
-// stream.
+// HeartbeatSubject returns the subject of a stream's heartbeat, a record that is stored in the
+// stream itself.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
 // AuditSubject is the subject of all audit events.
 const AuditSubject = "audit.event"
 
-// RoadPrefix precedes the name of the tile in the subject of its profiles.
+// RoadPrefix is the part of a road record's subject that precedes the name of the tile.
 const RoadPrefix = "road."
 
-// Matches reports whether subject matches pattern, in which * matches any one name.
+// Matches reports whether subject matches pattern. A * in the pattern matches any one name.
 func Matches(pattern, subject string) bool {
 	for {
 		want, patternLeft, more := strings.Cut(pattern, ".")
@@ -90,14 +90,14 @@ const BackupKeySubject = "backupkey"
 // TombstoneSubject returns the subject of a forgotten vehicle's tombstone.
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
-// PartitionOfCursor returns the partition from a cursor's subject.
+// PartitionOfCursor returns the partition of a cursor, given the cursor's subject.
 func PartitionOfCursor(subject string) (int, bool) {
 	rest, ok := strings.CutPrefix(subject, "cursor.")
 	p, err := strconv.Atoi(rest)
 	return p, ok && err == nil
 }
 
-// VehicleOfState returns the vid from the subject of a state.
+// VehicleOfState returns the vid of a state's vehicle, given the state's subject.
 func VehicleOfState(subject string) (vehicle.ID, bool) {
 	rest, ok := strings.CutPrefix(subject, "state.")
 	_, vid, ok2 := strings.Cut(rest, ".")

@@ -12,7 +12,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// fleetOn starts a node and stores the states of that many vehicles in it.
+// fleetOn starts a node and stores one state for each of the given number of vehicles.
 func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	b.Helper()
 	c := store.Config{DataDir: b.TempDir()}
@@ -42,8 +42,8 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	return n
 }
 
-// Backups measures taking and checking a backup of a fleet, and restoring it into the same
-// store and into an empty one.
+// Backups measures how long it takes to take a backup of a fleet, to check it, and to restore it
+// into the same store and into an empty store.
 func Backups(b *testing.B, open Open) {
 	const fleet = 100_000
 	n := fleetOn(b, open, fleet)

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// recordsChange tests [store.Change] on a record to which each change appends one byte.
+// recordsChange tests [store.Change]. Each change appends one byte to the same record.
 func recordsChange(t *testing.T, e store.Engine) {
 	subject := "operator.counter"
 	longer := func(is store.Record) ([]store.Write, error) {
@@ -68,7 +68,7 @@ func recordsChange(t *testing.T, e store.Engine) {
 		t.Error("a change without writes stored the record again")
 	}
 
-	// Another writer is always faster.
+	// Another writer changes the record before each attempt.
 	others := 0
 	_, err = change(func(is store.Record) ([]store.Write, error) {
 		others++
@@ -80,8 +80,8 @@ func recordsChange(t *testing.T, e store.Engine) {
 	}
 	is(40 + others)
 
-	// The function returns a conflict of its own, as it does when the set records that the
-	// record refers to are replaced while they are read.
+	// The function returns a conflict of its own. That happens in the service when the set records
+	// that the record refers to are replaced while they are read.
 	tries := 0
 	if _, err = change(func(is store.Record) ([]store.Write, error) {
 		if tries++; tries < 3 {

@@ -200,8 +200,8 @@ func fencing(t *testing.T, e store.Engine) {
 	const racers, rounds = 4, 25
 	parts := make([]store.Partition, racers)
 	for round := range rounds {
-		// All racers take the partition one after the other, then commit concurrently. The last
-		// one to take it is its owner.
+		// All racers take the partition one after the other, then commit concurrently. The racer
+		// that took it last is its owner.
 		for i := range parts {
 			var err error
 			if parts[i], err = e.Take(ctx, 0, fmt.Sprintf("owner%d", i), store.Anyone); err != nil {
@@ -231,8 +231,9 @@ func fencing(t *testing.T, e store.Engine) {
 	}
 }
 
-// releasing checks that a node that may not take a partition from a live owner gets it after
-// its release, and continues from the owner's last commit.
+// releasing checks two nodes, one of which owns a partition. The other node may not take it while
+// the owner is alive. It must get the partition after the owner has released it, and must continue
+// from the owner's last commit.
 func releasing(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	asked := ""
@@ -305,8 +306,8 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	if u := <-updates; u != (update{"before", 20}) || len(updates) != 0 {
 		t.Fatalf("at the start: got %v and %d more, want only the last state", u, len(updates))
 	}
-	// Two vehicles are used, because a feed may skip a state that is replaced before it was
-	// read.
+	// Use two vehicles, because a feed may skip a state that is replaced before the feed has read
+	// it.
 	commit("after", 21)
 	commit("later", 22)
 	for _, want := range []update{{"after", 21}, {"later", 22}} {

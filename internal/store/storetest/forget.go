@@ -26,7 +26,7 @@ func forgottenStays(t *testing.T, open Open) {
 	n.Drive(t, 1000, SecretVID, "Other1")
 	testkit.Await(t, "the table knows the vehicle", func() bool { return n.Knows(SecretVID) })
 
-	// A fold is in progress: it has read the sample, but not stored the state.
+	// A fold is in progress: derive has read the sample, but has not stored the state.
 	n.Put(t, Speed(SecretVID, 2000, 50))
 	part := Take(t, n.Engine, p)
 	seq, samples, err := part.Next(t.Context())
@@ -87,8 +87,8 @@ func forgottenStays(t *testing.T, open Open) {
 	testkit.Await(t, "the table knows it again", func() bool { return n.Knows(SecretVID) })
 }
 
-// forgetCutOff checks that a forget is finished by EraseDue if the node dies right after it has
-// stored the tombstone.
+// forgetCutOff checks that EraseDue completes a forget if the node dies right after it has stored
+// the tombstone.
 func forgetCutOff(t *testing.T, open Open) {
 	var ahead atomic.Int64 // offset of the node's clock, in ns
 	n := started(t, open, store.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
@@ -132,8 +132,8 @@ func forgetCutOff(t *testing.T, open Open) {
 }
 
 // fencesDoNotRunAhead checks that taking a partition never waits for a sequence of SOURCES that
-// does not exist yet, however often the partition was fenced, and that a fence makes the owner
-// take its partition again.
+// does not exist yet, no matter how often the partition was fenced. It also checks that a fence
+// makes the owner take its partition again.
 func fencesDoNotRunAhead(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	fence := func() {

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// operatorsChange adds, rotates and removes an operator on one node, and checks that a node
-// that starts later has the same operators.
+// operatorsChange adds, rotates and removes an operator on one node. It checks that a node that
+// starts later has the same operators.
 func operatorsChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
 	o, key, err := access.AddOperator("ada", time.Now())

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// recentOfOne stores a vehicle's samples among those of others, newest event time first. It
-// checks that Recent returns all samples of the vehicle and no others, in order of event time.
+// recentOfOne stores a vehicle's samples among samples of other vehicles, newest event time first.
+// It checks that Recent returns all samples of the vehicle and no others, in order of event time.
 func recentOfOne(t *testing.T, e store.Engine) {
 	began := time.Now()
 	for i := int64(9); i >= 0; i-- {
@@ -40,8 +40,8 @@ func recentOfOne(t *testing.T, e store.Engine) {
 	}
 }
 
-// recentForgets checks that samples stored before a vehicle was forgotten are not returned,
-// even when the vehicle reports again.
+// recentForgets checks that Recent returns no sample that was stored before the vehicle was
+// forgotten, even when the vehicle reports again.
 func recentForgets(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
@@ -65,7 +65,7 @@ func recentForgets(t *testing.T, e store.Engine) {
 	}
 }
 
-// recentLooksBack checks that samples that were stored long ago are found.
+// recentLooksBack checks that Recent finds samples that were stored long ago.
 func recentLooksBack(t *testing.T, open Open) {
 	var later atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
@@ -82,8 +82,8 @@ func recentLooksBack(t *testing.T, open Open) {
 	}
 }
 
-// recentEndsInTime checks that Recent reads nothing after its context has ended, and reports
-// that.
+// recentEndsInTime checks that Recent reads nothing after its context has ended, and that its
+// result shows this.
 func recentEndsInTime(t *testing.T, e store.Engine) {
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore
 	return k, tables
 }
 
-// Issue stores a new token and returns it with its secret.
+// Issue issues a new token, stores it, and returns it together with its secret.
 func Issue(t *testing.T, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	tok, secret, err := access.Issue(access.TokenRequest{

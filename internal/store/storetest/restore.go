@@ -33,7 +33,7 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 	return Start(t, open(t, c), c)
 }
 
-// unaudited merges a backup without an audit.
+// unaudited runs merge. It takes the place of a function that would audit the restore first.
 func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
 
 // RestoreInto merges a backup into a node.
@@ -52,8 +52,8 @@ func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
 	return report
 }
 
-// restoreIntoEmpty checks that a backup restores everything into an empty service with another
-// number of partitions.
+// restoreIntoEmpty checks that a restore into an empty service with another number of partitions
+// restores everything.
 func restoreIntoEmpty(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	ids := a.GrantAll(t)
@@ -106,7 +106,7 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	if !b.Forgotten().Has(cars[0]) {
 		t.Error("a forgotten vehicle is not forgotten after the restore")
 	}
-	// Restoring it again changes nothing.
+	// Restoring the same backup again changes nothing.
 	for kind, n := range RestoreInto(t, b, backup).Kinds {
 		if n.Restored != 0 {
 			t.Errorf("the second restore of %s: got %+v, want nothing restored", kind, n)
@@ -114,8 +114,8 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	}
 }
 
-// restoreAuthenticates checks that a backup of another service, or a changed one, is only
-// restored with the key of its service, or if any origin is trusted.
+// restoreAuthenticates checks that a backup of another service is restored only with the key of
+// that service or if any origin is trusted, and a changed backup only if any origin is trusted.
 func restoreAuthenticates(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -163,8 +163,8 @@ func restoreAuthenticates(t *testing.T, open Open) {
 	}
 }
 
-// restoreMerges restores a backup of one service into another. Both have changed since they
-// were equal.
+// restoreMerges restores a backup of one service into another, and checks how the records are
+// merged. The two services were equal once, and each has changed since.
 func restoreMerges(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	a.Drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
@@ -172,7 +172,7 @@ func restoreMerges(t *testing.T, open Open) {
 	granted := a.Token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
 	base := BackupOf(t, a)
 
-	// b begins as a copy of a. It has the tombstone keys of both.
+	// b begins as a copy of a. After the restore, it has the tombstone keys of both services.
 	b := started(t, open, store.Config{})
 	RestoreInto(t, b, base)
 	b.Drive(t, 3000, "Newer")
@@ -224,7 +224,7 @@ func restoreMerges(t *testing.T, open Open) {
 	)
 }
 
-// restoreOperators checks that operators are restored by the same rules as sources.
+// restoreOperators checks that a restore treats operators by the same rules as sources.
 func restoreOperators(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
@@ -294,8 +294,8 @@ func backupWhileServing(t *testing.T, open Open) {
 	busy.Wait()
 }
 
-// backupWithoutMalformedRoads checks that an intact record without a valid profile affects
-// neither a map nor a backup.
+// backupWithoutMalformedRoads checks an intact road record that contains no valid profile. It must
+// affect neither a map nor a backup.
 func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // an arbitrary tile

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The tests drive on one road. It goes north for 12 km, over several tiles.
+// The cars of the tests drive on one road. It goes north for 12 km and crosses several tiles.
 const (
 	roadLatitude, roadLongitude = 44.5, 11.34
 	roadMetres                  = 12_000
@@ -25,8 +25,9 @@ const (
 	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
 )
 
-// Learn lets cars drive along the road at a speed, starting in the given quarter hour after
-// roadBegan. The map uses their evidence once a car drives there in a later quarter hour.
+// Learn lets cars drive along the road at a speed. They start at the quarter hour with the given
+// number, counted from roadBegan. The map uses their evidence as soon as a car drives there in a
+// later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
 	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
@@ -51,8 +52,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	return nil
 }
 
-// Learned returns what a map has learned, as seen a day later: the free flow of each stretch in
-// km/h.
+// Learned returns the free flow that a map has learned for each stretch, in km/h, as seen a day
+// after roadBegan.
 func Learned(m *road.Map) map[vehicle.Stretch]float64 {
 	known := make(map[vehicle.Stretch]float64)
 	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
@@ -76,8 +77,8 @@ func LearnedMap(t *testing.T) *road.Map {
 	return m
 }
 
-// KeepRoads starts [store.RecordStore.KeepRoads] and returns once m has all stored profiles.
-// The function end stops it in order.
+// KeepRoads starts [store.RecordStore.KeepRoads] and returns once m has all stored profiles. The
+// returned function ends KeepRoads in an orderly way.
 func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -90,7 +91,7 @@ func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end
 	return end
 }
 
-// StoredRoads returns what a node that starts now learns from the stored profiles.
+// StoredRoads returns the free flow that a node learns from the stored profiles if it starts now.
 func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 	t.Helper()
 	m := new(road.Map)
@@ -98,7 +99,7 @@ func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 	return Learned(m)
 }
 
-// SameRoads checks that two maps have learned the same.
+// SameRoads checks that two results of [Learned] are equal.
 func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
@@ -118,8 +119,8 @@ func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	}
 }
 
-// roadsKept checks that a node stores what it has learned when it ends, and that the next node
-// loads it.
+// roadsKept checks that a node stores the profiles that it has learned when it ends, and that the
+// next node loads them.
 func roadsKept(t *testing.T, e store.Engine) {
 	takeAll(t, e)
 	if got := StoredRoads(t, e); len(got) != 0 {
@@ -128,7 +129,7 @@ func roadsKept(t *testing.T, e store.Engine) {
 	m := LearnedMap(t)
 	KeepRoads(t, idle(e), m, true)()
 	SameRoads(t, StoredRoads(t, e), Learned(m))
-	// Profiles that have changed since are stored too.
+	// Profiles that have changed since the last store are stored too.
 	for q := 6; q < 12; q++ {
 		if err := Learn(m, 6, q, 100); err != nil {
 			t.Fatal(err)
@@ -185,8 +186,8 @@ func restartKeepsRoads(t *testing.T, open Open) {
 	}
 }
 
-// restoreKeepsRoads checks that a running node uses restored profiles at once, and that it
-// keeps profiles of its own.
+// restoreKeepsRoads checks that a running node uses restored profiles at once, and that a restore
+// does not replace the node's own profiles.
 func restoreKeepsRoads(t *testing.T, open Open) {
 	a := opened(t, open, store.Config{DataDir: t.TempDir()})
 	m := LearnedMap(t)

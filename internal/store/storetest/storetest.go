@@ -27,8 +27,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Open opens an engine, which the test closes. Engines that are opened with the same DataDir,
-// one after the other, share a store. All others have separate stores.
+// Open opens an engine, which the test closes. If engines are opened with the same DataDir, one
+// after the other, they share a store. Otherwise each engine has a store of its own.
 type Open func(t testing.TB, c store.Config) store.Engine
 
 // Run runs all tests of an engine. Each test opens its own stores.
@@ -37,7 +37,7 @@ func Run(t *testing.T, open Open) {
 	RunLong(t, open)
 }
 
-// RunShort runs the tests of [Run] that need one store each.
+// RunShort runs those tests of [Run] that need only one store each.
 func RunShort(t *testing.T, open Open) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,8 @@ func RunShort(t *testing.T, open Open) {
 	}
 }
 
-// RunLong runs the tests of [Run] with restarts, restores and shifted clocks.
+// RunLong runs those tests of [Run] that use restarts, restores and clocks that are set back or
+// ahead.
 func RunLong(t *testing.T, open Open) {
 	for name, run := range ofStores {
 		t.Run(name, func(t *testing.T) {
@@ -57,15 +58,15 @@ func RunLong(t *testing.T, open Open) {
 	}
 }
 
-// RunOn runs the tests of RunShort one by one. It is for stores that are costly to create: open
-// returns an empty one each time.
+// RunOn runs the tests of RunShort one after the other. It is for stores that are costly to create.
+// The function open returns an empty store each time.
 func RunOn(t *testing.T, open func(t *testing.T) store.Engine) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) { run(t, open(t)) })
 	}
 }
 
-// ofEngine has the tests of one empty engine with four partitions.
+// ofEngine contains the tests that run on one empty engine with four partitions.
 var ofEngine = map[string]func(*testing.T, store.Engine){
 	"samples come back in order":          samplesInOrder,
 	"states and cursor are one":           statesAndCursor,
@@ -88,7 +89,7 @@ var ofEngine = map[string]func(*testing.T, store.Engine){
 	"roads are kept, and known to others": roadsKept,
 }
 
-// ofStores has the tests that open engines themselves.
+// ofStores contains the tests that open engines themselves.
 var ofStores = map[string]func(*testing.T, Open){
 	"recent samples of long ago":             recentLooksBack,
 	"usage survives restarts":                usageSurvivesRestarts,
@@ -117,7 +118,8 @@ func opened(t testing.TB, open Open, c store.Config) store.Engine {
 	return e
 }
 
-// Node is a node as the service runs one: it follows all feeds, and a test can fold in it.
+// Node is a node like those of the service: it follows all feeds. In addition, a test can fold in
+// it.
 type Node struct {
 	store.Engine
 	*store.RecordStore
@@ -221,8 +223,8 @@ func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	}
 }
 
-// FoldAll folds all waiting samples of a partition. To find their end, it appends a sample of
-// its own, for which it stores no state.
+// FoldAll folds all waiting samples of a partition. To recognize the last one, it appends a sample
+// of a vehicle of its own, and stores no state for that vehicle.
 func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
 	part := Take(t, n.Engine, p)
@@ -252,7 +254,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 	}
 }
 
-// inPartition returns a vehicle that belongs to a partition.
+// inPartition returns the vid of a vehicle that belongs to partition p.
 func inPartition(p, partitions int) vehicle.ID {
 	for i := 0; ; i++ {
 		if id := vehicle.ID(fmt.Sprintf("LastOfAll%d", i)); codec.PartitionOf(id, partitions) == p {
@@ -311,7 +313,7 @@ func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 // SecretVID is the vid of the vehicle that the tests forget.
 const SecretVID = vehicle.ID("ForgetMe0f7Q2")
 
-// GrantAll grants SecretVID in every way there is, and returns the names of the tokens.
+// GrantAll grants SecretVID in every way that exists, and returns the names of the tokens.
 func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	t.Helper()
 	many := []vehicle.ID{SecretVID}
@@ -345,7 +347,7 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	return ids
 }
 
-// Grants returns how many tokens and sources name SecretVID.
+// Grants returns the number of tokens and the number of sources whose grant names SecretVID.
 func (n *Node) Grants() (tokens, sources int) {
 	count := func(all []*access.Grant) (found int) {
 		for _, g := range all {

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/store"
 )
 
-// usageSurvivesRestarts checks that a restarted node keeps its name and continues its counts.
-// Its own records, which its feed delivers, are not counted twice.
+// usageSurvivesRestarts checks that a restarted node keeps its name and continues its counts. The
+// node's own records, which its feed delivers to it, must not be counted twice.
 func usageSurvivesRestarts(t *testing.T, open Open) {
 	dir := t.TempDir()
 	now := time.Now()
