@@ -11,18 +11,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Answers receives the verdicts of every vehicle at the start.
+// Answers receives the stored verdicts of every vehicle while the engine opens.
 type Answers interface {
 	Put(vehicle.ID, vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 	// Get returns the verdicts of a vehicle. They are zero if the vehicle is unknown.
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
-// Answer implements [store.Partition]. It may publish a state before it is stored: the state's
-// samples are on disk, and a start after a crash folds them again before the node answers.
-// After a recall, samples whose states were never stored are folded again in the same process.
-// Their states were answers before, and newer answers may exist, so Answer skips them: the
-// event time of an answer never decreases. A forgotten vehicle is exempt: it starts from nothing.
+// Answer implements [store.Partition]. It may publish a state before the state is stored, because
+// the state's samples are on disk, and a start after a crash folds them again before the node
+// answers. After a recall of the partition, samples whose states were never stored are folded again
+// in the same process. Their states were answers before, and newer answers may exist. Answer skips
+// such states, so that the event time of an answer never decreases. A forgotten vehicle is exempt,
+// because it starts from nothing.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.answers.Store(true)
 	e := t.s.e
@@ -38,7 +39,8 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 }
 
-// wasAnswered reports whether everything up to a sequence was an answer.
+// wasAnswered reports whether the states of all samples up to the sequence seq have already been
+// answers.
 func (s *partitionState) wasAnswered(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,10 +60,10 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 }
 
 // FollowStates implements [store.Engine]. If Answers is set, FollowStates continues where the
-// loading of Answers ended. It calls caughtUp once all that was stored at the start is folded,
-// so that no answer is older than one that was given before a crash. If Answers is nil, as in
-// tests, it begins with the stored states; an answer that was given before the start and is
-// not stored does not come.
+// loading of Answers ended. It calls caughtUp once all telemetry that was stored at the start is
+// folded, so that no answer is older than one that was given before a crash. If Answers is nil, as
+// in tests, FollowStates begins with the stored states. Answers that were given before the start
+// but whose states were not stored are then missing.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
@@ -101,10 +103,10 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)
 	})
 }
 
-// foldedPoll is how often awaitFolded checks.
+// foldedPoll is the interval at which awaitFolded checks.
 const foldedPoll = 5 * time.Millisecond
 
-// awaitFolded waits until everything is folded that was stored when the engine was opened. It
+// awaitFolded waits until all telemetry that was stored when the engine was opened is folded. It
 // returns false if the context ends first.
 func (e *Engine) awaitFolded(ctx context.Context) bool {
 	for _, s := range e.partitions {
@@ -125,11 +127,12 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 	return true
 }
 
-// AwaitState implements [store.Engine]. Store returns only after put has had the state.
+// AwaitState implements [store.Engine]. It need not wait, because Store returns only after put has
+// received the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
-// AwaitTombstones implements [store.Engine]. The engine reads the tombstones while it opens,
-// and applies each new one before Store returns.
+// AwaitTombstones implements [store.Engine]. It need not wait, because the engine reads the
+// tombstones while it opens, and applies each new tombstone before Store returns.
 func (e *Engine) AwaitTombstones(context.Context) error { return nil }
 
 // loadAnswers passes the stored verdicts of every vehicle to answers.
@@ -159,10 +162,10 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	return errors.Join(errs[:]...)
 }
 
-// putRecord passes a record of STATES that no partition committed to the function of
-// FollowStates. A restored state replaces the stored state. But it can be older than the
-// current answer, whose state is not stored yet. Then the answer stays until a state is
-// committed that was folded from the restored one.
+// putRecord passes a record of STATES to the function of FollowStates. The record was not committed
+// by a partition, but restored, for example. A restored state replaces the stored state. But it can
+// be older than the current answer, if the state of that answer is not stored yet. Then the answer
+// stays until a state that was folded from the restored state is committed.
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -189,8 +192,8 @@ func (e *Engine) putRecord(r store.Record) {
 	}
 }
 
-// putUnlessOlder calls put with a state, unless the current answer is newer, and reports
-// whether it did. The caller holds putMu.
+// putUnlessOlder calls put with a state, unless the current answer is newer. It reports whether it
+// called put. The caller holds putMu.
 func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	if e.config.Answers != nil {
 		driving, throttle := e.config.Answers.Get(id)
@@ -202,8 +205,8 @@ func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	return true
 }
 
-// putMerged publishes the committed states that were folded from a restored state. Answer does
-// not publish them, because their samples were answered before.
+// putMerged publishes those committed states that were folded from a restored state. Answer does
+// not publish such states, because their samples were answered before the restore.
 func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
 	if len(s.unmerged) == 0 {
 		return

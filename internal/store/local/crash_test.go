@@ -27,20 +27,20 @@ var (
 	seed      = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
 )
 
-// workload writes telemetry, states and records in a way that a seed determines, and records
+// workload writes telemetry, states and records in an order that depends only on a seed, and notes
 // what the engine has promised about them.
 type workload struct {
 	seed uint64
 	e    *Engine
 
 	mu sync.Mutex // guards the fields below
-	// sent is what was passed to the engine, acked is what it has acknowledged.
+	// sent is what was passed to the engine, and acked is what the engine has acknowledged.
 	sent  promise
 	acked promise
 	shown [workVehicles]int64 // newest event time of an answer, by vehicle
 }
 
-// promise is the number of samples of each vehicle and the last value of the counter.
+// promise is the number of samples of each vehicle, and the last value of the counter record.
 type promise struct {
 	samples [workVehicles]int
 	counter uint64
@@ -52,13 +52,13 @@ const (
 	counterName  = "token.counter"
 )
 
-// workSample returns the nth sample of vehicle v.
+// workSample returns the sample number n of vehicle v.
 func workSample(seed uint64, v, n int) vehicle.Sample {
 	r := rand.New(rand.NewPCG(seed, uint64(v)<<32|uint64(n)))
 	return sample(fmt.Sprintf("vehicle%d", v), int64(n+1)*1000, 120*r.Float64())
 }
 
-// foldsOf returns the states of a vehicle after each number of its samples.
+// foldsOf returns the states of vehicle v: element n is the state after n of its samples.
 func foldsOf(seed uint64, v int) []vehicle.State {
 	states := make([]vehicle.State, 1, workSamples+1)
 	for n := range workSamples {
@@ -67,15 +67,15 @@ func foldsOf(seed uint64, v int) []vehicle.State {
 	return states
 }
 
-// promised returns what was acknowledged and answered so far.
+// promised returns what the engine has acknowledged and answered so far.
 func (w *workload) promised() (promise, [workVehicles]int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.acked, w.shown
 }
 
-// run appends, folds and counts until everything is done, the context ends or the engine
-// refuses.
+// run appends samples, folds, and updates the counter record. It returns when everything is done,
+// the context ends, or the engine refuses a write.
 func (w *workload) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,8 +130,8 @@ func (w *workload) count(ctx context.Context) {
 	}
 }
 
-// fold folds the partition up to a sequence, or until the context ends, and returns the states
-// that it knows. It commits them at random.
+// fold folds the partition up to the sequence upTo, or until the context ends. It commits the
+// states at random times, and returns the newest state of each vehicle that it has folded or read.
 func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[vehicle.ID]vehicle.State, error) {
 	p, err := w.e.Take(ctx, 0, "folder", func(string) bool { return true })
 	if err != nil {
@@ -169,12 +169,13 @@ func (w *workload) fold(ctx context.Context, upTo uint64, r *rand.Rand) (map[veh
 	return known, nil
 }
 
-// small returns a configuration with tables so small that a workload writes many of them.
+// small returns a configuration in which the tables of the store are so small that a workload
+// writes many of them.
 func small(fs vfs.FS) Config {
 	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
 }
 
-// check opens the engine and compares what it holds with what was promised.
+// check opens the engine and compares the data that it holds with what was promised.
 func check(
 	ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, acked promise,
 	shown [workVehicles]int64,
@@ -214,8 +215,9 @@ func check(
 	return errors.Join(err, e.Close())
 }
 
-// TestPowerCuts cuts the power at every sync of a workload, before the sync. Data that was not
-// synced is lost in full, in part, or not at all.
+// TestPowerCuts checks that a store holds what it promised after a power cut. It cuts the power
+// before every sync of a workload. Data that was not synced is lost in full, in part, or not at
+// all.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

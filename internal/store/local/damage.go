@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// recordIterator iterates over a range of records, of an engine or of a damaged store.
+// recordIterator iterates over a range of records. It belongs to an engine or to a damaged store.
 type recordIterator interface {
 	First() bool
 	Next() bool
@@ -15,14 +15,14 @@ type recordIterator interface {
 	Close() error
 }
 
-// newIterator returns an iterator over a range of keys.
+// newIterator returns an iterator over the keys in [from, to).
 type newIterator func(from, to []byte) (recordIterator, error)
 
 // unreadableError is an error of reading damaged files.
 type unreadableError struct{ error }
 
-// readable wraps an error that means damage in an unreadableError. A transient error, which
-// says nothing about the files, is returned unchanged.
+// readable wraps err in an unreadableError if err means damage. A transient error says nothing
+// about the files, so it is returned unchanged.
 func readable(err error) error {
 	if err == nil || isNotDamage(err) {
 		return err
@@ -30,9 +30,9 @@ func readable(err error) error {
 	return unreadableError{err}
 }
 
-// readGood calls do for every record of a range up to the first that cannot be read. It
-// returns the last key that it read, or from if there was none. The key is valid until do
-// returns.
+// readGood calls do for the records in a range of keys, up to the first record that cannot be read.
+// It returns the last key that it read, or the parameter from if it read none. The key that do
+// receives is valid until do returns.
 func readGood(
 	ctx context.Context, newIter newIterator, from, to []byte, do func(key, value []byte) error,
 ) (last []byte, err error) {
@@ -58,13 +58,14 @@ func readGood(
 	return last, readable(it.Error())
 }
 
-// keyBits is the number of bits of a key after its letter. A hash is no longer than that.
+// keyBits is the number of bits in a key after its letter. That part is at most as long as a hash.
 const keyBits = 8 * hashBytes
 
-// readableAfter returns a key after key from which records can be read again, or nil if there
-// is none before to. The unreadable part is one run of keys, a block or a table. The end of
-// the run is found by growing steps and then by bisection. A read of a damaged block takes
-// long, so the search stops early: it skips at most a 64th of the run's length too much.
+// readableAfter returns a key after the parameter key from which records can be read again, or nil
+// if there is no such key before the parameter to. The unreadable part is one run of keys: a block
+// or a table. readableAfter searches for the end of the run in growing steps, and then by
+// bisection. Because a read of a damaged block takes long, the search stops early. So it may skip
+// good keys after the run, at most a 64th of the length of the run.
 func readableAfter(newIter newIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, hashBytes)

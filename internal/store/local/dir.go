@@ -19,7 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A data directory holds
+// A data directory contains
 //
 //	carstate.json  the identity of the directory; written before anything else
 //	lock           locked by the process that owns the directory
@@ -32,14 +32,15 @@ const (
 	lockFile     = "lock"
 	storeDir     = "store"
 
-	// unfinished is the suffix of a file that is being replaced. A kill may leave such a file.
+	// unfinished is the suffix of a file that is being replaced. If a process is killed, such a
+	// file may be left.
 	unfinished = ".new"
 
 	directoryFormat = 4
 )
 
-// harmless lists the entries that an empty directory may hold: the remains of a first start
-// that was killed, the name of a cluster node, and what mkfs creates on a new volume.
+// harmless lists the entries that a directory may contain and still count as empty: what is left of
+// a first start that was killed, the name of a cluster node, and what mkfs creates on a new volume.
 var harmless = []string{lockFile, "node", identityFile + unfinished, "lost+found"}
 
 // identity is the content of carstate.json.
@@ -49,15 +50,16 @@ type identity struct {
 	Made       int64  `json:"made"`  // time of creation, Unix ns
 	Key        []byte `json:"key"`   // of the hashes in the store's keys
 	Ready      bool   `json:"ready"` // the store was created: if it is missing from now on, it is damaged
-	// Ends holds the last sequences at the last orderly close.
+	// Ends contains the last sequence of each stream, and each cursor, at the last orderly close.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest says how much of Pebble's manifest is on disk. Pebble takes a damaged record of
-	// the manifest for its end, and would open the store without the tables that follow it.
+	// Manifest says how much of Pebble's manifest is on disk. Pebble takes a damaged record of the
+	// manifest for the end of the manifest. It would then open the store without the tables that
+	// follow the record.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of the text with Sum set to 0
 }
 
-// manifest describes the synced beginning of a manifest file.
+// manifest describes that part of a manifest file, from its beginning, that is synced to disk.
 type manifest struct {
 	Name string `json:"name"`
 	Size int64  `json:"size"`
@@ -96,8 +98,8 @@ type dataDir struct {
 	identity
 }
 
-// openDataDir opens or creates a data directory and locks it. After an error the directory is
-// unchanged.
+// openDataDir opens or creates a data directory and locks it. If it returns an error, the directory
+// is unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -140,16 +142,16 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	return d, nil
 }
 
-// inUse reports whether another process holds a lock. The in-memory file system has an error
-// of its own.
+// inUse reports whether err means that another process holds a lock. The in-memory file system has
+// an error of its own for that.
 func inUse(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 }
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// read returns the identity of the directory: the zero identity if the directory is absent or
-// empty, an error if it is not carstate's or cannot be used.
+// read returns the identity of the directory. If the directory is absent or empty, the identity is
+// the zero value. If the directory is not carstate's or cannot be used, read returns an error.
 func (d *dataDir) read() (id identity, err error) {
 	entries, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,8 +189,8 @@ func (d *dataDir) read() (id identity, err error) {
 	return id, d.checkStore(id)
 }
 
-// checkStore returns an error for a store that lacks its write-ahead log or a part of its
-// manifest. Pebble would open such a store with records missing.
+// checkStore returns an error if the store lacks its write-ahead log or a part of its manifest.
+// Pebble would open such a store with records missing.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -211,8 +213,8 @@ func (d *dataDir) checkStore(id identity) error {
 	return nil
 }
 
-// checkWritable checks, without changing anything, that the directory and its files are writable.
-// Only the machine's file system has permissions.
+// checkWritable checks that the directory and its files are writable, without changing anything. It
+// checks only the machine's file system, because no other one has permissions.
 func (d *dataDir) checkWritable() error {
 	if !onDisk(d.fs) {
 		return nil
@@ -237,8 +239,8 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error for a directory in which other users may create files. The
-// checksums of records protect against damage, not against forgery.
+// checkOwner returns an error if other users may create files in the directory. The checksums of
+// records protect against damage, but not against forgery.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -266,8 +268,8 @@ func (d *dataDir) damaged(what string) error {
 		"is good with carstate salvage", d.path, what)
 }
 
-// unusable returns the error for a directory that cannot be created, read or written. what is
-// the file concerned, or "" for the whole directory.
+// unusable returns the error for a directory that cannot be created, read or written. The parameter
+// what is the name of the file concerned, or "" for the whole directory.
 func (d *dataDir) unusable(done, what string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err // the message names the path already
@@ -298,7 +300,7 @@ func (d *dataDir) change(do func(*identity)) error {
 	return d.save()
 }
 
-// probeBytes is more than the store needs for a few records.
+// probeBytes is larger than the space that the store needs for a few records.
 const probeBytes = 1 << 20
 
 // probe tries to write and sync a file in the directory.

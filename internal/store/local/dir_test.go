@@ -19,7 +19,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// filled creates a data directory that holds a sample.
+// filled creates a data directory that contains one sample.
 func filled(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -36,7 +36,7 @@ func filled(t *testing.T) string {
 	return dir
 }
 
-// tree returns a description of all files in a directory: names, modes, sizes and hashes.
+// tree returns a description of all files in a directory: their names, modes, sizes and hashes.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -71,8 +71,8 @@ func put(t *testing.T, name, text string) {
 	}
 }
 
-// TestDataDirRefused checks that directories that cannot be used are refused with one line and
-// remain unchanged.
+// TestDataDirRefused checks that a directory that cannot be used is refused with a one-line error
+// and remains unchanged.
 func TestDataDirRefused(t *testing.T) {
 	t.Parallel()
 	foreign := func(t *testing.T, more ...string) string {
@@ -169,7 +169,7 @@ func TestDataDirRefused(t *testing.T) {
 	}
 }
 
-// refused checks that a store does not open and that the error is one line with want.
+// refused checks that a store does not open, and that the error is one line that contains want.
 func refused(t *testing.T, c Config, want string) {
 	t.Helper()
 	e, err := Open(context.Background(), c)
@@ -181,8 +181,8 @@ func refused(t *testing.T, c Config, want string) {
 	}
 }
 
-// TestDataDirInUse checks that a directory is opened once at a time, and only with the number
-// of partitions that it was created with.
+// TestDataDirInUse checks that only one process at a time can open a directory, and only with the
+// number of partitions with which the directory was created.
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
 	c := Config{DataDir: filled(t), Partitions: 4}
@@ -198,7 +198,8 @@ func TestDataDirInUse(t *testing.T) {
 	refused(t, c, "was made with 4 partitions")
 }
 
-// childVariable names the data directory that a child process of the tests opens.
+// childVariable is the environment variable with the data directory that a child process of the
+// tests opens.
 const childVariable = "CARSTATE_TEST_DIR"
 
 func TestMain(m *testing.M) {
@@ -212,7 +213,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody is a user id to which file permissions apply, unlike to root's.
+// nobody is the id of a user to whom file permissions apply. They do not apply to root.
 const nobody = 65534
 
 // openAsNobody drops the rights of root, opens an engine and closes it.
@@ -342,8 +343,8 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 }
 
-// TestTrim_KeepsUnfoldedAndYoung checks that trim removes what is both folded and old, and
-// nothing else.
+// TestTrim_KeepsUnfoldedAndYoung checks that Trim removes the telemetry that is both folded and
+// old, and no other telemetry.
 func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -1,6 +1,6 @@
-// Package local is the storage engine of one machine. It stores everything in one Pebble
-// database in the data directory, which one process owns. DESIGN.md beside this file explains
-// the engine as a whole.
+// Package local is the storage engine of one machine. It stores everything in one Pebble database
+// in the data directory, which one process owns. DESIGN.md beside this file explains the engine as
+// a whole.
 //
 // # Keys
 //
@@ -14,21 +14,21 @@
 //	A  sequence               AUDIT
 //	M  letter                 the last sequence of a stream
 //
-// Only values contain names. Pebble copies keys to places that no compaction rewrites soon,
-// such as the table bounds in the manifest, and the name of a forgotten vehicle must not
-// remain there. The hash is the first 16 bytes of HMAC-SHA-256 of the subject, under a key of
+// Names occur only in values, never in keys. Pebble copies keys to places that no compaction
+// rewrites soon, such as the table bounds in the manifest, and the name of a forgotten vehicle must
+// not remain there. The hash is the first 16 bytes of HMAC-SHA-256 of the subject, under a key of
 // the data directory.
 //
 // # Durability
 //
-// All waiting samples are stored by one batch with one sync of the write-ahead log. A fold
-// stores its states and its cursor in one batch without a sync: the samples are on disk, so a
-// start after a crash folds them again. For the same reason a folded state becomes an answer
-// before it is stored.
+// All waiting samples are stored by one batch with one sync of the write-ahead log. A fold stores
+// its states and its cursor in one batch without a sync. This is safe because the samples are on
+// disk, so that a start after a crash folds them again. For the same reason, a folded state becomes
+// an answer before it is stored.
 //
 // # Failure
 //
-// Pebble ends the process when it cannot commit. This package intercepts the fatal error and
-// stops writing instead. The process continues to answer from memory until the disk accepts
-// writes again. Then it reports a failure, so that its supervisor restarts it.
+// Pebble ends the process when it cannot commit. This package intercepts the fatal error and stops
+// writing instead. The process continues to answer from memory until the disk accepts writes again.
+// Then the engine reports a failure, so that the process ends and its supervisor restarts it.
 package local

@@ -25,17 +25,16 @@ import (
 // Config says where the engine stores its data and what resources it may use.
 type Config struct {
 	store.Config
-	// SyncInterval relaxes durability: data is synced to disk at most this long after it was
-	// acknowledged. 0 means that data is synced before it is acknowledged.
+	// SyncInterval relaxes durability: it is the maximum time from the acknowledgement of data
+	// until the data is synced to disk. 0 means that data is synced before it is acknowledged.
 	SyncInterval time.Duration
-	// MemoryBytes bounds the memory of the store: the block cache and the records that are not
-	// in tables yet. 0 means [DefaultMemoryBytes].
+	// MemoryBytes is the maximum memory of the store, in bytes, for the block cache and the records
+	// that are not in tables yet. 0 means [DefaultMemoryBytes].
 	MemoryBytes int64
-	// Answers receives the stored verdicts of every vehicle while the engine opens.
-	// FollowStates then brings only what changes after that. If nil, FollowStates begins with
-	// all stored states.
+	// Answers receives the stored verdicts of every vehicle while the engine opens. FollowStates
+	// then reports only later changes. If nil, FollowStates begins with all stored states.
 	Answers Answers
-	// FS is the file system of the data directory. If nil, it is the machine's.
+	// FS is the file system of the data directory. If nil, the file system of the machine is used.
 	FS vfs.FS
 
 	// plain is for tests that read the files: no compression and no automatic compactions.
@@ -47,8 +46,8 @@ const DefaultMemoryBytes = 128 << 20
 
 const (
 	defaultPartitions = 1
-	// watchEvery is how often the engine probes the disk after a write error, and how often it
-	// measures the backlog.
+	// watchEvery is the interval at which the engine probes the disk after a write error, and the
+	// interval at which it measures the backlog.
 	watchEvery = time.Second
 )
 
@@ -87,7 +86,7 @@ type Engine struct {
 	running      sync.WaitGroup
 	readers      atomic.Int64 // how many goroutines read the database
 	// tablesFailing is set while Pebble cannot write the records in memory to tables. tableErrors
-	// holds the first error of that kind.
+	// contains the first error of a failed write to a table.
 	tablesFailing atomic.Bool
 	tableErrors   chan error
 	unsynced      atomic.Bool // something was acknowledged that is not synced yet
@@ -95,8 +94,9 @@ type Engine struct {
 	failure       atomic.Pointer[error]
 }
 
-// Open opens the store in the data directory and creates it at the first start. After an error
-// no goroutine is left running, and a data directory that cannot be used is unchanged.
+// Open opens the store in the data directory, and creates the store at the first start. If Open
+// returns an error, no goroutine is left running, and a data directory that cannot be used is
+// unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
@@ -211,9 +211,9 @@ func (e *Engine) openError(err error) error {
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
 
-// options returns the options of the database. Pebble's defaults stall for more than half a
-// second under load, because one memtable of 4 MB and twelve tables on the first level are too
-// few.
+// options returns the options of the database. With Pebble's defaults, writes stall for more than
+// half a second under load, because one memtable of 4 MB and twelve tables on the first level are
+// too few.
 func (e *Engine) options() *pebble.Options {
 	o := &pebble.Options{
 		FS:                          &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, cut: e.cut},
@@ -251,13 +251,12 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is the number of memtables that would fill the memory of the store. Pebble holds
-// at most three quarters of that number. It takes their bytes from the block cache.
+// memTables is the number of memtables that would fill the memory of the store. Pebble holds at
+// most three quarters of that number. Their memory is part of the block cache's memory.
 const memTables = 4
 
-// Block sizes of the tables on disk. With them, and with the answers of a state under a key of
-// their own, a start with a million vehicles took 1.3 s instead of 3.2 s with Pebble's
-// defaults.
+// Block sizes of the tables on disk. These sizes, together with a separate key for the answers of
+// each state, reduced a start with a million vehicles from 3.2 s (with Pebble's defaults) to 1.3 s.
 const (
 	blockBytes  = 16 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -265,12 +264,12 @@ const (
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// maxOpenFiles leaves half of the descriptors that a node reserves besides those of
-// connections.
+// maxOpenFiles is the maximum number of files that Pebble holds open. It leaves half of the file
+// descriptors that a node reserves for other uses than connections.
 const maxOpenFiles = 256
 
-// backgroundError handles an error of a flush or a compaction. Pebble retries by itself when
-// the disk is full.
+// backgroundError handles an error of a flush or a compaction. If the disk is full, Pebble itself
+// retries.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
@@ -284,8 +283,8 @@ func (e *Engine) backgroundError(err error) {
 	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
 
-// logger forwards Pebble's errors to the log, at a limited rate. Pebble's informational
-// messages are dropped, because they need knowledge of Pebble.
+// logger forwards Pebble's errors to the log, at a limited rate. It drops Pebble's informational
+// messages, because an operator would need knowledge of Pebble to understand them.
 type logger struct{ e *Engine }
 
 func (l logger) Infof(string, ...any) {}
@@ -294,8 +293,8 @@ func (l logger) Errorf(format string, args ...any) {
 	l.e.trouble.Log(l.e.log, "the store reports an error", "error", access.OneLine(fmt.Errorf(format, args...)))
 }
 
-// Fatalf must not return, because Pebble would continue as if nothing had happened. The
-// calling goroutine blocks forever; only a restart helps.
+// Fatalf must not return, because Pebble would continue as if nothing had happened. So Fatalf
+// blocks the calling goroutine forever. Only a restart helps.
 func (l logger) Fatalf(format string, args ...any) {
 	l.e.failWrites(errors.New(access.OneLine(fmt.Errorf(format, args...))))
 	select {}
@@ -309,8 +308,8 @@ var errTablesFailing = errors.New("the store cannot write its tables: the disk m
 
 var errClosed = errors.New("the store is closed")
 
-// safely runs a write. A fatal error of Pebble either blocks the write forever or makes it
-// panic.
+// safely runs a function that writes. A fatal error of Pebble either blocks the write forever or
+// makes it panic. safely turns a panic into an error.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -330,7 +329,7 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// sync returns the options of a write: whether the write waits for the disk.
+// sync returns the options of a write, which say whether the write waits for the disk.
 func (e *Engine) sync() *pebble.WriteOptions {
 	if e.config.SyncInterval > 0 {
 		e.unsynced.Store(true)
@@ -339,7 +338,7 @@ func (e *Engine) sync() *pebble.WriteOptions {
 	return pebble.Sync
 }
 
-// syncNowAndThen syncs what was acknowledged before, once per SyncInterval.
+// syncNowAndThen syncs the acknowledged data to disk, once per SyncInterval.
 func (e *Engine) syncNowAndThen(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.SyncInterval) {
 		if e.unsynced.Swap(false) {
@@ -348,8 +347,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// watch ends the process after a write error, once the disk accepts writes again: only a
-// restart helps then. Until then the process can answer queries.
+// watch reports a failure after a write error, once the disk accepts writes again, because only a
+// restart helps then. Until then the process can still answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
@@ -360,8 +359,8 @@ func (e *Engine) watch(ctx context.Context) {
 	}
 }
 
-// Close stops the goroutines, flushes and closes the database, and releases the directory, in
-// this order. Samples whose Append has not returned are not acknowledged.
+// Close stops the goroutines, then flushes and closes the database, and then releases the
+// directory. Samples whose Append has not returned are not acknowledged.
 func (e *Engine) Close() error {
 	e.Cut()
 	e.stop()
@@ -377,14 +376,14 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.dir.close())
 }
 
-// flushWithin is how long Close waits for the flush. A start must read again from the log what
-// was not flushed.
+// flushWithin is the maximum time that Close waits for the flush. The next start must read the
+// records that were not flushed from the log again.
 const flushWithin = 2 * time.Second
 
-// closeWithin bounds closing the database, with the flush.
+// closeWithin is the maximum time for closing the database, including the flush.
 const closeWithin = flushWithin + time.Second
 
-// flush writes everything to tables, if the disk accepts it in time.
+// flush writes all records to tables, if the disk accepts them within flushWithin.
 func (e *Engine) flush() error {
 	flushed, err := e.db.AsyncFlush()
 	if err != nil {
@@ -398,8 +397,9 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// awaitRunning waits for the background goroutines. It returns false after a fatal error of
-// Pebble, because a goroutine that waits for Pebble then waits forever.
+// awaitRunning waits until the background goroutines have ended, and then returns true. After a
+// fatal error of Pebble it returns false, because a goroutine that waits for Pebble then waits
+// forever.
 func (e *Engine) awaitRunning() bool {
 	ended := make(chan struct{})
 	go func() {
@@ -427,7 +427,7 @@ func (e *Engine) closeDB(end func() error) error {
 	}
 }
 
-// abandon undoes what a failed Open has begun.
+// abandon undoes the work of a failed Open.
 func (e *Engine) abandon() {
 	if e.stop != nil {
 		e.stop()
@@ -476,11 +476,10 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Fed implements [store.Engine]. One process stores everything, so its copies are always
-// current.
+// Fed implements [store.Engine]. One process stores all data, so its copies are always current.
 func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
 
-// fail reports the first failure that only a restart can cure.
+// fail reports the first failure after which only a restart can help.
 func (e *Engine) fail(err error) {
 	if e.failure.CompareAndSwap(nil, &err) {
 		e.log.Error("the store failed", "error", err)
@@ -488,7 +487,7 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// blame returns why something could not be stored. It probes the disk to find out.
+// blame returns the reason why something could not be stored. It probes the disk to find out.
 func (e *Engine) blame(err error) error {
 	if disk := e.dir.probe(); disk != nil {
 		return fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)
