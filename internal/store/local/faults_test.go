@@ -43,7 +43,7 @@ func firstSeed(t *testing.T) uint64 {
 	return first
 }
 
-// fills reports whether an operation needs space on the disk.
+// fills reports whether a file operation needs space on the disk.
 func fills(op errorfs.Op) bool {
 	switch op.Kind {
 	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFilePreallocate, errorfs.OpMkdirAll,
@@ -53,8 +53,8 @@ func fills(op errorfs.Op) bool {
 	return false
 }
 
-// TestDiskFull fills the disk at many different writes of a workload. All that was
-// acknowledged is there at the next start, and the engine neither hangs nor ends the process.
+// TestDiskFull fills the disk at many different writes of a workload. It checks that the next start
+// finds all data that was acknowledged, and that the engine neither hangs nor ends the process.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -119,8 +119,8 @@ func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][
 	return check(ctx, left, seed, folds, acked, shown)
 }
 
-// TestFailsOnceThereIsRoom checks that an engine that met a full disk reports a failure, and
-// not before the disk accepts writes again.
+// TestFailsOnceThereIsRoom checks that an engine that met a full disk reports a failure, but only
+// once the disk accepts writes again.
 func TestFailsOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -156,8 +156,8 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// TestDamage flips a byte of a closed store, truncates a file or removes it. Either a start or
-// a reader reports the damage, or nothing is wrong.
+// TestDamage changes a byte of a closed store, truncates a file or removes a file. It checks that
+// either a start or a reader reports the damage, or all promised data is still there.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -203,8 +203,8 @@ func TestDamage(t *testing.T) {
 				strings.Contains(err.Error(), "an older carstate"), strings.Contains(err.Error(), "a newer carstate"),
 				strings.Contains(err.Error(), "not carstate's"):
 				refused++
-			// After a kill, a log that lacks its end cannot be told from one whose end was not
-			// written.
+			// After a kill, a log that was truncated cannot be distinguished from a log whose end
+			// was not written.
 			case cut && !closed:
 			default:
 				t.Errorf("-seed %d: %s: %v", first, what, err)
@@ -219,7 +219,7 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
-// damage damages one file and describes how. cut is set if the file is a log.
+// damage damages one file and describes the damage. cut is set if the file is a log.
 func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
 	t.Helper()
 	names, err := fs.List("/data/store")
@@ -278,10 +278,10 @@ func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
 	}
 }
 
-// TestLogDamage flips a bit in the log of a killed process. The log has large batches that
-// were not synced between acknowledged records. A start either reports damage, or has all
-// acknowledged records except possibly the last: nothing after the last record says that it
-// was synced.
+// TestLogDamage flips a bit in the log of a killed process. The log contains large batches that
+// were not synced, between acknowledged records. A start must either report damage, or have all
+// acknowledged records except possibly the last one, because nothing after the last record says
+// that it was synced.
 func TestLogDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -338,8 +338,9 @@ func TestLogDamage(t *testing.T) {
 	}
 }
 
-// flip changes a bit of the largest file with a suffix, at the fraction at of its length. It
-// returns the contents of the store's files after the change.
+// flip changes one bit of the largest file whose name ends in suffix. The parameter at is the
+// position of the bit, as a fraction of the file's length. flip returns the contents of the store's
+// files after the change.
 func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]string {
 	t.Helper()
 	files := contents(t, fs, "/data/store")
@@ -358,7 +359,7 @@ func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]str
 	return files
 }
 
-// contents reads the files of a directory.
+// contents returns the contents of the files in a directory, by name.
 func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	t.Helper()
 	names, err := fs.List(dir)
@@ -376,8 +377,9 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return files
 }
 
-// TestRoadsDamage flips a bit in a table of road profiles. The profiles of the damaged block
-// and the one before it are removed, the others remain, and the next start finds no damage.
+// TestRoadsDamage flips a bit in a table of road profiles. It checks that the profiles of the
+// damaged block and of the block before it are removed, that the other profiles remain, and that
+// the next start finds no damage.
 func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

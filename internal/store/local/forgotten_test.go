@@ -15,16 +15,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestForgottenBytes reads every file of the data directory. Before a vehicle is forgotten,
-// some files contain its name. After the time in the receipt, no file contains it.
+// TestForgottenBytes checks that no file of the data directory contains the name of a forgotten
+// vehicle after the time that the receipt of the forget promises (ErasedBy). Before the vehicle is
+// forgotten, some files must contain it.
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	forgottenBytes(t, 0, 0)
 }
 
-// TestForgottenBytes_ClockSet does the same while the clock is set, before the vehicle is
-// forgotten and after it. The duration of the erasure depends on elapsed time, not on the
-// clock.
+// TestForgottenBytes_ClockSet checks the same as TestForgottenBytes while the clock is set, before
+// the vehicle is forgotten and after it. The duration of the erasure depends on elapsed time, not
+// on the clock.
 func TestForgottenBytes_ClockSet(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour
@@ -40,8 +41,9 @@ func TestForgottenBytes_ClockSet(t *testing.T) {
 	}
 }
 
-// forgottenBytes advances the clock by before just before the vehicle is forgotten, and by
-// after just after.
+// forgottenBytes checks that a forgotten vehicle's name disappears from all files. Just before it
+// forgets the vehicle, it advances the clock by the parameter before. Just after that, it advances
+// the clock by the parameter after.
 func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock := testkit.NewClock(time.Now())
 	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}

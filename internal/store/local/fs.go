@@ -12,8 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// privateFS creates files that other users cannot read. It also creates a new file where
-// Pebble would overwrite an old log, because the rest of the old file could still name a
+// privateFS creates files that other users cannot read. Where Pebble would overwrite an old log,
+// privateFS creates a new file instead, because the rest of the old file could still name a
 // forgotten vehicle.
 type privateFS struct{ vfs.FS }
 
@@ -31,7 +31,7 @@ func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 
 // ReuseForWrite implements [vfs.FS].
 func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// The old file may have been removed because of what it named.
+	// The old file may have been removed already, because it named a forgotten vehicle.
 	if err := fs.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -41,12 +41,12 @@ func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCatego
 // Unwrap implements [vfs.FS].
 func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
 
-// onDisk reports whether a file system is the machine's, which has permissions.
+// onDisk reports whether fs is the machine's file system. No other file system has permissions.
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
-// haltingFS intercepts the errors of the write-ahead log's files. Pebble ends the process on
-// some of them, with no chance to recover. haltingFS reports the error instead, and blocks the
-// goroutine that met it forever.
+// haltingFS intercepts errors of writing the write-ahead log. On some of these errors, Pebble ends
+// the process, with no chance to recover. haltingFS reports the error instead, and blocks the
+// goroutine that met the error forever.
 type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
@@ -56,11 +56,12 @@ type haltingFS struct {
 	refused atomic.Int64 // when a table could last not be written, Unix ns
 }
 
-// tableBackoff is the backoff after a table could not be written. Pebble itself retries without a
+// tableBackoff is the backoff after an error of writing a table. Pebble itself retries without a
 // pause.
 const tableBackoff = time.Second
 
-// awaitBackoff waits out the backoff if a table could not be written a moment ago.
+// awaitBackoff waits until the backoff of the latest error of writing a table is over, if there was
+// one.
 func (fs *haltingFS) awaitBackoff() {
 	left := tableBackoff - time.Since(time.Unix(0, fs.refused.Load()))
 	if left <= 0 {
@@ -72,7 +73,7 @@ func (fs *haltingFS) awaitBackoff() {
 	}
 }
 
-// noteResult records an error of writing a table.
+// noteResult records err, the result of writing a table, and returns it.
 func (fs *haltingFS) noteResult(err error) error {
 	if err != nil {
 		fs.refused.Store(time.Now().UnixNano())
@@ -144,7 +145,7 @@ func (f tableFile) Write(b []byte) (int, error) {
 // Sync implements [vfs.File].
 func (f tableFile) Sync() error { return f.fs.noteResult(f.File.Sync()) }
 
-// isLog reports whether a file of the store is a log.
+// isLog reports whether name is a file of the write-ahead log.
 func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
 
 // haltingFile is a file of the log, or a directory.

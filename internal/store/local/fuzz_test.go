@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FuzzStored decodes values as they could lie in a damaged store. A decoder either refuses a
-// value, or returns one that encodes to the same record.
+// FuzzStored decodes values that a damaged store could contain. It checks that a decoder either
+// refuses a value, or returns a record that encodes to the same value.
 func FuzzStored(f *testing.F) {
 	state := vehicle.Observe(vehicle.State{}, sample("v", 1000, 50))
 	record := codec.Seal("token.a", []byte{0, 'x'})

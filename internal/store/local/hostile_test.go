@@ -21,8 +21,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestTrimEmptyPartition checks that a partition is trimmed even if another partition is
-// empty.
+// TestTrimEmptyPartition checks that Trim trims a partition even if another partition is empty.
 func TestTrimEmptyPartition(t *testing.T) {
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
@@ -62,7 +61,7 @@ type answers struct {
 	states map[vehicle.ID]vehicle.State
 }
 
-// Put implements [Answers]. It records that the vehicle is known, with an empty state.
+// Put implements [Answers]. It records that the vehicle is known, and gives it an empty state.
 func (a *answers) Put(id vehicle.ID, _ vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
 	a.put(id, vehicle.State{})
 }
@@ -98,7 +97,7 @@ func openWithAnswers(t *testing.T) (*Engine, *answers) {
 	return e, a
 }
 
-// restoreState stores a state of the vehicle v as a restore does.
+// restoreState stores a state of the vehicle v, in the same way as a restore.
 func restoreState(ctx context.Context, t *testing.T, e *Engine, ms int64) {
 	t.Helper()
 	storeState(ctx, t, e, vehicle.Observe(vehicle.State{}, sample("v", ms, 10)))
@@ -119,10 +118,10 @@ func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 	}
 }
 
-// TestRestoreBehindAnswer restores a state that is older than an answer whose state is not
-// stored yet. The answer does not go back in time, and in the end it is that of the stored
-// state. That also holds if the owner that gave the answer still commits before it is
-// recalled.
+// TestRestoreBehindAnswer restores a state that is older than an answer whose state is not stored
+// yet. It checks that the event time of the answer does not decrease, and that the last answer is
+// that of the stored state. That must also hold if the owner that gave the answer still commits
+// before the restore recalls the partition.
 func TestRestoreBehindAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ commits, recalled bool }{
 		"the folder commits":                 {commits: true},
@@ -135,7 +134,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 			if err := e.Append(ctx, []vehicle.Sample{sample("v", 3000, 50)}); err != nil {
 				t.Fatal(err)
 			}
-			// fold folds the sample, and returns a function that commits its state with or
+			// fold folds the sample. It returns a function that commits the sample's state, with or
 			// without the cursor.
 			fold := func(p store.Partition) (commit func(withCursor bool)) {
 				seq, xs, err := p.Next(ctx)
@@ -203,8 +202,9 @@ func TestRestoreBehindAnswer(t *testing.T) {
 	}
 }
 
-// TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an
-// older reading, because a trouble code was cleared. The restored state becomes the answer.
+// TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an older
+// reading, because a trouble code was cleared. It checks that the restored state becomes the
+// answer.
 func TestRestoreWithOlderVerdict(t *testing.T) {
 	ctx := testkit.Context(t)
 	e, answers := openWithAnswers(t)
@@ -229,8 +229,8 @@ func TestRestoreWithOlderVerdict(t *testing.T) {
 	}
 }
 
-// TestErasedDuringScan erases while a slow scan reads. Erased returns only once the bytes are
-// gone.
+// TestErasedDuringScan checks that if a slow scan reads during an erasure, Erased returns only once
+// the bytes are gone.
 func TestErasedDuringScan(t *testing.T) {
 	for _, scan := range []bool{false, true} {
 		t.Run(fmt.Sprint("scan=", scan), func(t *testing.T) {
@@ -288,8 +288,8 @@ func TestErasedDuringScan(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutRoom opens a store whose tables cannot be written. Open reports why in one
-// line, does not call the store damaged, and succeeds once tables can be written.
+// TestOpenWithoutRoom checks a store whose tables cannot be written. Open must report the reason in
+// one line, must not call the store damaged, and must succeed once tables can be written.
 func TestOpenWithoutRoom(t *testing.T) {
 	for name, errno := range map[string]error{
 		"full": syscall.ENOSPC, "descriptors": syscall.EMFILE, "input and output": syscall.EIO,
@@ -320,7 +320,7 @@ func TestOpenWithoutRoom(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("it says: %v", err)
 			}
-			// A real process would end now. The next one finds the files as they are.
+			// A real process would end now. The next process finds the files as they are.
 			left := clone.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 8))})
 			full.Store(false)
 			if e, err = Open(ctx, small(left)); err != nil {
@@ -331,8 +331,8 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestNoDescriptors checks that a read without a free file descriptor does not count as
-// damage.
+// TestNoDescriptors checks that a read that fails for lack of a free file descriptor does not count
+// as damage.
 func TestNoDescriptors(t *testing.T) {
 	ctx := testkit.Context(t)
 	var none atomic.Bool

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Letters of the keys that are not records of a stream. See the package comment.
+// Letters of those keys that are not records of a stream. See the package comment.
 const (
 	letterTelemetry = 'L'
 	letterCursor    = 'C'
@@ -24,7 +24,7 @@ var letters = map[string]byte{
 	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
 }
 
-// hashBytes is how many bytes of a subject's hash a key contains.
+// hashBytes is the number of bytes of a subject's hash that a key contains.
 const hashBytes = 16
 
 // hasher hashes subjects under the key of the data directory.
@@ -36,7 +36,7 @@ type hasher struct {
 
 func newHasher(key []byte) *hasher { return &hasher{mac: hmac.New(sha256.New, key)} }
 
-// keyOf returns the key of a subject's record.
+// keyOf returns the key of the record with the given subject.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	h := e.hashers.Get().(*hasher)
 	defer e.hashers.Put(h)
@@ -62,7 +62,7 @@ func auditKey(seq uint64) []byte {
 
 func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 
-// span returns the range of all keys that begin with a letter.
+// span returns the range of all keys that begin with the given letter.
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
 // appendRecord appends a record in its stored form: its sequence, the length of its subject,
@@ -74,7 +74,7 @@ func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 	return append(b, sealed...)
 }
 
-// recordSize returns an upper bound of what appendRecord appends.
+// recordSize returns an upper bound of the number of bytes that appendRecord appends.
 func recordSize(subject string, sealed []byte) int {
 	return 2*binary.MaxVarintLen64 + len(subject) + len(sealed)
 }
@@ -95,8 +95,9 @@ func decodeRecord(value []byte) (r store.Record, err error) {
 // answersKey returns the key of a state's answers, given the key of the state.
 func answersKey(state []byte) []byte { return append([]byte{letterAnswers}, state[1:]...) }
 
-// answerBytes is the size of a state's answers: driving state, whether the car is not driving,
-// throttle system, and the times of both verdicts. The vid follows them.
+// answerBytes is the size of a state's answers in bytes: 3 bytes for the driving state, whether the
+// car is not driving, and the state of the throttle system, then 8 bytes for the time of each
+// verdict. The vid follows.
 const answerBytes = 3 + 8 + 8
 
 // appendAnswers appends the answers of a vehicle in their stored form.

@@ -15,7 +15,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// open opens an engine that ends with the test.
+// open opens an engine and closes it when the test ends.
 func open(t testing.TB, c Config) *Engine {
 	t.Helper()
 	if c.FS == nil {
@@ -86,8 +86,9 @@ func TestCommit_StoresStates(t *testing.T) {
 	}
 }
 
-// TestRecallKeepsAnswers recalls a partition after answers whose states were not stored. The
-// next owner folds their samples again, and the event time of the answers does not decrease.
+// TestRecallKeepsAnswers recalls a partition after answers whose states were not stored. It checks
+// that the next owner folds the samples of these answers again, and that the event time of the
+// answers never decreases.
 func TestRecallKeepsAnswers(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})
@@ -122,7 +123,7 @@ func TestRecallKeepsAnswers(t *testing.T) {
 		}
 		p.Close()
 	}
-	// The recalled owner never reported that it had folded its last group.
+	// The recalled owner never reported that it had folded its last group of samples.
 	if want := []vehicle.UnixMilli{1000, 2000, 3000, 3000, 4000, 5000}; !slices.Equal(answers, want) {
 		t.Errorf("answers of %v, want %v", answers, want)
 	}

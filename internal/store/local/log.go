@@ -9,21 +9,21 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// logFile is a file of the write-ahead log, open for writing. Each chunk of the log says how
-// many bytes of the file were synced before it was written. That number tells damage from the
-// incomplete end that a power cut leaves. Pebble 2.1.7 counts only the last block when it
-// writes several blocks at once (writtenOffset in record/log_writer.go), and then takes most
-// damage for the end. So logFile corrects the number.
+// logFile is a file of the write-ahead log, open for writing. Each chunk of the log says how many
+// bytes of the file were synced before the chunk was written. That number distinguishes damage from
+// the incomplete end that a power cut leaves. When Pebble 2.1.7 writes several blocks at once, it
+// counts only the last block (writtenOffset in record/log_writer.go). It would then take most
+// damage for the end of the log. So logFile corrects the number.
 type logFile struct {
 	haltingFile
 	written, synced int64  // bytes
 	corrected       []byte // the bytes to write, with corrected numbers
 }
 
-// Format of Pebble's chunks that contain the number of synced bytes (record/record.go):
-// checksum (4 bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload.
-// A chunk does not cross a block boundary. A block whose rest is too small for a header ends
-// with zeros.
+// Format of Pebble's chunks that contain the number of synced bytes (record/record.go): checksum (4
+// bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload. A chunk does not
+// cross a block boundary. If the rest of a block is too small for a header, it is filled with
+// zeros.
 const (
 	logBlockBytes    = 32 << 10
 	chunkHeaderBytes = 19
@@ -74,7 +74,7 @@ func (f *logFile) SyncData() error {
 	return err
 }
 
-// logCut is a file system that shows the write-ahead log up to its first damage.
+// logCut is a file system that shows the write-ahead log only up to the first damage in it.
 type logCut struct {
 	vfs.FS
 	last string // the damaged file; later ones are hidden; "" if none is damaged
@@ -108,8 +108,8 @@ func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
 // to write.
 const olderHeaderBytes = 11
 
-// goodChunks returns how many bytes of a log file are good, and whether damage ends them. See
-// [logFile] for the format.
+// goodChunks returns how many bytes at the beginning of a log file are good, and whether damage
+// follows them. See [logFile] for the format.
 func goodChunks(content []byte) (good int, damaged bool) {
 	for good < len(content) {
 		left := min(logBlockBytes-good%logBlockBytes, len(content)-good)

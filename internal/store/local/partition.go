@@ -17,11 +17,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// queuedSamples bounds the samples of a partition that wait in memory to be folded. Further
-// samples are read from the disk.
+// queuedSamples is the maximum number of samples of a partition that wait in memory to be folded.
+// Further samples are read from the disk when they are folded.
 const queuedSamples = 20_000
 
-// partitionState is what the engine knows of a partition, whether or not it is being folded.
+// partitionState is what the engine knows of a partition, whether or not a node folds it.
 type partitionState struct {
 	e      *Engine
 	number int
@@ -29,16 +29,16 @@ type partitionState struct {
 
 	mu   sync.Mutex // guards the fields down to answered
 	last uint64     // last sequence on disk
-	// queue holds consecutive groups that wait to be folded. Groups before and after them are
-	// read from the disk.
+	// queue holds consecutive groups of samples that wait to be folded. Groups before and after
+	// them are read from the disk.
 	queue    []group
 	queued   int  // samples in queue
 	reading  bool // a Partition takes from queue
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded and is an answer
 
-	// ownership guards taken and owner. They change only on the goroutine of STATES, where
-	// every fold is stored, so that no fold is being stored while they change.
+	// ownership guards taken and owner. They change only on the goroutine of STATES, which also
+	// stores the states of every fold. So no states are being stored while the ownership changes.
 	ownership sync.RWMutex
 	taken     *Partition // the partition's current or last owner; nil if it was never taken
 	owner     string     // "" if released
@@ -51,7 +51,7 @@ type partitionState struct {
 	unmerged map[vehicle.ID]struct{}
 }
 
-// loadPartitions reads where each partition's telemetry ends and how far it is folded.
+// loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
 func (e *Engine) loadPartitions() error {
 	e.telemetry = telemetryWriter{e: e, wake: make(chan struct{}, 1)}
 	for n := range e.dir.Partitions {
@@ -82,7 +82,7 @@ func (e *Engine) loadPartitions() error {
 		if err := it.Close(); err != nil {
 			return e.readError(err)
 		}
-		// All telemetry may have been trimmed.
+		// All telemetry of the partition may have been trimmed.
 		p.last = max(p.last, p.cursor.Load())
 		p.atOpen, p.answered = p.last, p.cursor.Load()
 		e.partitions = append(e.partitions, p)
@@ -90,14 +90,14 @@ func (e *Engine) loadPartitions() error {
 	return nil
 }
 
-// stored returns the last sequence on disk.
+// stored returns the last sequence of the partition that is on disk.
 func (s *partitionState) stored() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// deliver receives a group that is on disk.
+// deliver receives a group of samples that is on disk.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *partitionState) deliver(g group) {
 	s.arrived = make(chan struct{})
 }
 
-// Partition is a partition that its owner folds. It implements [store.Partition].
+// Partition is a partition that its owner may fold. It implements [store.Partition].
 type Partition struct {
 	s      *partitionState
 	next   uint64 // sequence of the first group that Next has not returned
@@ -168,7 +168,7 @@ func (s *partitionState) changeOwner(ctx context.Context, change func() error) e
 	})
 }
 
-// fence ends the work of the partition's owner. The caller holds ownership.
+// fence makes further calls of the partition's owner fail. The caller holds ownership.
 func (s *partitionState) fence() {
 	if s.taken != nil {
 		s.taken.fenced = true
@@ -176,14 +176,14 @@ func (s *partitionState) fence() {
 	}
 }
 
-// resetQueue empties the queue, and says whether it is to be filled from now on.
+// resetQueue empties the queue. The parameter on says whether the queue is filled from now on.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.queued, s.reading = nil, 0, on
 }
 
-// wakeUp ends a wait of Next. The caller holds ownership.
+// wakeUp ends the wait of a call of Next. The caller holds ownership.
 func (t *Partition) wakeUp() {
 	select {
 	case <-t.wake:
@@ -192,14 +192,14 @@ func (t *Partition) wakeUp() {
 	}
 }
 
-// check returns why t may not fold the partition any more, or nil.
+// check returns the reason why t may not fold the partition any more, or nil.
 func (t *Partition) check() error {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
 	return t.lost()
 }
 
-// lost is like check for a caller that holds ownership.
+// lost is like check, for a caller that holds ownership.
 func (t *Partition) lost() error {
 	switch {
 	case t.fenced:
@@ -243,7 +243,8 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Fence implements [store.Engine]. This process's table has the tombstones already.
+// Fence implements [store.Engine]. It need not wait for a tombstone, because this process's table
+// has all tombstones already.
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -256,9 +257,9 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 }
 
 const (
-	// loaders is how many goroutines read a part of the request each.
+	// loaders is the maximum number of goroutines that share the reading of states.
 	loaders = 4
-	// leastLoad is how many states justify a goroutine of their own.
+	// leastLoad is the number of states up to which Load uses a single goroutine.
 	leastLoad = 64
 )
 
@@ -344,7 +345,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return g.seq, s.e.withoutForgotten(g), nil
 }
 
-// read reads the next group from the disk. last is the last sequence on disk.
+// read reads the next group from the disk. The parameter last is the last sequence on disk.
 func (t *Partition) read(last uint64) (g group, err error) {
 	s := t.s
 	lower, _ := telemetrySpan(s.number, t.next)
@@ -367,7 +368,7 @@ func (t *Partition) read(last uint64) (g group, err error) {
 	return g, s.e.readError(err)
 }
 
-// withoutForgotten returns the samples of a group without those that a tombstone covers.
+// withoutForgotten returns the samples of a group, except those of forgotten vehicles.
 func (e *Engine) withoutForgotten(g group) []vehicle.Sample {
 	return slices.DeleteFunc(g.samples, func(x vehicle.Sample) bool {
 		return e.forgotten.Covers(x.Vehicle, g.seq, e.dir.Made)

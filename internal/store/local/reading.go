@@ -12,7 +12,7 @@ import (
 	"carstate/internal/access"
 )
 
-// iterator is an iterator of the database. Engine.Close waits until it is closed.
+// iterator is an iterator of the database. Engine.Close waits until every iterator is closed.
 type iterator struct {
 	*pebble.Iterator
 	e *Engine
@@ -55,8 +55,8 @@ const (
 	readersPoll   = 2 * time.Millisecond
 )
 
-// awaitReaders waits until nothing reads the database, and reports whether that is so. A read
-// on behalf of a slow client may not end in time.
+// awaitReaders waits until no goroutine reads the database, and reports whether that is so. It
+// gives up after a while, because a read on behalf of a slow client may take long.
 func (e *Engine) awaitReaders() bool {
 	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
 		if time.Now().After(until) {
@@ -67,8 +67,8 @@ func (e *Engine) awaitReaders() bool {
 	return true
 }
 
-// readError interprets an error of reading. Unless the error is transient, the store cannot be
-// trusted any more, and the engine fails.
+// readError handles an error of reading. Unless the error is transient, the store cannot be trusted
+// any more, and the engine fails.
 func (e *Engine) readError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
@@ -82,8 +82,8 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// isNotDamage reports whether an error is transient or otherwise says nothing about the files: too
-// many open files, too little memory, or no permission to read them.
+// isNotDamage reports whether err says nothing about the files: it is transient, or the cause is
+// too many open files, too little memory, or no permission to read the files.
 func isNotDamage(err error) bool {
 	for _, e := range []error{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
@@ -95,9 +95,9 @@ func isNotDamage(err error) bool {
 	return false
 }
 
-// checkSpace returns an error if the disk lacks the space for what a start writes: tables of
-// everything that the logs hold, and a new log. A file system that does not report its free
-// space has enough.
+// checkSpace returns an error if the disk lacks the space for the files that a start writes: tables
+// of all records that the logs contain, and a new log. If a file system does not report its free
+// space, checkSpace assumes that there is enough.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {

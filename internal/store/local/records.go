@@ -17,8 +17,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// stream holds the records of one stream. All changes run on one goroutine, so that an
-// expected sequence still holds when the write is stored, and feeds get records in order.
+// stream contains the records of one stream. All changes run on one goroutine. So an expected
+// sequence is still correct when the write is stored, and feeds receive records in order.
 type stream struct {
 	e      *Engine
 	name   string
@@ -29,7 +29,7 @@ type stream struct {
 	feeds  []*feed       // owned by run
 }
 
-// job is a change of a stream, to be run on the stream's goroutine.
+// job is a change of a stream, which runs on the stream's goroutine.
 type job struct {
 	do   func() error
 	done chan error
@@ -50,7 +50,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// do runs f on the stream's goroutine and returns its error. If do returns an error of the
+// do runs f on the stream's goroutine and returns the error of f. If do returns an error of the
 // context, it is unknown whether f has run.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	j := job{f, make(chan error, 1)}
@@ -141,7 +141,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	return stored, nil
 }
 
-// set adds a record to a batch, and for a state also its answers.
+// set adds a record to a batch. For a state, it also adds the state's answers.
 func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, sealed []byte) error {
 	if id, ok := codec.VehicleOfState(subject); ok {
 		body, err := codec.Unseal(subject, sealed)
@@ -165,7 +165,8 @@ func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, se
 // reserve assigns sequences to n records and returns the last of them.
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
-// commit stores a batch of records up to a sequence. It runs on the stream's goroutine.
+// commit stores a batch of records. The parameter last is the sequence of the last record. commit
+// runs on the stream's goroutine.
 func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions) error {
 	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
@@ -178,7 +179,8 @@ func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions)
 	return nil
 }
 
-// notifyFeeds passes writes to the stream's feeds. last is the sequence of the last write.
+// notifyFeeds passes writes to the stream's feeds. The parameter last is the sequence of the last
+// write.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -196,7 +198,7 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	}
 }
 
-// scan calls do with every record of a range of keys, as of a single moment.
+// scan calls do with every record in a range of keys, as of a single moment.
 func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
 	return e.iterate(ctx, from, to, func(_, value []byte) error {
 		r, err := decodeRecord(value)
@@ -207,7 +209,7 @@ func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record
 	})
 }
 
-// iterate calls do with every key and value of a range, as of a single moment.
+// iterate calls do with every key and value in a range of keys, as of a single moment.
 func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) (err error) {
 	it, err := e.newIter(from, to)
 	if err != nil {
@@ -241,9 +243,9 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	})
 }
 
-// inOrder calls do with every record of a stream, as of a single moment, in the order in which
-// they were stored: the parts of a large set come before the record that refers to them.
-// States and tiles are independent of each other and come in any order.
+// inOrder calls do with every record of a stream, as of a single moment, in the order in which the
+// records were stored. So the parts of a large set come before the record that refers to them.
+// States and tiles come in any order, because they are independent of each other.
 func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
 	if name == codec.States || name == codec.Roads {
@@ -271,7 +273,7 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 		return e.readError(err)
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
-	// Use the same iterator: a snapshot would keep erased records in the files.
+	// Use the same iterator, because a snapshot would keep erased records in the files.
 	for _, p := range places {
 		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
 			return err
@@ -292,8 +294,8 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 	return nil
 }
 
-// ScanFrom implements [store.Records]. It removes a part of ROADS that cannot be read, so that
-// a start does not fail for data that will be learned again.
+// ScanFrom implements [store.Records]. If a part of ROADS cannot be read, ScanFrom removes that
+// part, so that a start does not fail for data that will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -331,8 +333,8 @@ func (e *Engine) ScanFrom(
 		if e.cut.Err() != nil { // then every read fails, damaged or not
 			return from, damaged, errClosed
 		}
-		// Remove the last good record too: an iterator that ends after it would read into the
-		// damage.
+		// Remove the last good record too, because an iterator that ends after it would read into
+		// the damage.
 		gone := pebble.KeyRange{Start: last, End: lower}
 		if lower == nil {
 			gone.End = upper
@@ -345,7 +347,7 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// records is newIter for [readGood].
+// records is newIter with the type that [readGood] needs.
 func (e *Engine) records(from, to []byte) (recordIterator, error) { return e.newIter(from, to) }
 
 // Before implements [store.Records].
@@ -419,7 +421,7 @@ func (e *Engine) End(_ context.Context, name string) (store.End, error) {
 	return end, nil
 }
 
-// loadEnds reads where each stream ends.
+// loadEnds reads the last sequence of each stream.
 func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
@@ -455,8 +457,8 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
-// compareEnds returns an error if a stream ends before the place where it ended at the last
-// orderly close.
+// compareEnds returns an error if a stream has lost its end. The parameter is has the last sequence
+// of each stream and each cursor now; the identity has those of the last orderly close.
 func (d *dataDir) compareEnds(is map[string]uint64) error {
 	for name, was := range d.Ends {
 		if is[name] < was {
@@ -502,7 +504,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	return nil
 }
 
-// take applies a record.
+// take passes a record to the function apply of the feed.
 func (f *feed) take(r store.Record) {
 	if err := f.apply(r); err != nil {
 		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))

@@ -15,7 +15,7 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// bytesEvery is how many measurements of the backlog there are per measurement of the bytes.
+// bytesEvery is the number of measurements of the backlog for each measurement of the bytes.
 const bytesEvery = 10
 
 // measure updates the metrics of the backlog and of the bytes, until the context ends.
@@ -32,9 +32,9 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBacklog measures how much is stored and not folded. Once that exceeds half of the
-// retention or half of the bytes that telemetry may take, Append refuses samples, so that no
-// limit can drop what was acknowledged.
+// measureBacklog measures the telemetry that is stored and not folded. If its age exceeds half of
+// the retention, or its size half of the bytes that telemetry may take, Append refuses samples, so
+// that no limit can make the engine drop acknowledged samples.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -103,7 +103,7 @@ func (e *Engine) trim() error {
 			return err
 		}
 		if limit := uint64(e.config.TelemetryBytes); bytes > limit/10*8 {
-			// Groups have similar sizes, so their number estimates their bytes.
+			// Groups have similar sizes, so the number of groups is used to estimate their bytes.
 			excess := float64(bytes-limit/10*6) / float64(bytes)
 			upTo = max(upTo, first+uint64(excess*float64(s.stored()+1-first)))
 		}
@@ -117,10 +117,10 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince returns the first group of a partition, in the range from first to before end,
-// that was stored within the retention, or end if there is none. A group with a future time
-// was stored before the clock was set back, at an unknown time. It is not kept until that
-// time.
+// firstSince returns the first group of partition n in [first, end) that was stored within the
+// retention, or end if there is none. A group with a time in the future was stored before the clock
+// was set back, and its true time is unknown. So it does not count as stored within the retention.
+// Otherwise it would be kept until the clock has reached its time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -154,19 +154,19 @@ func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	return gone, nil
 }
 
-// trimBefore removes a partition's telemetry before a sequence.
+// trimBefore removes those groups of partition n whose sequence is less than upTo.
 func (e *Engine) trimBefore(n int, upTo uint64) error {
 	return e.safely(func() error {
 		return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)
 	})
 }
 
-// Removing a record does not erase it from the files: its bytes remain in the log and in
-// tables until a compaction has read them. So an erasure flushes the log into tables and
-// compacts the ranges of keys that held what was removed.
+// Removing a record does not erase it from the files. Its bytes remain in the log and in tables
+// until a compaction has read them. So an erasure flushes the log into tables, and compacts the
+// ranges of keys that contained the removed records.
 
-// slowestCompaction is how many bytes per second are compacted on a machine that is busy with
-// other work. It is a fraction of the rate on an idle machine.
+// slowestCompaction is the minimum rate of compaction, in bytes per second, on a machine that is
+// busy with other work. It is a fraction of the rate on an idle machine.
 const slowestCompaction = 4 << 20
 
 // ErasedWithin implements [store.Engine].
@@ -175,7 +175,7 @@ func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
-// noteRemoved adds a key whose bytes the next Erased must erase.
+// noteRemoved adds a removed key, whose bytes the next call of Erased must erase.
 func (e *Engine) noteRemoved(key []byte) {
 	e.compactMu.Lock()
 	defer e.compactMu.Unlock()
@@ -223,8 +223,8 @@ func (e *Engine) compact(ctx context.Context, keys [][]byte, all bool) error {
 	return e.awaitRemoved(ctx)
 }
 
-// emptyLogs flushes what the logs hold into tables, and removes the logs. Pebble keeps some of
-// them to reuse their files.
+// emptyLogs writes the records of the logs to tables, and removes the logs. Without emptyLogs,
+// Pebble keeps some of the logs to reuse their files.
 func (e *Engine) emptyLogs() error {
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {
@@ -245,8 +245,8 @@ func (e *Engine) emptyLogs() error {
 	return nil
 }
 
-// awaitRemoved waits until the files that the store no longer needs are deleted. A file that
-// is still read remains until the reader is done.
+// awaitRemoved waits until the files that the store no longer needs are deleted. A file that is
+// still being read remains until its reader is done.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.writesFailed.Err() != nil { // Pebble would never answer

@@ -15,30 +15,30 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Salvaged is what [Salvage] found of one kind of record.
+// Salvaged says what [Salvage] found of one kind of record.
 type Salvaged struct {
 	What string `json:"what"` // a stream, "cursors" or [Log]
-	// Kept is the number of good records, which are in the new directory. A group of telemetry
-	// holds samples that were stored together.
+	// Kept is the number of good records, which are in the new directory. For telemetry, it is the
+	// number of groups of samples that were stored together.
 	Kept int `json:"kept"`
 	// Damaged is the number of records that could be read but not decoded.
 	Damaged int `json:"damaged"`
-	// Unreadable is the number of runs of records that could not be read. How many records a
-	// run held is unknown.
+	// Unreadable is the number of key ranges whose records could not be read. The number of records
+	// in such a range is unknown.
 	Unreadable int `json:"unreadable"`
 }
 
-// Log is the [Salvaged.What] of the write-ahead log. Its Kept is always 0.
+// Log is the [Salvaged.What] of the write-ahead log, for which Kept is always 0.
 const Log = "LOG"
 
-// batchBytes is how much Salvage writes at once.
+// batchBytes is the number of bytes that Salvage writes at once.
 const batchBytes = 4 << 20
 
-// Salvage copies the good records of a damaged data directory into a new directory, which must
-// not exist. It returns what it found, in the order of the streams' names. The files of the
-// damaged directory are unchanged. If the write-ahead log is damaged, everything written after
-// the damage is lost, and older records may take the place of lost ones. If fsys is nil, the
-// machine's file system is used.
+// Salvage copies the good records of a damaged data directory into a new directory, which must not
+// exist. It returns what it found, in the order of the streams' names. The files of the damaged
+// directory are unchanged. If the write-ahead log is damaged, everything written after the damage
+// is lost, and an older record may reappear in place of a lost one. If fsys is nil, the machine's
+// file system is used.
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
 	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -85,8 +85,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: log}), syncDir(fsys, fsys.PathDir(to))
 }
 
-// openDamaged opens a damaged store read-only. log is 1 if its write-ahead log is damaged: the
-// store then ends before the damage.
+// openDamaged opens a damaged store read-only. If its write-ahead log is damaged, the result log is
+// 1, and the store contains only what was written before the damage.
 func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
 	open := func(fsys vfs.FS) (*pebble.DB, error) {
 		return pebble.Open(dir.name(storeDir), &pebble.Options{
@@ -107,7 +107,7 @@ func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) 
 	return db, 1, nil
 }
 
-// silent drops Pebble's messages: readers get each error.
+// silent drops Pebble's messages, because readers get each error.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -116,7 +116,7 @@ func (silent) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// copyFiles copies the files of other packages in a data directory.
+// copyFiles copies the files of other packages from one data directory to another.
 func copyFiles(fsys vfs.FS, from, to string) error {
 	files, err := fsys.List(from)
 	if err != nil {
@@ -146,7 +146,7 @@ type salvager struct {
 	found []Salvaged
 }
 
-// all copies everything.
+// all copies all records.
 func (s *salvager) all(ctx context.Context, partitions int) error {
 	err := s.copy(ctx, codec.Telemetry, letterTelemetry, func(key, value []byte) error {
 		if len(key) != len(telemetryKey(0, 0)) {
@@ -210,8 +210,8 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 	return s.batch.Set(endKey(letter), binary.BigEndian.AppendUint64(nil, last), nil)
 }
 
-// copy calls put for every record whose key begins with a letter. Runs that cannot be read are
-// skipped.
+// copy calls put for every record whose key begins with a letter. It skips ranges of keys that
+// cannot be read.
 func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(key, value []byte) error) error {
 	is := Salvaged{What: what}
 	from, to := span(letter)

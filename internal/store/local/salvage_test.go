@@ -16,7 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSalvage damages one byte of a table or of the log, and opens what Salvage recovers.
+// TestSalvage damages one byte of a table or of the log, and checks that an engine can open the
+// directory that Salvage creates.
 func TestSalvage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -132,8 +133,8 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// TestSalvageRefuses checks that Salvage refuses a target that exists and a source that is not
-// a data directory or in use.
+// TestSalvageRefuses checks that Salvage refuses a target that exists, a source that is not a data
+// directory, and a source that is in use.
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()

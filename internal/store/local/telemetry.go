@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// waitingBytes bounds the samples that wait to be stored.
+	// waitingBytes is the maximum size of the samples that wait to be stored.
 	waitingBytes = 16 << 20
-	// commitBytes bounds one commit.
+	// commitBytes is the maximum size of the samples in one commit.
 	commitBytes = 4 << 20
 )
 
@@ -50,9 +50,9 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// telemetryWriter stores samples. It stores all waiting samples in one commit. While a commit
-// is in progress, the next samples collect, so a single sample never waits for others, and a
-// slow disk makes commits larger.
+// telemetryWriter stores samples. It stores all waiting samples, up to commitBytes, in one commit.
+// While a commit is in progress, newly arriving samples wait together for the next commit. So on an
+// idle store a single sample is stored at once, and a slow disk makes commits larger.
 type telemetryWriter struct {
 	e    *Engine
 	wake chan struct{} // holds a token while samples may be waiting
@@ -63,7 +63,7 @@ type telemetryWriter struct {
 	closed  bool
 }
 
-// enqueue accepts all chunks of an Append, or none.
+// enqueue accepts either all chunks of an Append or none.
 func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *telemetryWriter) take() []store.Chunk {
 	return taken
 }
 
-// run stores what is enqueued until the context ends.
+// run stores the enqueued chunks until the context ends.
 func (w *telemetryWriter) run(ctx context.Context) {
 	defer w.close()
 	for {
@@ -154,7 +154,7 @@ func (w *telemetryWriter) traced(chunks []store.Chunk) (from []trace.SpanContext
 	return from
 }
 
-// close rejects the waiting chunks and all later ones.
+// close rejects the waiting chunks and all chunks that are enqueued later.
 func (w *telemetryWriter) close() {
 	w.mu.Lock()
 	waiting := w.waiting
@@ -165,7 +165,7 @@ func (w *telemetryWriter) close() {
 	}
 }
 
-// group is what is stored under one key.
+// group is a group of samples of one partition, which are stored under one key.
 type group struct {
 	partition int
 	seq       uint64 // sequences grow over all partitions
@@ -225,7 +225,7 @@ func (e *Engine) telemetryEnd() (last uint64) {
 	return last
 }
 
-// timeBytes is the size of the time of storing, Unix ns, with which a stored group begins.
+// timeBytes is the size of the time (Unix ns) at the beginning of a stored group.
 const timeBytes = 8
 
 // setGroup adds chunks of a partition to a batch under one key.
@@ -249,7 +249,7 @@ func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, par
 	return g, b.Set(telemetryKey(p, seq), value[:timeBytes+len(sealed)], nil)
 }
 
-// deliver hands groups that are on disk to their partitions.
+// deliver passes groups that are on disk to their partitions.
 func (e *Engine) deliver(groups []group) {
 	for _, g := range groups {
 		e.partitions[g.partition].deliver(g)
@@ -271,16 +271,16 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
-// storedAt returns when a stored group was stored.
+// storedAt returns the time at which a group was stored, given the stored group.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
-// telemetrySpan returns the range of keys of a partition's telemetry from a sequence on.
+// telemetrySpan returns the range of keys of partition p's telemetry from the sequence from on.
 func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence and the time of storing of a partition's first group at or
-// after from. seq is 0 if there is none.
+// firstGroup returns the sequence and the time of storing of partition p's first group whose
+// sequence is not less than from. seq is 0 if there is no such group.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
 	it, err := e.newIter(lower, upper)
