@@ -16,9 +16,9 @@ import (
 // A vehicle is forgotten by storing records, never by a purge, because every node must learn from a
 // feed that the vehicle is forgotten. The data that names the vehicle is removed in this order:
 //
-//  1. A tombstone is stored in SOURCES. Its subject is the vehicle's keyed hash. From then on, ingest
-//     refuses samples of the vehicle, and samples of the vehicle that are already stored are not
-//     folded.
+//  1. A tombstone is stored in SOURCES. Its subject is the vehicle's keyed hash. From then on,
+//     ingest refuses samples of the vehicle, and samples of the vehicle that are already stored
+//     are not folded.
 //  2. The partition is fenced: its cursor records the tombstone's sequence. If a fold is in
 //     progress, its commit fails because the cursor's revision has changed. No node can take the
 //     partition before it has received the tombstone. From then on, nothing can write the

@@ -213,7 +213,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nobody is the id of a user to whom file permissions apply. They do not apply to root.
+// nobody is the id of a user without the rights of root, for which file permissions apply.
 const nobody = 65534
 
 // openAsNobody drops the rights of root, opens an engine and closes it.

@@ -231,9 +231,8 @@ func fencing(t *testing.T, e store.Engine) {
 	}
 }
 
-// releasing checks two nodes, one of which owns a partition. The other node may not take it while
-// the owner is alive. It must get the partition after the owner has released it, and must continue
-// from the owner's last commit.
+// releasing checks that a node cannot take a partition from a live owner, but gets the partition
+// after the owner has released it, and then continues from the owner's last commit.
 func releasing(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	asked := ""
