@@ -16,8 +16,7 @@ const (
 	// last sample may exceed ChunkBytes, by at most MaxSampleBytes.
 	ChunkSamples = BatchStates
 	ChunkBytes   = 512 << 10
-	// MaxSampleBytes exceeds the size of the largest possible sample, which has 65,535 trouble
-	// codes.
+	// MaxSampleBytes is larger than the largest possible sample, which has 65,535 trouble codes.
 	MaxSampleBytes = 400 << 10
 	// UsualSampleBytes is the approximate size of a packed sample.
 	UsualSampleBytes = 44

@@ -168,8 +168,8 @@ func (k *RecordStore) updateTombstones(
 	return nil
 }
 
-// erase removes all data that still names forgotten vehicles, from the streams and then, if the
-// engine can tell when the bytes are gone, from the engine's files.
+// erase removes all data that still names forgotten vehicles. It removes the data from the streams,
+// and then, if the engine can tell when bytes are gone, from the engine's files.
 func (k *RecordStore) erase(ctx context.Context) error {
 	// A node that had not received a tombstone yet may have granted the vehicle.
 	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
@@ -199,7 +199,7 @@ type partOf struct {
 // would mistake the records of a set that is just being stored for orphans.
 func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
-		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // parts maps to the mark of the set
+		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // parts maps each part to the mark of its set
 		err := k.engine.Scan(ctx, stream, []string{noun + ".*", noun + "set.*.*"}, func(r Record) error {
 			kind, rest, _ := strings.Cut(r.Subject, ".")
 			if kind == noun {

@@ -39,7 +39,7 @@ type Metrics struct {
 	commitFailures prometheus.Counter
 	foldSeconds    prometheus.Histogram
 	foldedStates   prometheus.Counter
-	streamBytes    *prometheus.GaugeVec // label stream, as for the next
+	streamBytes    *prometheus.GaugeVec // streamBytes and streamLimit have the label stream
 	streamLimit    *prometheus.GaugeVec
 }
 

@@ -143,7 +143,7 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 		k.applyNewerUsage(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
-			// Erased is set, so that this node leaves the erasure to nodes that can decode the
+			// Set Erased, so that this node leaves the erasure to nodes that can decode the
 			// record.
 			now := k.now()
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})

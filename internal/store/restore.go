@@ -22,7 +22,7 @@ import (
 // A restore merges a backup into the stored records. A stored record takes precedence over the
 // record in the backup, with two exceptions: a state with a newer reading replaces an older one,
 // and a credential or vehicle that was revoked, removed or forgotten on either side stays so. Every
-// step is idempotent, so an interrupted restore is simply repeated.
+// step is idempotent, so an interrupted restore can simply be repeated.
 
 const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
@@ -393,8 +393,8 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// removeForgotten removes the stored data of all forgotten vehicles. It scans all states,
-// because the vids are not known.
+// removeForgotten removes the stored data of all forgotten vehicles. It scans all states, because
+// only the hashes of the vids are known.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
 	if err := k.fenceAll(ctx); err != nil { // no node can fold before it has received these tombstones

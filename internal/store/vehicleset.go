@@ -24,7 +24,7 @@ import (
 type grantedRecord struct {
 	All  bool         `json:"all,omitempty"`
 	IDs  []vehicle.ID `json:"ids,omitempty"`
-	Set  string       `json:"set,omitempty"`  // mark of the set records; "" if there are none
+	Set  string       `json:"set,omitempty"`  // random mark that all its set records contain; "" if there are none
 	Sets int          `json:"sets,omitempty"` // number of set records
 }
 
@@ -176,7 +176,7 @@ type sets map[string]*setParts
 type setParts struct {
 	mark  string
 	parts map[int][]vehicle.ID
-	owner func(access.Vehicles) // applies the record that refers to the set; nil until it has come
+	owner func(access.Vehicles) // applies the record that refers to the set; nil until that record has arrived
 	need  int
 }
 

@@ -129,8 +129,8 @@ func TestRecallKeepsAnswers(t *testing.T) {
 	}
 }
 
-// TestSettle_StoresFoldedStates checks that folded states are stored when a caller asks for
-// them, before the checkpoint is due.
+// TestSettle_StoresFoldedStates checks that Settle stores folded states at once, without
+// waiting until the checkpoint is due.
 func TestSettle_StoresFoldedStates(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})

@@ -168,7 +168,7 @@ func (w *telemetryWriter) close() {
 // group is a group of samples of one partition, which are stored under one key.
 type group struct {
 	partition int
-	seq       uint64 // sequences grow over all partitions
+	seq       uint64 // sequences ascend across all partitions
 	before    uint64 // sequence of the preceding group of the partition
 	stored    time.Time
 	samples   []vehicle.Sample

@@ -180,8 +180,8 @@ func sourcesChange(t *testing.T, e store.Engine) {
 	}
 }
 
-// secretsRotate rotates secrets on one node, and checks that another node accepts them once its
-// feed has delivered them.
+// secretsRotate rotates secrets on one node, and checks that another node accepts the new
+// secrets once its feed has delivered them.
 func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	_, tables := RunKeeper(t, e, store.Config{}) // acts as another node
