@@ -61,9 +61,9 @@ type Records interface {
 	// particular order. If a subject changes during the scan, do may receive the old record, the
 	// new record, or both. An error from do ends the scan.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
-	// ScanFrom calls do with the records at the sequence from and after it, and returns the
-	// sequence that follows the last record. It skips and counts damaged records, and records for
-	// which do returns an error. An error from do that wraps [ErrStop] ends the scan.
+	// ScanFrom calls do with the records whose sequence is at least the parameter from, and returns
+	// the sequence that follows the last record. It skips and counts damaged records, and records
+	// for which do returns an error. An error from do that wraps [ErrStop] ends the scan.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records whose sequences are less than the parameter before,
 	// newest first. If before is 0, it starts with the newest record. The stream must be one that

@@ -609,8 +609,8 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 	return &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}, nil
 }
 
-// forgotten reports whether a state of the backup must not be restored, because its vehicle is
-// forgotten, or was allowed again without its past.
+// forgotten reports whether the state s of the backup must not be restored, because its vehicle is
+// forgotten, or was forgotten and allowed again after the time of the backup or of the state.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))

@@ -161,9 +161,9 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with the stored tiles at the sequence from and after it, and returns the
-// sequence that follows the last record. It skips and counts damaged records, and records for which
-// do returns an error. An error from do that wraps [ErrStop] ends the scan.
+// readRoads calls do with the stored tiles whose sequence is at least the parameter from, and
+// returns the sequence that follows the last record. It skips and counts damaged records, and
+// records for which do returns an error. An error from do that wraps [ErrStop] ends the scan.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {

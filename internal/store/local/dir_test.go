@@ -181,7 +181,7 @@ func refused(t *testing.T, c Config, want string) {
 	}
 }
 
-// TestDataDirInUse checks that only one process at a time can open a directory, and only with the
+// TestDataDirInUse checks that only one engine at a time can open a directory, and only with the
 // number of partitions with which the directory was created.
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()

@@ -274,13 +274,14 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 // storedAt returns the time at which a group was stored, given the stored group.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
-// telemetrySpan returns the range of keys of partition p's telemetry from the sequence from on.
+// telemetrySpan returns the range of keys of partition p's telemetry whose sequence is at least the
+// parameter from.
 func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence and the time of storing of partition p's first group whose
-// sequence is not less than from. seq is 0 if there is no such group.
+// firstGroup returns the sequence and the time of storing of partition p's first group whose sequence
+// is at least the parameter from. If there is no such group, seq is 0.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
 	it, err := e.newIter(lower, upper)
