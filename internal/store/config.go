@@ -18,7 +18,8 @@ type Config struct {
 	// default at the first start, and the stored number at a later one. A later start with any
 	// other number fails.
 	Partitions int
-	// Retention is how long telemetry is kept after it was folded. 0 means one hour.
+	// Retention is how long telemetry is kept after it was stored. 0 means one hour. Telemetry that
+	// is not folded yet is kept longer.
 	Retention time.Duration
 	// TelemetryBytes is the maximum size of TELEMETRY. 0 means [DefaultTelemetryBytes].
 	TelemetryBytes int64

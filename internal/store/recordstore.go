@@ -369,7 +369,7 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	return err
 }
 
-// newerEvent is shown in place of an event that a newer version wrote.
+// newerEvent is shown in place of an event of a newer version.
 const newerEvent = "written by a newer version of carstate: use an upgraded node to see it"
 
 // AuditPage returns at most limit events whose numbers are less than the parameter before, newest

@@ -305,7 +305,7 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err 
 	return !errors.Is(err, errKeepOwn), r.countMerged(rec.Subject, err)
 }
 
-// withKeys returns ours with those keys of theirs appended that ours lacks.
+// withKeys returns the keys in ours, followed by those keys in theirs that are not in ours.
 func withKeys(ours, theirs [][]byte) [][]byte {
 	for _, key := range theirs {
 		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {

@@ -280,8 +280,8 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence and the time of storing of partition p's first group whose sequence
-// is at least the parameter from. If there is no such group, seq is 0.
+// firstGroup returns the sequence and the time of storing of partition p's first group whose
+// sequence is at least the parameter from. If there is no such group, seq is 0.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
 	it, err := e.newIter(lower, upper)
