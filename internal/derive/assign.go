@@ -1,9 +1,9 @@
 package derive
 
-// ownerOf returns the member to which partition p is assigned: the one with the highest score
-// (rendezvous hashing), or "" if there are no members. A member that joins takes over some
-// partitions and moves no others. When a member leaves, only its own partitions move. The order
-// of members does not matter.
+// ownerOf returns the member to which partition p is assigned, which is the one with the highest
+// score (rendezvous hashing), or "" if there are no members. If a member joins, partitions move
+// only to it. If a member leaves, only its own partitions move. The order of members does not
+// matter.
 func ownerOf(p int, members []string) (owner string) {
 	var best uint64
 	for _, m := range members {
@@ -14,8 +14,8 @@ func ownerOf(p int, members []string) (owner string) {
 	return owner
 }
 
-// score returns FNV-1a of the member's name and the partition, with a final mixing step, so
-// that similar inputs get very different scores. All nodes of a cluster must compute the same
+// score returns the FNV-1a hash of the member's name and the partition, followed by a mixing step,
+// so that similar inputs get very different scores. All nodes of a cluster must compute the same
 // score, even if they run different releases.
 func score(member string, p int) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211

@@ -12,8 +12,9 @@ import (
 
 var members = rapid.SliceOfNDistinct(rapid.StringMatching("[A-Z0-9]{16}"), 0, 12, rapid.ID[string])
 
-// A member that joins takes partitions only for itself. A member that leaves gives away only
-// its own. The order of members does not matter.
+// TestOwnerOf_MovesFewPartitions checks that if a member joins, partitions move only to it, and
+// that the order of the members does not matter. Read backwards, the same test shows that if a
+// member leaves, only its own partitions move.
 func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 	const partitions = 64
 	rapid.Check(t, func(t *rapid.T) {
@@ -40,8 +41,8 @@ func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 	})
 }
 
-// With sixteen partitions for each node, every node has some, and the busiest has only slightly
-// more than its share, as docs/scale.md says.
+// TestOwnerOf_SixteenPartitionsEach checks 16 partitions per node. Every node must get some, and
+// the busiest node at most 1.3 times its share on average, as docs/scale.md says.
 func TestOwnerOf_SixteenPartitionsEach(t *testing.T) {
 	const nodes, partitions, draws = 4, 16 * 4, 2000
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -65,7 +66,8 @@ func TestOwnerOf_SixteenPartitionsEach(t *testing.T) {
 	}
 }
 
-// Nodes of different releases must agree, so these values must never change.
+// TestOwnerOf_Pinned checks some owners against fixed values, which must never change because nodes
+// of different releases must agree.
 func TestOwnerOf_Pinned(t *testing.T) {
 	three := []string{"AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC"}
 	got := ""

@@ -2,21 +2,22 @@ package derive
 
 import "carstate/internal/vehicle"
 
-// cache is an LRU cache of the states of the most recently heard vehicles. Every state in it is
-// stored, so any entry may be evicted at any time.
+// cache is an LRU cache of the states of the most recently heard vehicles. It holds only states
+// that are also in the store, so any entry may be evicted at any time.
 type cache struct {
 	limit int // maximum number of entries, at least 1
 	index map[vehicle.ID]int32
-	// The entries form a ring, from the most recently used to the least recently used. They
-	// refer to each other by index, because the garbage collector would have to scan pointers.
-	// They are in chunks, because growing a slice needs both copies in memory.
+	// The entries form a ring, from the most recently used to the least recently used. They refer
+	// to each other by index, because the garbage collector would have to scan pointers. They are
+	// in chunks, because growing one slice would for a moment need memory for the old and the new
+	// slice.
 	chunks [][]entry
 	used   int32 // number of entries in use
 	newest int32 // index of the most recently used entry, if there is one
 }
 
-// chunkEntries is the number of entries in a chunk of about 25 KB. It is small, because a
-// partition can have few vehicles.
+// chunkEntries is the number of entries in a chunk, which takes about 25 KB. The number is small,
+// because a partition can have few vehicles.
 const chunkEntries = 16
 
 type entry struct {
@@ -42,7 +43,7 @@ func (c *cache) get(id vehicle.ID) (vehicle.State, bool) {
 	return c.at(i).state, true
 }
 
-// put stores a vehicle's state. If the cache is full, it replaces the least recently used one.
+// put stores a vehicle's state. If the cache is full, put evicts the least recently used state.
 func (c *cache) put(id vehicle.ID, s vehicle.State) {
 	i, ok := c.index[id]
 	switch {
@@ -61,7 +62,7 @@ func (c *cache) put(id vehicle.ID, s vehicle.State) {
 		c.newest = i
 		c.index[id] = i
 	default:
-		// In the ring, the oldest entry is next to the newest. Reuse it.
+		// In the ring, the oldest entry is next to the newest. Reuse the oldest.
 		i = c.at(c.newest).newer
 		delete(c.index, c.at(i).id)
 		c.newest = i

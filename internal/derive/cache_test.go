@@ -9,7 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The cache holds the same states as a list sorted by last use.
+// TestCacheForgetsWhatWasUsedLongestAgo checks that the cache holds the same states as a list that
+// is sorted by last use and cut at the limit.
 func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")

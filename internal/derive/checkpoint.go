@@ -9,38 +9,38 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits of the wait for a larger commit, which apply without a checkpoint interval. While more
-// samples wait to be folded, folded states wait as long as the previous commit took, so that
-// folding keeps pace with storing. If commits are fast, no answer waits long. In a backlog, a
-// vehicle with many samples is stored once. maxLinger limits the wait, so that a few vehicles that
-// report all the time still get answers.
+// Limits of the wait for a larger commit, which apply if there is no checkpoint interval. While
+// more samples wait to be folded, folded states wait for the duration of the previous commit, so
+// that folding keeps pace with storing. If commits are fast, no answer waits long. In a backlog, a
+// vehicle with many samples is stored only once. maxLinger limits the wait, so that a few vehicles
+// that report all the time still get answers.
 const (
 	maxLinger = 100 * time.Millisecond
 	minLinger = 2 * time.Millisecond
 )
 
-// sliceStates is the number of states in one slice of a checkpoint. Telemetry that is
-// acknowledged at the same time waits for at most one slice, about 200 KB, to reach the disk.
+// sliceStates is the number of states in one slice of a checkpoint. If telemetry arrives during a
+// checkpoint, its acknowledgement waits until at most one slice, about 200 KB, is on the disk.
 const sliceStates = 256
 
-// donePoll is the interval at which an idle partition checks whether the previous checkpoint
-// is stored, once the next one is due.
+// donePoll is the interval at which an idle partition with a due checkpoint checks whether the
+// previous checkpoint is stored.
 const donePoll = 5 * time.Millisecond
 
-// checkpoints stores the folded states of a partition. With an interval, it stores a checkpoint
-// in slices, spread over half of the interval, while folding continues. Until the last slice,
-// which also moves the cursor, stored states are ahead of the cursor. After a crash in between,
-// some samples are folded again, which changes nothing.
+// checkpoints stores the folded states of a partition. With an interval, it stores a checkpoint in
+// slices, spread over half of the interval, while folding continues. The last slice also moves the
+// cursor. Before that, stored states are ahead of the cursor. If the node crashes then, some
+// samples are folded again, which changes nothing.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
-	every   time.Duration // interval; 0: folding waits for each commit
+	every   time.Duration // interval; if 0, folding waits for each commit
 	lingers time.Duration // wait for a larger commit if every is 0
 	since   time.Time     // time of the oldest fold that is not in a commit
 
 	done  chan error         // receives the result of the checkpoint in progress; nil if there is none
-	hurry func()             // skips its remaining pauses
-	stop  context.CancelFunc // aborts it
+	hurry func()             // skips the remaining pauses of the checkpoint in progress
+	stop  context.CancelFunc // aborts the checkpoint in progress
 }
 
 // holdTime returns how long folded states wait until they are stored together.
@@ -54,8 +54,9 @@ func (c *checkpoints) minWait() time.Duration {
 	return 0
 }
 
-// checkpoint starts to store the folded states. If the previous checkpoint is still in
-// progress, checkpoint starts nothing, but speeds that one up if many states wait for the next.
+// checkpoint starts to store the folded states. If the previous checkpoint is still in progress,
+// checkpoint does not start another. Instead, if many states wait, it makes the previous one skip
+// its pauses.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.every == 0 {
 		return c.commit(ctx)
@@ -83,8 +84,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom waits for the checkpoint in progress and starts another, so that folding can
-// continue.
+// makeRoom waits until the checkpoint in progress is stored and starts another, so that there is
+// room to fold more samples.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -141,7 +142,7 @@ func (c *checkpoints) settle(ctx context.Context) error {
 	}
 }
 
-// commit stores all folded states, and returns when they are stored.
+// commit stores all folded states, and returns once they are stored.
 func (c *checkpoints) commit(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil || c.f.seq == 0 {
 		return err
@@ -170,6 +171,6 @@ func (c *checkpoints) renew(ctx context.Context) error {
 func (c *checkpoints) abandon() {
 	if c.done != nil {
 		c.stop()
-		_ = c.finish(<-c.done) // the next owner reads what was stored
+		_ = c.finish(<-c.done) // the next owner reads from the store what was stored
 	}
 }

@@ -9,13 +9,13 @@
 //
 // # Memory
 //
-// The state of every vehicle is in the store. In memory are the changed states that are not
-// committed yet, at most [Config.MaxStates] for each partition, and as many of a checkpoint in
-// progress. A cache holds the states of the [Config.MaxCached] vehicles of each partition that
-// reported most recently. A state takes about 1.6 KB. If a vehicle reports whose state is in
-// neither, the state is read from the store, together with the others of the same group commit.
-// Taking a partition reads no state. So the fleet may be larger than the memory, at the cost of
-// reads.
+// The state of every vehicle is in the store. Memory holds the changed states that are not
+// committed yet, at most [Config.MaxStates] for each partition, and up to the same number of states
+// of a checkpoint in progress. A cache holds the states of the [Config.MaxCached] vehicles of each
+// partition that reported most recently. A state takes about 1.6 KB. If a vehicle reports and its
+// state is not in memory, the state is read from the store, together with the other missing states
+// of the same group commit. Taking a partition reads no state. So the fleet may be larger than the
+// memory, at the cost of reads.
 package derive
 
 import (
@@ -43,20 +43,20 @@ type Config struct {
 	// Take makes this node the owner of partition p and fences the previous owner. It returns
 	// [store.ErrHeld] if another live node owns the partition and is about to release it.
 	Take func(ctx context.Context, p int) (store.Partition, error)
-	// Members assigns the partitions to nodes. If nil, all of them are assigned to this node.
+	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
-	// Release releases partition p if this node owns it, perhaps without knowing, because the
-	// response to a Take was lost. It is not needed if Members is nil.
+	// Release releases partition p if this node owns it. The node may own p without knowing it, if
+	// the response to a Take was lost. Release is not needed if Members is nil.
 	Release func(ctx context.Context, p int) error
-	// GiveUp is called when a newer version wrote records of an assigned partition, so that
-	// this node cannot fold it. If other nodes can, GiveUp should end the context of Run. It is
-	// not needed if Members is nil.
+	// GiveUp is called when this node cannot fold an assigned partition because a newer version
+	// wrote its records. If other nodes can fold it, GiveUp should end the context of Run. GiveUp
+	// is not needed if Members is nil.
 	GiveUp func()
-	// MaxLoad is the maximum number of states of one Load. 0 means 999.
+	// MaxLoad is the maximum number of states that one Load reads. 0 means 999.
 	MaxLoad int
-	// MaxStates is the maximum number of states of one Commit. It must be at least the number
-	// of vehicles in what one Next returns. A much larger limit reduces the states that are
-	// stored while a backlog is folded.
+	// MaxStates is the maximum number of states that one Commit stores. It must be at least the
+	// maximum number of vehicles in the samples that one Next returns. With a much larger limit, a
+	// vehicle with many samples in a backlog is stored less often.
 	MaxStates int
 	// Checkpoint is the interval at which folded states are stored, while folding continues.
 	// After a crash, samples whose states were not stored are folded again. If Checkpoint is
@@ -97,9 +97,8 @@ func New(c Config) *Deriver {
 // Samples returns the number of samples folded since the start.
 func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
-// StatesRead returns the number of states that were read from the store since the start,
-// because they were not in memory. If it grows as fast as Samples, MaxCached is too small for
-// the fleet.
+// StatesRead returns the number of states that were read from the store since the start because
+// they were not in memory. If it grows as fast as Samples, MaxCached is too small for the fleet.
 func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 
 // retryAfter is the pause after an error before a partition is taken again.
@@ -109,13 +108,14 @@ const retryAfter = time.Second
 // partition.
 const heldPoll = 250 * time.Millisecond
 
-// newerPause is the pause before a partition with records of a newer version is tried again, as
-// long as no node of that version has joined. It equals the interval of lease renewals.
+// newerPause is the pause before this node tries to take a partition with records of a newer
+// version again, if no node of that version has joined. It equals the interval of lease renewals.
 const newerPause = 2 * time.Second
 
 // Run folds the partitions of this node until the context ends. After an error, it takes the
-// partition again; after [store.ErrRecalled] it does so at once. Samples that were folded but
-// not committed are folded again from the last commit, with the same result.
+// partition again after a pause, or at once after [store.ErrRecalled]. Folding then continues from
+// the last commit: samples that were folded but not committed are folded again, with the same
+// result.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -128,7 +128,7 @@ func (d *Deriver) Run(ctx context.Context) {
 				rest := retryAfter
 				switch {
 				case err == nil:
-					continue // the partition is assigned to another node now
+					continue // the partition is now assigned to another node
 				case errors.Is(err, store.ErrHeld):
 					rest = heldPoll
 				case errors.Is(err, store.ErrRecalled):
@@ -150,13 +150,14 @@ func (d *Deriver) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// renewAfter is how long an idle partition waits before it writes its cursor again. Otherwise
-// the cursor could become the oldest record of STATES, which a full stream drops.
+// renewAfter is how long an idle partition waits before it writes its cursor again. Otherwise the
+// cursor could become the oldest record of the stream STATES, and a full STATES drops its oldest
+// record.
 const renewAfter = time.Minute
 
-// runPartition waits until a partition is assigned to this node, takes it, and folds it until
-// an error occurs. It returns nil once the partition is assigned to another node. The states in
-// memory are dropped then, because another node may write them next.
+// runPartition waits until a partition is assigned to this node, takes it, and folds it until an
+// error occurs. It returns nil once the partition is assigned to another node. It then drops the
+// states in memory, because another node may be the next to write them.
 func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	assigned := context.Background()
 	if d.config.Members != nil {
@@ -184,9 +185,11 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	return err
 }
 
-// await waits until a partition is assigned to this node. Until then this node must not own it,
-// because no other node takes it from a live owner. So await releases the partition, first
-// repeatedly until that succeeds, and then at intervals while it waits.
+// await waits until partition p is assigned to this node, and returns a context that ends when p is
+// assigned to another node. Until then this node must not own p, because no other node takes a
+// partition from a live owner. So await releases p, and repeats this until it succeeds. While it
+// waits, it releases p again at intervals, because the node may own p without knowing it (see
+// Config.Release).
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -195,7 +198,7 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 		}
 		rest := 2 * m.stale
 		if err := d.config.Release(ctx, p); codec.IsNewer(err) {
-			return nil, err // another node takes the partition once this node's lease is stale
+			return nil, err // another node takes the partition once the lease of this node is stale
 		} else if err != nil {
 			if ctx.Err() == nil {
 				d.releaseLog.Log(d.config.Log, "cannot release partition yet; will retry", "partition", p, "error", err)
@@ -213,7 +216,7 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 
 // foldPartition folds a partition that this node has taken, as long as it is assigned to this node.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
-	// The end of either context ends waiting for samples. Only the end of ctx ends storing.
+	// Waiting for samples ends with either context. Storing ends only with ctx.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(assigned, cancel)()
@@ -230,7 +233,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 		cancel()
 		switch {
 		case assigned.Err() != nil && ctx.Err() == nil && (late || err == nil):
-			return c.commit(ctx) // without the samples just read, which the next owner reads again
+			return c.commit(ctx) // without the samples just read; the next owner reads them again
 		case late && f.seq != 0:
 			err = c.checkpoint(ctx)
 		case late:
@@ -270,7 +273,7 @@ func (d *Deriver) foldSamples(ctx context.Context, p int, c *checkpoints, seq ui
 	c.f.answer(c.part)
 	d.folded.Add(uint64(len(samples)))
 	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.holdTime() {
-		return nil // a larger commit costs almost the same
+		return nil // the states wait, because a larger commit costs almost the same
 	}
 	return c.checkpoint(ctx)
 }

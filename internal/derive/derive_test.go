@@ -36,20 +36,20 @@ type engine interface {
 // spy records what a deriver reads and commits.
 type spy struct {
 	limit  int // maximum number of states in a commit
-	cached int // capacity of the cache; 0: the default
+	cached int // capacity of the cache; 0 means the default
 
 	mu      sync.Mutex
 	read    map[int]map[uint64][]vehicle.Sample // partition → sequence → samples
 	commits int
-	errs    []error // of commits, and of reads of a partition that another owner has taken
-	fail    int     // number of next commits that fail
+	errs    []error // errors of commits, and of reads of a partition that another owner has taken
+	fail    int     // how many of the next commits fail
 }
 
 func newSpy() *spy {
 	return &spy{limit: maxStates, read: make(map[int]map[uint64][]vehicle.Sample)}
 }
 
-// spied is a partition that reports to a spy.
+// spied is a partition that records its reads and commits in a spy.
 type spied struct {
 	store.Partition
 	number int
@@ -98,7 +98,8 @@ func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*ve
 	return err
 }
 
-// expected folds all samples that were read, in the order in which they were stored.
+// expected returns the states after all samples that were read are folded in the order in which
+// they were stored.
 func (s *spy) expected() map[vehicle.ID]vehicle.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +119,7 @@ func (s *spy) expected() map[vehicle.ID]vehicle.State {
 	return states
 }
 
-// world is a real engine, and a function to take its partitions.
+// world is a real engine with a function that takes its partitions.
 type world struct {
 	engine
 	take func(ctx context.Context, p int, owner string) (store.Partition, error)
@@ -151,7 +152,7 @@ func openStore(t *testing.T) *local.Engine {
 	return e
 }
 
-// deriver returns a deriver of all partitions that reports to s.
+// deriver returns a deriver of all partitions. Its reads and commits are recorded in s.
 func (w world) deriver(s *spy, owner string) *derive.Deriver {
 	return derive.New(derive.Config{
 		Partitions: w.Partitions(),
@@ -197,11 +198,11 @@ func follow(t *testing.T, e engine) *table {
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
-	<-caughtUp // the feed does not repeat answers from before
+	<-caughtUp // wait, because the feed does not repeat answers given before it has caught up
 	return tab
 }
 
-// wait returns a copy of the table once the states of n vehicles have reached the time at.
+// wait returns a copy of the table once it has n vehicles whose states have reached the time at.
 func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	deadline := time.After(testkit.Patience)
@@ -293,7 +294,8 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 	return writers * vehicles
 }
 
-// Restarts at random moments neither lose a sample nor count one twice.
+// TestRun_RestartsLoseNothing checks that restarts at random moments neither lose a sample nor
+// count one twice.
 func TestRun_RestartsLoseNothing(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.cached = 3
@@ -335,7 +337,7 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 	}
 }
 
-// After failed commits, the samples are folded again.
+// TestFailedCommits checks that after failed commits, the samples are folded again.
 func TestFailedCommits(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.fail = 3
@@ -356,8 +358,8 @@ func TestFailedCommits(t *testing.T) {
 	}
 }
 
-// A fleet that is far larger than the cache gets the same states. Vehicles that were evicted
-// are read again.
+// TestMoreVehiclesThanCached checks that a fleet that is far larger than the cache gets the same
+// states, and that the states of evicted vehicles are read again.
 func TestMoreVehiclesThanCached(t *testing.T) {
 	testkit.Slow(t, "it folds more vehicles than the cache holds")
 	s, w := newSpy(), newWorld(t)
@@ -382,7 +384,8 @@ func TestMoreVehiclesThanCached(t *testing.T) {
 	}
 }
 
-// If the cache holds all vehicles, each is read once.
+// TestVehiclesAreReadOnce checks that if the cache holds all vehicles, the state of each vehicle is
+// read once.
 func TestVehiclesAreReadOnce(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	tab := follow(t, w)
@@ -399,7 +402,8 @@ func TestVehiclesAreReadOnce(t *testing.T) {
 	}
 }
 
-// Once a second deriver has taken the partitions, the first one stores nothing.
+// TestTakeover_FencesFirstOwner checks that once a second deriver has taken the partitions, the
+// first one stores nothing.
 func TestTakeover_FencesFirstOwner(t *testing.T) {
 	first, second, w := newSpy(), newSpy(), newWorld(t)
 	tab := follow(t, w)
@@ -438,7 +442,7 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 		<-taken
 	}
 	first.mu.Lock()
-	reads := first.read // becomes the reads of both: the second continues where the first stopped
+	reads := first.read // collects the reads of both derivers, because the second continues where the first stopped
 	first.mu.Unlock()
 	const later = last + 1000
 	var batch []vehicle.Sample
@@ -475,7 +479,8 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 	equal(t, got, first.expected())
 }
 
-// If more states have changed than one commit may hold, they are stored in several commits.
+// TestManyDirtyVehicles checks that if more states have changed than one commit may hold, they are
+// stored in several commits.
 func TestManyDirtyVehicles(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.limit, s.cached = 250, 3
@@ -508,7 +513,8 @@ func TestManyDirtyVehicles(t *testing.T) {
 	}
 }
 
-// A deriver returns as soon as its context ends, whatever it is doing.
+// TestRun_EndsWithContext checks that a deriver returns as soon as its context ends, whether it is
+// idle, takes a partition, or pauses after an error.
 func TestRun_EndsWithContext(t *testing.T) {
 	w := newWorld(t)
 	blocked := func(ctx context.Context, p int, owner string) (store.Partition, error) {

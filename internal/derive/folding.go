@@ -14,15 +14,15 @@ type folding struct {
 	fold       func(vehicle.State, vehicle.Sample) vehicle.State
 	maxTouched int // maximum length of touched
 	maxLoad    int // maximum number of states of one Load
-	// touched holds the vehicles with samples since the last commit began. storing holds those
-	// of the commit in progress, which does not modify them. Both are kept until their commit
-	// is done.
+	// touched holds the vehicles with samples since the last commit began. storing holds the
+	// vehicles of the commit in progress, which does not modify them. A vehicle stays in its map
+	// until the commit that stores it is done.
 	touched, storing map[vehicle.ID]*touched
-	cache            *cache                        // as of the last commit; outdated for touched and storing
-	seq              uint64                        // sequence of the last sample folded; 0 if a commit has all
-	dirty            map[vehicle.ID]*vehicle.State // those of storing that differ from the stored state
-	unanswered       []*touched                    // those whose state was not answered yet
-	spare            []*touched                    // for reuse; at most twice maxTouched
+	cache            *cache                        // as of the last commit; outdated for vehicles in touched or storing
+	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
+	dirty            map[vehicle.ID]*vehicle.State // states of storing that differ from the stored state
+	unanswered       []*touched                    // vehicles whose state was not published as an answer yet
+	spare            []*touched                    // for reuse; at most 2 × maxTouched entries
 	now              func() time.Time
 }
 
@@ -30,8 +30,8 @@ type folding struct {
 type touched struct {
 	id         vehicle.ID
 	state      vehicle.State
-	dirty      bool // the state differs from the stored one
-	unanswered bool // the state differs from the answer
+	dirty      bool // the state differs from the stored state
+	unanswered bool // the state differs from the published answer
 }
 
 func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxStates, maxCached, maxLoad int) *folding {
@@ -62,8 +62,8 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 	return len(f.touched)+len(added) <= f.maxTouched
 }
 
-// load ensures that touched has the states of the samples' vehicles, and returns how many of
-// them it looked up in the store.
+// load ensures that the map touched holds the states of the samples' vehicles, and returns how many
+// of these states it looked up in the store.
 func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
 	var ids []vehicle.ID // vehicles whose state is not in memory
 	var misses []*touched
@@ -83,7 +83,7 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	for first := 0; first < len(ids); first += f.maxLoad {
 		some := misses[first:min(first+f.maxLoad, len(ids))]
 		if err := part.Load(ctx, ids[first:first+len(some)], func(i int, s vehicle.State) { some[i].state = s }); err != nil {
-			// Without a state, these vehicles would look as if they had no past.
+			// Remove the vehicles: without a state, they would look as if they had no past.
 			for _, id := range ids {
 				delete(f.touched, id)
 			}
@@ -93,7 +93,7 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	return len(ids), nil
 }
 
-// newTouched returns an unused touched. Its state is arbitrary.
+// newTouched returns an unused *touched. Its state is arbitrary.
 func (f *folding) newTouched() *touched {
 	n := len(f.spare)
 	if n == 0 {
@@ -105,12 +105,13 @@ func (f *folding) newTouched() *touched {
 	return t
 }
 
-// apply folds samples, which were all stored at the time stored, into the loaded states.
+// apply folds samples into the loaded states. The parameter stored is the time at which all these
+// samples were stored.
 //
-// A state with a time in the future was written while a clock, of this machine or of the car,
-// was wrong. It would reject every sample of the car until that time. So the first sample with
-// a current time resets it. A late sample does not. If the local clock is behind the time
-// stored, that time is taken as the current time.
+// A state with a time in the future was written while a clock, of this machine or of the car, was
+// wrong. It would reject every sample of the car until that time. So the first sample with a
+// current time resets the state. A late sample does not reset it. If the local clock is behind the
+// parameter stored, that parameter is taken as the current time.
 func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
 	now := f.now()
@@ -133,7 +134,7 @@ func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) 
 	}
 }
 
-// answer publishes the states that have changed since the last call.
+// answer publishes the states that have changed since the last call of answer.
 func (f *folding) answer(part store.Partition) {
 	for _, t := range f.unanswered {
 		t.unanswered = false
@@ -142,8 +143,8 @@ func (f *folding) answer(part store.Partition) {
 	f.unanswered = f.unanswered[:0]
 }
 
-// begin starts a commit of all folded states, and returns what to store. It must not be called
-// again before finish.
+// begin starts a commit of all folded states. It returns the sequence for the cursor and the states
+// to store. begin must not be called again before finish.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	clear(f.dirty)
 	for id, t := range f.touched {
@@ -156,7 +157,7 @@ func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	return seq, f.dirty
 }
 
-// finish ends a commit that was stored.
+// finish ends a commit after it was stored.
 func (f *folding) finish() {
 	for id, t := range f.storing {
 		f.cache.put(id, t.state)

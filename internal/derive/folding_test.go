@@ -19,8 +19,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// script is a scripted partition, for tests on the fake clock, where a real engine would take
-// real time.
+// script is a partition that returns what a test scripts. It serves tests on the fake clock, where
+// a real engine would take real time.
 type script struct {
 	next    func(ctx context.Context) (uint64, []vehicle.Sample, error)
 	waiting bool
@@ -94,7 +94,8 @@ func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
 	return x
 }
 
-// fold loads and folds samples, and returns the number of states read.
+// fold loads the states of the samples' vehicles, folds the samples, and returns the number of
+// states read.
 func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ...vehicle.Sample) (read int) {
 	t.Helper()
 	read, err := f.load(t.Context(), part, samples)
@@ -105,8 +106,9 @@ func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ..
 	return read
 }
 
-// A state with a time far in the future, from when a clock was wrong, does not block samples
-// with the current time. A state that is only slightly ahead does.
+// TestStateFromTheFuture checks a state with a time far in the future, written while a clock was
+// wrong. It must not block samples with the current time. A state that is only slightly ahead must
+// block them.
 func TestStateFromTheFuture(t *testing.T) {
 	now := time.UnixMilli(1e12)
 	f := newFolding(vehicle.Observe, 10, 10, 4)
@@ -123,9 +125,9 @@ func TestStateFromTheFuture(t *testing.T) {
 	}
 }
 
-// The clock of the folding node may be wrong. As long as the clock that stamps stored samples
-// is right, no good state is reset. A state that is in the future by both clocks is reset by a
-// current sample, never by a late one.
+// TestFoldingClockIsWrong folds on a node whose clock is wrong, while the clock that stamps stored
+// samples is right. No good state may be reset. A state that is in the future by both clocks must
+// be reset by a current sample, and never by a late one.
 func TestFoldingClockIsWrong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		present := time.UnixMilli(1e12)
@@ -167,7 +169,8 @@ func TestFoldingClockIsWrong(t *testing.T) {
 	})
 }
 
-// A state that cannot be read must not be mistaken for no state.
+// TestLoad_FailureIsNotNoState checks that if a state cannot be read, its vehicle is not treated as
+// one without a state.
 func TestLoad_FailureIsNotNoState(t *testing.T) {
 	f := newFolding(vehicle.Observe, 10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
@@ -182,8 +185,8 @@ func TestLoad_FailureIsNotNoState(t *testing.T) {
 	}
 }
 
-// Whatever the cache evicts, the states equal those of a fold without a cache, and the limits
-// of memory hold.
+// TestFolding_EvictionsChangeNothing checks that the states equal those of a fold without a cache,
+// whatever the cache evicts, and that the limits of memory hold.
 func TestFolding_EvictionsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
@@ -241,7 +244,7 @@ func TestFolding_EvictionsChangeNothing(t *testing.T) {
 	})
 }
 
-// fits counts vehicles, not samples.
+// TestFits_CountsVehicles checks that fits counts vehicles, not samples.
 func TestFits_CountsVehicles(t *testing.T) {
 	f := newFolding(vehicle.Observe, 3, 3, 4)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
@@ -263,10 +266,11 @@ func TestFits_CountsVehicles(t *testing.T) {
 	}
 }
 
-// began is the time at which synctest's clock starts.
+// began is the time at which the fake clock of synctest starts.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// run folds a scripted partition for a span of the fake clock.
+// run folds a scripted partition for the given time of the fake clock, without a checkpoint
+// interval.
 func run(t *testing.T, part *script, span time.Duration) { runEvery(t, part, 0, span) }
 
 // runEvery is like run, with a checkpoint interval.
@@ -279,7 +283,7 @@ func runEvery(t *testing.T, part *script, checkpoint, span time.Duration) {
 	}).Run(ctx)
 }
 
-// An idle partition writes its cursor again every minute.
+// TestIdleRenews checks that an idle partition writes its cursor again every minute.
 func TestIdleRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{next: func(ctx context.Context) (uint64, []vehicle.Sample, error) {
@@ -293,7 +297,8 @@ func TestIdleRenews(t *testing.T) {
 	})
 }
 
-// States do not wait long for samples that Waiting has announced but that never come.
+// TestCommit_AnnouncedSamplesLate checks that states do not wait long for samples that Waiting has
+// announced but that never come.
 func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{waiting: true}
@@ -313,7 +318,8 @@ func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	})
 }
 
-// States that wait for their checkpoint are stored when the node ends in order.
+// TestCheckpoint_CommitsAtShutdown checks that states that wait for their checkpoint are stored
+// when the context ends.
 func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part, first := new(script), true
@@ -332,8 +338,8 @@ func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
 	})
 }
 
-// cars returns a Next that returns one sample of each of n cars, in groups of 999 with one
-// sequence each. After that it returns the error of last.
+// cars returns a Next function that returns one sample of each of n cars, in groups of at most 999
+// samples with one sequence each. After that it returns the error of last.
 func cars(n int, last func(context.Context) error) func(context.Context) (uint64, []vehicle.Sample, error) {
 	var seq uint64
 	return func(ctx context.Context) (uint64, []vehicle.Sample, error) {
@@ -356,8 +362,8 @@ func silence(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A checkpoint is stored in slices, spread over half of its interval. Only the last slice moves
-// the cursor.
+// TestCheckpointInSlices checks that a checkpoint is stored in slices, spread over half of its
+// interval, and that only the last slice moves the cursor.
 func TestCheckpointInSlices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2 * sliceStates
@@ -370,7 +376,8 @@ func TestCheckpointInSlices(t *testing.T) {
 	})
 }
 
-// While a checkpoint is stored, folding continues from the states in it.
+// TestFoldsDuringCheckpoint checks that while a checkpoint is stored, folding continues from the
+// states in it, without reading them.
 func TestFoldsDuringCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{takes: 5 * time.Second}
@@ -398,7 +405,7 @@ func TestFoldsDuringCheckpoint(t *testing.T) {
 	})
 }
 
-// A request to settle does not wait for the pauses of a checkpoint.
+// TestSettleDuringCheckpoint checks that a request to settle skips the pauses of a checkpoint.
 func TestSettleDuringCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10 * sliceStates
@@ -418,8 +425,9 @@ func TestSettleDuringCheckpoint(t *testing.T) {
 	})
 }
 
-// A vehicle that reports all the time still gets answers: states wait for others only as long
-// as a commit takes, and never longer than linger.
+// TestCommit_VehicleNeverSilent checks that a vehicle that reports all the time still gets answers.
+// Its states must wait for others no longer than the previous commit took, and never longer than
+// maxLinger.
 func TestCommit_VehicleNeverSilent(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration
@@ -451,7 +459,7 @@ func neverSilent(t *testing.T, takes, most time.Duration) {
 		if n < 5 {
 			t.Fatalf("%d commits in 10 s, want at least 5", n)
 		}
-		for i := 2; i < n; i++ { // the wait is the duration of the commit before
+		for i := 2; i < n; i++ { // the states waited for the duration of the previous commit
 			if d := part.commits[i].after - part.commits[i-1].after; d < takes || d > most {
 				t.Fatalf("commit %d came %v after the previous one, want %v to %v", i, d, takes, most)
 			}
@@ -541,7 +549,8 @@ func BenchmarkCacheMemory(b *testing.B) {
 	}
 }
 
-// States that are not in memory are loaded in parts of limited size.
+// TestLoadsInParts checks that states that are not in memory are loaded in parts of at most maxLoad
+// states.
 func TestLoadsInParts(t *testing.T) {
 	part, f := new(script), newFolding(vehicle.Observe, 20, 1, 4)
 	part.stored = make(map[vehicle.ID]vehicle.State)
@@ -563,8 +572,8 @@ func TestLoadsInParts(t *testing.T) {
 	}
 }
 
-// Samples are folded by the configured function, which also receives the zero state in place of
-// a state that is reset.
+// TestFoldsAsConfigured checks that samples are folded by the configured function, and that it
+// receives the zero state in place of a state that is reset.
 func TestFoldsAsConfigured(t *testing.T) {
 	var saw []vehicle.State
 	f := newFolding(func(s vehicle.State, x vehicle.Sample) vehicle.State {
@@ -589,5 +598,5 @@ func TestFoldsAsConfigured(t *testing.T) {
 	}
 }
 
-// Answer does nothing; the tests look at commits.
+// Answer does nothing, because the tests look at commits.
 func (*script) Answer(vehicle.ID, *vehicle.State) {}

@@ -11,9 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A vehicle that keeps reporting is forgotten, allowed and forgotten again while its samples
-// are folded. None of its old data comes back, it starts without a past, and no other vehicle
-// loses a sample.
+// TestForgottenWhileFolding forgets a vehicle that keeps reporting, allows it, and forgets it
+// again, while samples are folded. None of its old data may come back, it must start without a past
+// each time, and another vehicle must lose no sample.
 func TestForgottenWhileFolding(t *testing.T) {
 	e := openStore(t)
 	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
@@ -67,7 +67,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 			_, err := k.Forget(t.Context(), gone)
 			forgotten <- err
 		}()
-		send(30, true) // some of them may be stored before the tombstone
+		send(30, true) // some of these samples may be stored before the tombstone
 		if err := <-forgotten; err != nil {
 			t.Fatal(err)
 		}

@@ -12,10 +12,11 @@ import (
 
 // Leases stores the leases by which nodes with the role derive know of each other.
 type Leases interface {
-	// Stale returns the lease time: other nodes take over from a node that has not renewed for
-	// so long.
+	// Stale returns the lease time. If a node has not renewed its lease for that time, other nodes
+	// take over its partitions.
 	Stale() time.Duration
-	// Renew stores this node's lease. beat increases with each renewal.
+	// Renew stores this node's lease. beat increases with each renewal. leaving says that the node
+	// is about to end.
 	Renew(ctx context.Context, name string, beat uint64, leaving bool) error
 	// Follow calls put for every stored lease and then for every renewal, until the context
 	// ends.
@@ -25,8 +26,8 @@ type Leases interface {
 }
 
 // Members assigns the partitions to the nodes with the role derive. Every node computes the
-// assignment itself, by its own clock, from the leases it has received. If two nodes disagree
-// for a moment, the partition's cursor decides: it names one owner, and a node takes a
+// assignment itself, by its own clock, from the leases that it has received. If two nodes disagree
+// for a moment, the partition's cursor decides. The cursor names one owner, and a node takes a
 // partition only if its owner is dead or has released it.
 type Members struct {
 	self   string
@@ -37,18 +38,18 @@ type Members struct {
 	mu   sync.Mutex // guards all fields below except unrenewed
 	seen map[string]*member
 	// lastHeard is when the feed last delivered our own lease. Without a recent delivery, this node
-	// is the one that is disconnected, and it must not consider any other node dead.
+	// itself is disconnected, and it must not consider any other node dead.
 	lastHeard time.Time
-	// reconnectedAt is when the feed last resumed after a gap. Silence of other nodes before that is
-	// ignored.
+	// reconnectedAt is when the feed last resumed after a gap. The silence of other nodes before
+	// reconnectedAt is ignored.
 	reconnectedAt time.Time
-	// The next four fields tell how far the feed has come, however late it is. The feed
-	// delivers renewals in the order in which they were stored, so the node's own renewals mark
-	// positions in it.
-	//   - asOf: start of the newest own renewal that the feed has delivered.
-	//   - pending: start times of own renewals that are stored and not delivered yet, by beat.
+	// The next four fields tell up to which time the feed has delivered renewals, however late the
+	// feed is. The feed delivers renewals in the order in which they were stored, so the node's own
+	// renewals mark positions in it.
+	//   - asOf: when the newest own renewal that the feed has delivered was begun.
+	//   - pending: when each own renewal was begun that is stored but not delivered yet, by beat.
 	//   - lastStored: when an own renewal was last acknowledged.
-	//   - resumedAt: when one was first acknowledged after a gap.
+	//   - resumedAt: when an own renewal was first acknowledged after a gap.
 	asOf                  time.Time
 	pending               map[uint64]time.Time
 	lastStored, resumedAt time.Time
@@ -63,17 +64,17 @@ type member struct {
 	beat    uint64
 	at      time.Time // when its lease was last seen to change
 	leaving bool
-	unseen  bool // it owns a partition, but none of its leases was received yet
+	unseen  bool // the node owns a partition, but none of its leases was received yet
 }
 
 // assigned is the assignment of one partition.
 type assigned struct {
-	ctx    context.Context // ends when it is assigned to another node; nil: not assigned to this one
+	ctx    context.Context // ends when the partition is assigned to another node; nil if it is not ours
 	cancel context.CancelFunc
 }
 
-// NewMembers returns the members as seen by this node. self must be a name that no other
-// process ever had. [Members.Run] must run.
+// NewMembers returns the members as this node sees them, once [Members.Run] runs. self is the name
+// of this node, which no other process may ever have had.
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
@@ -87,12 +88,12 @@ const (
 	renewalsPerLease = 3
 	// checksPerLease is the number of checks for stale leases in one lease time.
 	checksPerLease = 24
-	// removeAfter is after how many lease times the lease of a dead node is deleted.
+	// removeAfter is the number of lease times after which the lease of a dead node is deleted.
 	removeAfter = 100
 )
 
-// Run renews this node's lease and follows the leases of others until the context ends. Then it
-// stores a last lease that says that this node leaves.
+// Run renews this node's lease and follows the leases of other nodes until the context ends. Then
+// it stores a last lease, which says that this node leaves.
 func (m *Members) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer m.leave()
@@ -140,7 +141,7 @@ func (m *Members) renew(ctx context.Context) {
 			rest.Reset(every - time.Since(began))
 		case ctx.Err() == nil:
 			m.unrenewed.Log(m.log, "cannot renew this node's lease; will retry", "error", err)
-			rest.Reset(heldPoll) // soon, because other nodes consider this one dead without it
+			rest.Reset(heldPoll) // soon, because without a renewal other nodes consider this node dead
 		}
 		select {
 		case <-rest.C:
@@ -156,10 +157,11 @@ func (m *Members) renew(ctx context.Context) {
 	}
 }
 
-// leaveWithin bounds what an ending node does for the others.
+// leaveWithin bounds each step that an ending node takes for the others: its last commit, a
+// release, and its last lease.
 const leaveWithin = 500 * time.Millisecond
 
-// recordRenewal records that a renewal of ours is stored.
+// recordRenewal records that a renewal of our lease is stored.
 func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,7 +173,7 @@ func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.updateAsOf(m.seen[m.self])
 }
 
-// updateAsOf updates asOf. own is our own lease as the feed delivered it last.
+// updateAsOf updates asOf. own is our own lease as the feed last delivered it.
 func (m *Members) updateAsOf(own *member) {
 	for beat, began := range m.pending {
 		if own != nil && beat <= own.beat {
@@ -183,7 +185,7 @@ func (m *Members) updateAsOf(own *member) {
 	}
 }
 
-// recordLease records a delivered lease.
+// recordLease records a lease that the feed delivered.
 func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,7 +196,7 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	case is.unseen || is.beat != beat:
 		*is = member{beat: beat, at: now, leaving: leaving}
 	default:
-		return // the same renewal, stored again
+		return // not a new renewal: the same record was stored again
 	}
 	if name == m.self {
 		if m.lastHeard.IsZero() || now.Sub(m.lastHeard) > 2*m.stale/renewalsPerLease {
@@ -206,8 +208,8 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// checkLeases checks for stale leases, and returns the nodes that are dead for so long that their
-// leases are to be deleted.
+// checkLeases checks for stale leases. It forgets the nodes that have been silent for removeAfter
+// lease times, and returns their names, so that their leases can be deleted.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,8 +231,7 @@ func (m *Members) isPartitioned(now time.Time) bool {
 	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
 }
 
-// silence returns for how long a node has not been heard, although its renewals could have
-// arrived.
+// silence returns how long nothing was heard of a node while its renewals could arrive.
 func (m *Members) silence(now time.Time, is *member) time.Duration {
 	if m.reconnectedAt.After(is.at) {
 		return now.Sub(m.reconnectedAt)
@@ -238,10 +239,11 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 	return now.Sub(is.at)
 }
 
-// isAlive reports whether a node may be alive. After an outage of the store, every live node
-// renews its lease at once, so a node that has not renewed within two thirds of a lease time
-// after the store came back is dead. That time is measured by the order of the feed, which may
-// be late itself.
+// isAlive reports whether a node may be alive. It is dead if it has been silent for a lease time.
+// After an outage of the store, a shorter time is enough: every live node renews its lease at once,
+// so a node that has not renewed within two thirds of a lease time after the store came back is
+// dead. These two thirds are measured by the order of the feed, because the feed itself may be
+// late.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false
@@ -282,16 +284,16 @@ func (m *Members) reassign(now time.Time) {
 	}
 }
 
-// assignment returns a context that ends when partition p is assigned to another node, or nil if it
-// is not assigned to this one.
+// assignment returns a context that ends when partition p is assigned to another node. It returns
+// nil if p is not assigned to this node.
 func (m *Members) assignment(p int) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.partitions[p].ctx
 }
 
-// await waits until partition p is assigned to this node, and returns a context that ends when
-// it is assigned to another.
+// await waits until partition p is assigned to this node, and returns a context that ends when p is
+// assigned to another node.
 func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	for {
 		m.mu.Lock()
@@ -308,7 +310,8 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// Free reports whether a partition may be taken from holder: it is "" (no owner) or a dead node.
+// Free reports whether a partition may be taken from holder, because holder is "" (no owner), this
+// node or a dead node.
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {
@@ -319,15 +322,15 @@ func (m *Members) free(now time.Time, holder string) bool {
 	defer m.mu.Unlock()
 	is := m.seen[holder]
 	if is == nil {
-		// Its lease may not have been delivered yet.
+		// The lease of this node may not have been delivered yet.
 		is = &member{at: now, unseen: true}
 		m.seen[holder] = is
 	}
 	return !m.isPartitioned(now) && !m.isAlive(now, is)
 }
 
-// Count returns the number of live members, as far as this node knows, and the number of
-// partitions that are assigned to this node.
+// Count returns the number of live members, as far as this node knows, and the number of partitions
+// that are assigned to this node.
 func (m *Members) Count() (members, partitions int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,7 +33,7 @@ func observe(t *testing.T) *observer {
 	}
 }
 
-// renewed delivers a renewal of each of the nodes.
+// renewed delivers one renewal for each of the named nodes.
 func (o *observer) renewed(names ...string) {
 	for _, n := range names {
 		o.beats[n]++
@@ -41,7 +41,7 @@ func (o *observer) renewed(names ...string) {
 	}
 }
 
-// pass advances the clock. The named nodes renew their leases every 2 s.
+// pass advances the clock by d. During that time the named nodes renew their leases every 2 s.
 func (o *observer) pass(d time.Duration, names ...string) {
 	const step = 250 * time.Millisecond
 	for passed := step; passed <= d; passed += step {
@@ -53,7 +53,7 @@ func (o *observer) pass(d time.Duration, names ...string) {
 	}
 }
 
-// wants checks how many partitions are assigned to this node.
+// wants checks that the number of partitions assigned to this node is in the given range.
 func (o *observer) wants(least, most int) {
 	o.t.Helper()
 	n := 0
@@ -85,7 +85,7 @@ func TestMembers_StaleLease(t *testing.T) {
 	if o.free(o.now, "b") || !o.free(o.now, "self") || !o.free(o.now, "") {
 		t.Error("Free is wrong for b, self or a partition without an owner")
 	}
-	// b stops renewing. For 6 s of our clock nothing changes.
+	// b stops renewing its lease. For 6 s of our clock nothing changes.
 	o.pass(4*time.Second, "self", "c")
 	if o.free(o.now, "b") {
 		t.Error("b is dead after 4 s, too early")
@@ -96,15 +96,15 @@ func TestMembers_StaleLease(t *testing.T) {
 	}
 	o.pass(10*time.Second, "self")
 	o.wants(16, 16)
-	// A renewal that is stored again is not a renewal.
+	// If the same renewal is stored again, it does not count as a renewal.
 	o.recordLease(o.now, "b", o.beats["b"], false)
 	o.wants(16, 16)
 	o.renewed("b")
 	if o.free(o.now, "b") {
 		t.Error("b is dead although it has renewed its lease")
 	}
-	// A node that leaves is assigned nothing, and owns its partitions until it has released
-	// them.
+	// b announces that it leaves. No partition is assigned to b any more, but b owns its partitions
+	// until it has released them.
 	o.beats["b"]++
 	o.recordLease(o.now, "b", o.beats["b"], true)
 	o.wants(16, 16)
@@ -117,8 +117,9 @@ func TestMembers_StaleLease(t *testing.T) {
 	}
 }
 
-// A node that joins takes partitions only for itself, and a node that leaves gives away only
-// its own. The other partitions stay assigned without interruption.
+// TestMembers_OtherPartitionsStay checks that a node that joins takes partitions only for itself,
+// and that a node that leaves gives away only its own. The other partitions must stay assigned
+// without interruption.
 func TestMembers_OtherPartitionsStay(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
@@ -158,7 +159,8 @@ func TestMembers_OtherPartitionsStay(t *testing.T) {
 	}
 }
 
-// While this node is disconnected, it considers no other node dead and keeps its partitions.
+// TestMembers_Disconnected checks that while this node is disconnected, it considers no other node
+// dead and keeps its partitions.
 func TestMembers_Disconnected(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
@@ -186,15 +188,16 @@ func TestMembers_Disconnected(t *testing.T) {
 	o.wants(16, 16)
 }
 
-// After an outage of the store, the feed may be late. Its order tells which nodes have renewed
-// their leases since. A node that has not is dead without another wait.
+// TestMembers_LateFeed checks a feed that is late after an outage of the store. The order of the
+// feed tells which nodes have renewed their leases since the outage. A node that has not must count
+// as dead without another wait.
 func TestMembers_LateFeed(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
 	o.recordRenewal(o.now, o.now, o.beats["self"])
 	o.pass(10*time.Second, "self", "b", "c")
 	o.recordRenewal(o.now, o.now, o.beats["self"])
-	o.pass(7 * time.Second) // nothing can be stored; b dies
+	o.pass(7 * time.Second) // nothing can be stored, and b dies
 	stored := o.beats["self"]
 	for i := range 4 { // the store is back, but the feed delivers nothing yet
 		o.recordRenewal(o.now, o.now.Add(-10*time.Millisecond), stored+1+uint64(i))
@@ -215,7 +218,7 @@ func TestMembers_LateFeed(t *testing.T) {
 	if o.free(o.now, "c") {
 		t.Error("c is dead although it renews its lease")
 	}
-	// If the feed alone is late, while leases are stored, no node is considered dead.
+	// If only the feed is late while leases are stored, no node is considered dead.
 	last := o.beats["self"]
 	for i := range 3 {
 		o.recordRenewal(o.now, o.now, last+1+uint64(i))
@@ -229,7 +232,7 @@ func TestMembers_LateFeed(t *testing.T) {
 	}
 }
 
-// leasesFrom fails all renewals before the time from.
+// leasesFrom refuses to store leases until the time of its field from.
 type leasesFrom struct {
 	noLeases
 	from   time.Time
@@ -250,8 +253,8 @@ func (l *leasesFrom) Follow(ctx context.Context, _ func(string, uint64, bool)) e
 	return nil
 }
 
-// As soon as leases can be stored again, ours is renewed. The log has few lines about the
-// outage.
+// TestMembers_RenewAfterOutage checks that our lease is renewed as soon as leases can be stored
+// again, and that the log has at most one line per minute about the outage.
 func TestMembers_RenewAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &leasesFrom{from: time.Now().Add(10*time.Minute - time.Millisecond)}
@@ -270,14 +273,15 @@ func TestMembers_RenewAfterOutage(t *testing.T) {
 	})
 }
 
-// An owner without a known lease may have just joined.
+// TestMembers_UnknownOwner checks an owner whose lease was never received. It may have just joined,
+// so it must count as dead only after a lease time.
 func TestMembers_UnknownOwner(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")
 	if o.free(o.now, "new") {
 		t.Error("a new node is dead before its lease can have been delivered")
 	}
-	o.wants(16, 16) // it is assigned nothing before its lease is delivered
+	o.wants(16, 16) // no partition is assigned to it before its lease is delivered
 	o.pass(4*time.Second, "self")
 	o.renewed("new")
 	o.wants(1, 15)
@@ -290,7 +294,8 @@ func TestMembers_UnknownOwner(t *testing.T) {
 	}
 }
 
-// Leases of nodes that have long been dead are deleted, but never our own.
+// TestMembers_DeletesOldLeases checks that the leases of nodes that have long been dead are
+// deleted, but never our own lease.
 func TestMembers_DeletesOldLeases(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
@@ -300,8 +305,8 @@ func TestMembers_DeletesOldLeases(t *testing.T) {
 	}
 }
 
-// await returns when the partition is assigned to this node. The context that it returns ends
-// when the partition is assigned to another.
+// TestMembers_AwaitReturnsAssignment checks that await returns when the partition is assigned to
+// this node, and that the returned context ends when the partition is assigned to another node.
 func TestMembers_AwaitReturnsAssignment(t *testing.T) {
 	o := observe(t)
 	got := make(chan context.Context)

@@ -17,8 +17,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A partition that is assigned to another node is released until that succeeds, and again if
-// this node turns out to own it, because no other node takes it from a live owner.
+// TestRun_RetriesRelease checks that if a partition is assigned to another node, this node releases
+// it and repeats this until it succeeds. If the node turns out to own the partition later, it must
+// release it again, because no other node takes a partition from a live owner.
 func TestRun_RetriesRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
@@ -70,7 +71,7 @@ func TestRun_RetriesRelease(t *testing.T) {
 		is(true, 1)
 		time.Sleep(10 * heldPoll) // on the fake clock
 		is(false, 4)
-		// The response to an earlier take was lost, but the take was stored.
+		// The response to an earlier Take was lost, but the cursor that it wrote was stored.
 		mu.Lock()
 		owned = true
 		mu.Unlock()
@@ -81,8 +82,9 @@ func TestRun_RetriesRelease(t *testing.T) {
 	})
 }
 
-// A partition that another node is about to release, or whose states were changed, is taken
-// again sooner than one that fails.
+// TestRun_PauseBeforeRetry checks the pause before a partition is taken again. It is shorter than
+// after other errors if another node is about to release the partition, and zero if the partition
+// was recalled.
 func TestRun_PauseBeforeRetry(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -109,12 +111,12 @@ func TestRun_PauseBeforeRetry(t *testing.T) {
 	}
 }
 
-// While the engine does not respond, a node with many partitions logs that at intervals, not
-// for each partition and each attempt.
+// TestRun_OutageLogsAtIntervals checks that while the engine does not respond, a node with many
+// partitions logs this once a minute, not for each partition and each attempt.
 func TestRun_OutageLogsAtIntervals(t *testing.T) {
 	for what, failing := range map[string]func(*Config, *observer){
 		"cannot release partition yet; will retry": func(c *Config, o *observer) {
-			for i := range 20 { // most partitions are assigned to others
+			for i := range 20 { // then most partitions are assigned to other nodes
 				o.renewed("member" + string(rune('a'+i)))
 			}
 			c.Members = o.Members
@@ -147,8 +149,9 @@ func TestRun_OutageLogsAtIntervals(t *testing.T) {
 	}
 }
 
-// A partition with a record of a newer version is released and tried again later, as long as no
-// node of that version has joined. Once one has, this node gives up all its partitions.
+// TestNewerPartitionGivenUp checks a partition with a record of a newer version. If no node of that
+// version has joined, this node must release the partition and try again after a pause. After such
+// a node has joined, this node must give up all its partitions.
 func TestNewerPartitionGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
@@ -177,7 +180,7 @@ func TestNewerPartitionGivenUp(t *testing.T) {
 	})
 }
 
-// No partition is assigned to a node that has left.
+// TestMembers_LeaveUnassigns checks that after leave no partition is assigned to the node.
 func TestMembers_LeaveUnassigns(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")

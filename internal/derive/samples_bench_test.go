@@ -14,9 +14,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// BenchmarkSamples stores samples in requests of 1,000 and folds them, as a node does, on the
-// disk that holds the temporary directory. An operation is one sample that is stored, synced
-// and folded. cpu-ns is the processor time for it, on all processors.
+// BenchmarkSamples stores samples in requests of 1,000 and folds them, as a node does, on the disk
+// that holds the temporary directory. One operation is one sample that is stored, synced and
+// folded. The metric cpu-ns is the processor time per sample, on all processors.
 func BenchmarkSamples(b *testing.B) {
 	for _, each := range []int{10, 1} {
 		b.Run(fmt.Sprintf("%d a car", each), func(b *testing.B) {
