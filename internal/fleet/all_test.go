@@ -30,6 +30,6 @@ func TestAll_YieldsEachVehicleOnce(t *testing.T) {
 		t.Errorf("got %d vehicles, want %d", len(seen), vehicles)
 	}
 	for range table.All() {
-		return // a loop that is left early must not leave a lock held
+		return // leave the loop early: it must not leave a lock held
 	}
 }

@@ -25,8 +25,8 @@ type Answer struct {
 	Throttle vehicle.ThrottleVerdict
 }
 
-// shardCount is how many shards a table has, a power of two. Many small shards keep the copy small
-// that a shard makes when it grows.
+// shardCount is the number of shards of a table, a power of two. A shard that grows is copied. With
+// many shards, each copy is small.
 const shardCount = 1024
 
 // Table holds the latest answer of every vehicle. It is safe for concurrent use. [New] makes one.
@@ -34,7 +34,7 @@ type Table struct {
 	seedHi, seedLo maphash.Seed
 	vehicles       atomic.Int64
 	newcomers      newcomers
-	names          *names // nil if vids are not stored
+	names          *names // nil if the table does not store vids
 	shards         [shardCount]shard
 }
 
@@ -82,9 +82,9 @@ func (t *Table) Delete(id vehicle.ID) {
 	t.newcomers.remove(k)
 }
 
-// Get returns the answer of a vehicle. If the vehicle is not in the table, it returns the zero
-// Answer, whose outcomes are [vehicle.Unknown]. Get does not allocate. It waits for a writer only
-// if the writer lost its processor.
+// Get returns the answer of a vehicle. If the vehicle is not in the table, Get returns the zero
+// Answer, whose outcomes are [vehicle.Unknown]. Get does not allocate. It waits for a concurrent
+// writer only if the operating system has suspended the writer.
 func (t *Table) Get(vid []byte) Answer {
 	s, k := t.find(vid)
 	return s.get(k).unpack()
@@ -93,8 +93,8 @@ func (t *Table) Get(vid []byte) Answer {
 // Len returns the number of vehicles in the table.
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// Expire removes every vehicle whose verdicts are all older than before, and returns how many it
-// removed.
+// Expire removes every vehicle whose verdicts are all older than the parameter before, and returns
+// the number of removed vehicles.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
 	for i := range t.shards {
@@ -118,8 +118,9 @@ func (t *Table) Clear() {
 	t.dropNames()
 }
 
-// value is an Answer in two words. The first has the time of the driving verdict above four bits
-// for both states; the second has the time of the throttle verdict.
+// value is an Answer packed into two words. The first word has the time of the driving verdict and,
+// in its lowest four bits, the driving state and the throttle state. The second word has the time
+// of the throttle verdict.
 type value [2]uint64
 
 const (

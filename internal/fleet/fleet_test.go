@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// answer returns an answer whose verdicts both have the time t.
+// answer returns an answer with two verdicts of the time t.
 func answer(t time.Time) fleet.Answer {
 	return fleet.Answer{
 		Driving:  vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: vehicle.At(t)},
@@ -38,7 +38,8 @@ func TestUnknownVehicle(t *testing.T) {
 	}
 }
 
-// Random series of changes have the same result in a table and in a plain map.
+// TestTableIsAMap checks that random series of changes have the same result in a table and in a
+// plain map.
 func TestTableIsAMap(t *testing.T) {
 	ids := rapid.SampledFrom([]vehicle.ID{"A", "a", "B", "AB", "BA", "0", vehicle.ID(strings.Repeat("Z", 256))})
 	verdictTime := rapid.Map(rapid.Int64Range(0, 100), func(n int64) vehicle.UnixMilli { return vehicle.UnixMilli(n) })
@@ -120,8 +121,8 @@ func TestGetAllocatesNothing(t *testing.T) {
 	}
 }
 
-// With concurrent writers, readers and expiry, a reader sees only whole answers that were put, and
-// always finds a vehicle that is never removed.
+// TestConcurrent runs writers, readers and expiry concurrently. A reader must see only whole
+// answers that were put, and must always find a vehicle that is never removed.
 func TestConcurrent(t *testing.T) {
 	table := fleet.New()
 	steady := vehicle.ID("STEADY")
@@ -166,7 +167,8 @@ func TestConcurrent(t *testing.T) {
 	others.Wait()
 }
 
-// Many vehicles with similar vids, as fleets have them, never share an answer.
+// TestManyVehiclesKeepApart checks that many vehicles with similar vids, as fleets have them, never
+// share an answer.
 func TestManyVehiclesKeepApart(t *testing.T) {
 	table := fleet.New()
 	const n = 30_000

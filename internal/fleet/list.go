@@ -14,20 +14,20 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Order is the sort key of a vehicle in a list, in ascending order. Vehicles of equal Order are
-// sorted by their hash, so their order stays the same as long as the table exists.
+// Order is the sort key of a vehicle in a list. Lists are in ascending order. Vehicles with equal
+// Order are sorted by their hash, so their order stays the same as long as the table exists.
 type Order struct {
 	Rank int64
 	Time int64 // of the newest verdict; negated if the newest comes first
 }
 
-// Question defines which vehicles a list has, and in which order.
+// Question defines which vehicles a list contains, and their order.
 type Question struct {
-	// Rank returns the rank of a vehicle by the outcomes of its verdicts, the lowest first. A
-	// vehicle of negative rank is not listed. Rank is called once for each combination of
-	// arguments, not for each vehicle.
+	// Rank returns the rank of a vehicle by the outcomes of its verdicts. The vehicles of the
+	// lowest rank come first. A vehicle of negative rank is not listed. Rank is called once for
+	// each combination of arguments, not for each vehicle.
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
-	// OldestFirst sorts vehicles of equal rank by ascending time; otherwise the newest come first.
+	// OldestFirst sorts vehicles of equal rank by ascending time. If false, the newest come first.
 	OldestFirst bool
 	// Now and MaxAge determine which verdicts are stale. Now is called once for a page.
 	Now    func() vehicle.UnixMilli
@@ -36,12 +36,13 @@ type Question struct {
 	Prefix string
 }
 
-// order is a Question prepared for packed values, because every page looks at all values.
+// order is a Question in a form that is fast to evaluate on packed values, because every page looks
+// at the values of all vehicles.
 type order struct {
-	// ranks has the rank of each combination of both outcomes and of the state bits of a value.
+	// ranks has the rank of each combination of the two outcomes and the state bits of a value.
 	ranks     [1 << (2*outcomeBits + stateBits)]int8
 	oldest    int64  // verdicts before this time are stale
-	fresh     uint64 // verdicts more than this many milliseconds after oldest are stale, too
+	fresh     uint64 // verdicts more than this many milliseconds after oldest are stale, too (in the future)
 	direction int64  // 1 or -1, the factor of a time in Order
 }
 
@@ -66,7 +67,7 @@ func (q *Question) order() *order {
 	return r
 }
 
-// asOf sets which verdicts are stale at the present time.
+// asOf updates the limits of staleness to the present time.
 func (r *order) asOf(q *Question) {
 	r.oldest, r.fresh = math.MinInt64, math.MaxUint64
 	if now := q.Now(); q.MaxAge > 0 {
@@ -74,8 +75,8 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome returns whether a verdict with time at is answered, unknown or stale, like the method At
-// of the verdicts.
+// outcome returns whether a verdict is answered, unknown or stale, given its time. It agrees with
+// the methods At of the verdicts.
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -86,7 +87,8 @@ func (r *order) outcome(at int64) uint64 {
 	return uint64(vehicle.Answered)
 }
 
-// orderOf returns the Order of the vehicle with value v0, v1. ok is false if it is not listed.
+// orderOf returns the Order of the vehicle with the packed value v0, v1. ok is false if the vehicle
+// is not listed.
 func (r *order) orderOf(v0, v1 uint64) (o Order, ok bool) {
 	driving, throttle := int64(v0)>>stateBits, int64(v1)
 	rank := r.ranks[(r.outcome(driving)<<outcomeBits|r.outcome(throttle))<<stateBits|v0&(1<<stateBits-1)]
@@ -111,10 +113,11 @@ type Listed struct {
 	Place Place
 }
 
-// First returns the first n vehicles of a list that follow a place, or the first of all if after is
-// nil. matched is how many vehicles the whole list has. next is the place after which the following
-// page begins; it is nil if there is none. Vehicles whose vids are not stored for lack of memory
-// are left out. First scans the table on all processors and remembers about 2n vehicles on each.
+// First returns one page of a list: the first n vehicles behind the place after, or the first n of
+// all if after is nil. matched is the number of vehicles in the whole list. next is the place to
+// pass as after for the next page; it is nil if there is no next page. If the vid of a vehicle is
+// not stored for lack of memory, the vehicle is left out. First scans the table on all processors
+// and collects about 2n vehicles on each processor.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {
@@ -158,7 +161,7 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 }
 
 // Each calls do with each vehicle of a list, in no order, until do returns an error. It holds the
-// vids of one shard, a thousandth of all, in memory.
+// vids of one shard in memory, about a thousandth of all vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	prefix, by := []byte(q.Prefix), q.order()
@@ -183,7 +186,8 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare scans one shard. Writers of the shard wait for it, readers do not.
+// walkShare scans the vehicles of one shard. Writers of the shard wait during the scan; readers do
+// not.
 func (t *Table) walkShare(share int, by *order, into *leading) {
 	s := &t.shards[share]
 	s.mu.Lock()
@@ -213,7 +217,7 @@ func (t *Table) walkNames(share int, by *order, into *leading) {
 	}
 }
 
-// listed looks up a vehicle. ok is false if it is not listed.
+// listed looks up a vehicle. ok is false if the vehicle is not in the table or not listed.
 func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 	s, k := t.find(vid)
 	v, known := s.find(k)
@@ -230,17 +234,17 @@ func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 // leading collects the first vehicles of a list.
 type leading struct {
 	most    int
-	after   *Place // vehicles up to this place are left out; nil: none
+	after   *Place // this vehicle and all before it are left out; nil: none
 	matched int
-	list    []Listed // up to twice most vehicles; cut keeps the first most
-	last    Place    // of the last vehicle after a cut; set if enough is
-	enough  bool     // list has had most vehicles
+	list    []Listed // up to 2 × most vehicles; cut keeps the first ones, up to most
+	last    Place    // place of the last vehicle after a cut; set if enough is true
+	enough  bool     // the list has had most vehicles or more
 
 	vids   []byte // buffer of walkNames
 	prefix []byte
 }
 
-// count counts a vehicle and reports whether it may be among the first.
+// count counts a vehicle. It reports whether the vehicle may be among the first.
 func (b *leading) count(o Order) bool {
 	b.matched++
 	return !b.enough || o.Rank < b.last.Rank || o.Rank == b.last.Rank && o.Time <= b.last.Time

@@ -32,14 +32,14 @@ func jams() fleet.Question {
 	return q
 }
 
-// beginning returns q restricted to vids with a prefix.
+// beginning returns q restricted to vids that begin with a prefix.
 func beginning(prefix string, q fleet.Question) fleet.Question {
 	q.Prefix = prefix
 	return q
 }
 
-// named returns a table that stores vids, with a number of vehicles. Every tenth vehicle is in a
-// jam, and four vehicles at a time have the same time.
+// named returns a table that stores vids and has the given number of vehicles. Every tenth vehicle
+// is in a jam. In groups of four, vehicles have the same time.
 func named(vehicles int) *fleet.Table {
 	t := fleet.New()
 	t.KeepNames(1 << 40)
@@ -54,8 +54,8 @@ func named(vehicles int) *fleet.Table {
 	return t
 }
 
-// TestFirstPagesThroughAList checks that the pages of a list together have every vehicle once, in
-// order.
+// TestFirstPagesThroughAList checks that the pages of a list together contain every vehicle once,
+// in order.
 func TestFirstPagesThroughAList(t *testing.T) {
 	const vehicles = 5000
 	table := named(vehicles)
@@ -126,7 +126,7 @@ func all(t *testing.T, table *fleet.Table) (ids []vehicle.ID) {
 }
 
 // TestListAfterVehiclesWent checks that deleted, expired and cleared vehicles are not listed, and
-// that a vehicle that returns is listed once.
+// that a vehicle that is added again is listed once.
 func TestListAfterVehiclesWent(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)
@@ -155,8 +155,8 @@ func TestListAfterVehiclesWent(t *testing.T) {
 	}
 }
 
-// TestListOfVidsWithoutRoom checks that vehicles whose vids do not fit are left out and counted,
-// and that removals free room for others.
+// TestListOfVidsWithoutRoom checks that if vids do not fit into the limit, their vehicles are left
+// out of the list and counted. If other vehicles are removed, new vids must fit again.
 func TestListOfVidsWithoutRoom(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(10)
@@ -184,8 +184,8 @@ func TestListOfVidsWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestListWhileVehiclesComeAndGo checks that after concurrent changes a list has the vehicles of
-// the table.
+// TestListWhileVehiclesComeAndGo checks that after concurrent changes a list contains exactly the
+// vehicles of the table.
 func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)
@@ -208,8 +208,8 @@ func TestListWhileVehiclesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestOrderIsThatOfTheVerdicts checks that lists agree with the At methods of the verdicts, at each
-// border of their ages and for each state.
+// TestOrderIsThatOfTheVerdicts checks that lists treat a verdict as answered, unknown or stale
+// exactly as the method At of the verdict does, at each limit of age and for each state.
 func TestOrderIsThatOfTheVerdicts(t *testing.T) {
 	now := vehicle.At(noon)
 	table := fleet.New()

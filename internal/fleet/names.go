@@ -10,17 +10,17 @@ import (
 )
 
 // names stores the vids of the vehicles in a table, in buckets by a part of their hash. The buckets
-// are arrays without pointers. To find the vid of a key, the few vids of a bucket are hashed. Only
-// adding and removing a vehicle changes a bucket; a new verdict does not.
+// are arrays without pointers. To find the vid of a key, the vids of its bucket, which are few, are
+// hashed. Adding or removing a vehicle changes a bucket; a new verdict does not.
 type names struct {
-	most   int64        // bytes; a vehicle whose vid does not fit is counted and not listed
+	most   int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
 	bytes  atomic.Int64 // used by all vids
 	kept   atomic.Int64 // number of vids
 	shards [shardCount]nameShard
 }
 
-// nameShard has the vids of one shard of the table. A scan of both then finds the shard in the
-// processor's cache when it looks up a vid.
+// nameShard has the vids of one shard of the table. A scan that looks up each of these vids then
+// finds the shard of the table in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
@@ -29,9 +29,9 @@ type nameShard struct {
 // shardBuckets is the number of buckets of a shard. At 10 million vehicles a bucket has 76 vids.
 const shardBuckets = 128
 
-// KeepNames makes the table store the vids of its vehicles, so that it can list them. The vids take
-// at most most bytes, and about 5 bytes a vehicle in addition. KeepNames must be called before the
-// first Put.
+// KeepNames makes the table store the vids of its vehicles, so that it can list the vehicles. The
+// parameter most limits the total size of the vids, in bytes. In addition, a vehicle takes about 5
+// bytes. KeepNames must be called before the first Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 // Named returns how many vehicles the table can list.
@@ -57,8 +57,8 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// addName stores the vid of a new vehicle. It looks the vehicle up again under the lock, because a
-// concurrent Delete removes the vehicle from its shard first and its vid second.
+// addName stores the vid of a new vehicle. It looks the vehicle up again under the lock of the
+// vids, because a concurrent Delete removes the vehicle from its shard first and its vid second.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {
@@ -72,7 +72,7 @@ func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	}
 	for _, vid := range vidsOf(*b) {
 		if string(vid) == string(id) {
-			return // stored before; the vehicle had expired
+			return // the vid is still stored: the vehicle had expired
 		}
 	}
 	if n.bytes.Add(int64(1+len(id))) > n.most {
@@ -100,7 +100,7 @@ func (t *Table) removeName(k key, id vehicle.ID) {
 		if string(vid) == string(id) {
 			t.names.bytes.Add(-int64(1 + len(vid)))
 			t.names.kept.Add(-1)
-			*b = slices.Delete(*b, at, at+1+len(vid)) // also zeroes the bytes beyond the new end
+			*b = slices.Delete(*b, at, at+1+len(vid)) // Delete also zeroes the bytes beyond the new end
 			return
 		}
 	}

@@ -8,21 +8,22 @@ import (
 	"sync/atomic"
 )
 
-// shard is a part of the table: a hash table in one array of slots with ordered linear probing. The
-// search for a key begins at its home slot. Along the array, which is treated as a ring, vehicles
-// are sorted by key. So a search ends at the first larger key; an array is copied to another size
-// in one pass; and a removal needs no marker, because the following slots move up.
+// shard is a part of the table. It is a hash table in one array of slots with ordered linear
+// probing. The search for a key begins at its home slot. Along the array, which is treated as a
+// ring, vehicles are sorted by key. So a search ends at the first larger key, and an array is
+// copied to another size in one pass. Removing a vehicle leaves no mark in its slot, because the
+// following vehicles move back by one slot.
 //
 // Writers hold mu. Readers take no lock: they compare the version before and after a read. To grow
-// or shrink, a writer copies the array; readers use the old array until then, and it never changes
-// again.
+// or shrink, a writer copies the array. Readers use the old array until the copy is complete, and
+// the old array never changes again.
 type shard struct {
 	mu       sync.Mutex             // serializes writers
 	version  atomic.Uint64          // odd while slots are changed in place
-	slots    atomic.Pointer[[]slot] // words that readers may see are loaded and stored atomically
+	slots    atomic.Pointer[[]slot] // slot words that readers may see are loaded and stored atomically
 	vehicles atomic.Int64
 	phase    float64  // 0 to 1; makes this shard's sizes differ from those of other shards
-	_        [88]byte // keeps shards in separate pairs of cache lines, which are fetched together
+	_        [88]byte // keeps shards in separate pairs of cache lines, because pairs are fetched together
 }
 
 // slot holds the key and the value of a vehicle. A slot with a key of zeros is free.
@@ -31,11 +32,12 @@ type slot [4]uint64
 type key struct{ hi, lo uint64 }
 
 const (
-	// maxLoad is how full an array may be. At this load, a search reads 5 slots on average; after
-	// growing, 3.
+	// maxLoad is the maximum fill of an array, as a fraction. At this load, a search reads 5 slots
+	// on average; just after growing, it reads 3.
 	maxLoad = 0.9
-	// growth is the factor between sizes. It is small because it determines how much memory is
-	// unused. While an array grows tenfold, a vehicle is moved about nine times, at 10 ns each.
+	// growth is the factor between one size of an array and the next. It is small because it
+	// determines how much memory is unused. While an array grows tenfold, a vehicle is moved about
+	// nine times, at 10 ns each.
 	growth = 1.125
 	// minLoad is the load below which an array shrinks.
 	minLoad = 0.6
@@ -49,7 +51,7 @@ func (s *shard) init(phase float64) {
 }
 
 // size returns the number of slots for a number of vehicles. Each shard has its own sequence of
-// sizes: all shards are about equally full, so with the same sizes all would grow at once.
+// sizes. All shards are about equally full, so with the same sizes all would grow at once.
 func (s *shard) size(vehicles int) int {
 	if vehicles == 0 {
 		return 0
@@ -61,8 +63,8 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// readTries is how often a reader tries again after a concurrent write, which takes about 100 ns,
-// before it takes the lock.
+// readTries is how often a reader repeats a read that collided with a write, before it takes the
+// lock. A write takes about 100 ns.
 const readTries = 16
 
 // get returns a vehicle's value, or zeros if it is not in the shard.
@@ -80,7 +82,7 @@ func (s *shard) find(k key) (v value, found bool) {
 			return v, found
 		}
 	}
-	s.mu.Lock() // the writer has lost its processor
+	s.mu.Lock() // the operating system has suspended the writer
 	defer s.mu.Unlock()
 	return lookup(*s.slots.Load(), k)
 }
@@ -93,14 +95,14 @@ func lookup(a []slot, k key) (v value, found bool) {
 	return value{atomic.LoadUint64(&a[i][2]), atomic.LoadUint64(&a[i][3])}, true
 }
 
-// home returns the slot of n at which the search for a key begins. It increases with the key, so
-// vehicles have the same order in arrays of any size.
+// home returns the slot at which the search for a key begins, in an array of n slots. It increases
+// with the key, so vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
 }
 
-// away returns the distance of slot i from the home of the key in it, in an array of n slots.
+// away returns the distance of slot i from the home slot of the key in it, in an array of n slots.
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -109,7 +111,7 @@ func away(i int, lo uint64, n int) int {
 	return d
 }
 
-// search returns the slot of a key, or the slot where it belongs if found is false.
+// search returns the slot of a key. If found is false, it returns the slot where the key belongs.
 func search(a []slot, k key) (i int, found bool) {
 	i = home(k.lo, len(a))
 	for far := range a {
@@ -125,7 +127,7 @@ func search(a []slot, k key) (i int, found bool) {
 		}
 		i = after(i, len(a))
 	}
-	return i, false // only during a concurrent write
+	return i, false // reached only during a concurrent write
 }
 
 func after(i, n int) int {
@@ -168,8 +170,8 @@ func (s *shard) put(k key, v value) bool {
 	return true
 }
 
-// insert stores a vehicle in slot i, where it belongs. The vehicles from there up to the next free
-// slot move on by one.
+// insert stores a vehicle in slot i, where it belongs. The vehicles from slot i up to the next free
+// slot move on by one slot.
 func insert(a []slot, i int, e slot) {
 	end := i
 	for !a[end].free() {
@@ -208,7 +210,8 @@ func (s *shard) remove(k key) bool {
 	return true
 }
 
-// removeIf removes the vehicles for whose value old returns true, and returns how many.
+// removeIf removes the vehicles for whose value the parameter old returns true. It returns their
+// number.
 func (s *shard) removeIf(old func(value) bool) (removed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +228,8 @@ func (s *shard) removeIf(old func(value) bool) (removed int) {
 	return removed
 }
 
-// replace copies the vehicles of a for which stays returns true to an array for n vehicles, and
-// makes that the shard's array.
+// replace makes an array for n vehicles the shard's array. It copies to it those vehicles of a for
+// which the parameter stays returns true.
 func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	// The size is rounded up to what the allocator provides.
 	b := slices.Grow([]slot(nil), s.size(n))
@@ -245,7 +248,7 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 		i, _ := search(b, key{e[0], e[1]})
 		insert(b, i, *e)
 	}
-	// The order must be kept: vehicles that wrapped around the end of a belong after the others.
+	// The order must be kept, so vehicles that wrapped around the end of a belong after the others.
 	round := 0
 	for round < len(a) && !a[round].free() && away(round, a[round][1], len(a)) > round {
 		round++
@@ -260,7 +263,7 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	return b
 }
 
-// appendAll appends the value of every vehicle to all.
+// appendAll appends the value of every vehicle to the slice all.
 func (s *shard) appendAll(all []value) []value {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// checkShard checks that a shard has the contents of want, and that its array has the order on
-// which searches rely.
+// checkShard checks that a shard has the contents of want, and that its array has the order that
+// searches need.
 func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]value) {
 	a := *s.slots.Load()
 	got := make(map[key]value)
@@ -43,8 +43,9 @@ func checkShard(t interface{ Fatalf(string, ...any) }, s *shard, want map[key]va
 	}
 }
 
-// A shard behaves like a map in any series of changes, also if all keys have the same home or a
-// home at the end of the array, where it wraps around.
+// TestShardIsAMap checks that a shard behaves like a map in any series of changes. This includes
+// keys that all have the same home slot, or a home slot at the end of the array, where the array
+// wraps around.
 func TestShardIsAMap(t *testing.T) {
 	keys := rapid.Custom(func(t *rapid.T) key {
 		anywhere := rapid.Uint64().Draw(t, "anywhere")
@@ -99,8 +100,8 @@ func TestShardIsAMap(t *testing.T) {
 	})
 }
 
-// Packing loses nothing of any time that a sample can have. A time far outside that range is
-// clamped, so that it stays long ago or far ahead.
+// TestPack_RoundTrip checks that packing loses nothing if a verdict has a time that a sample can
+// have. A time far outside that range must be clamped, so that it stays long ago or far ahead.
 func TestPack_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.Int64Range(-lastTime, lastTime)
@@ -138,7 +139,7 @@ func answerAt(t time.Time) Answer {
 		Throttle: vehicle.ThrottleVerdict{Time: vehicle.At(t)}}
 }
 
-// Vehicles that are deleted or expire free their memory.
+// TestMemoryComesBack checks that vehicles that are deleted or expire free their memory.
 func TestMemoryComesBack(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const n = 30_000
@@ -164,7 +165,7 @@ func TestMemoryComesBack(t *testing.T) {
 			c.forget(table, kept)
 			most := kept*9/5 + 2*smallest*shardCount
 			if kept == 0 {
-				c.forget(table, -1) // removes the newest, too
+				c.forget(table, -1) // removes all vehicles, even the newest
 				most = 0
 			}
 			if got := slotsOf(table); got > most {
@@ -174,7 +175,7 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
-// Only few shards have the same sizes.
+// TestShardsDoNotGrowTogether checks that only few shards have the same sequence of sizes.
 func TestShardsDoNotGrowTogether(t *testing.T) {
 	table := New()
 	at := make(map[int]int) // number of shards by their size for 1,000 vehicles
@@ -188,7 +189,8 @@ func TestShardsDoNotGrowTogether(t *testing.T) {
 	}
 }
 
-// A reader waits for the lock if a writer lost its processor in the middle of a write.
+// TestReaderOfAStalledWriter checks that a reader waits for the lock if a writer is suspended in
+// the middle of a write.
 func TestReaderOfAStalledWriter(t *testing.T) {
 	var s shard
 	s.init(0)
@@ -209,8 +211,9 @@ func TestReaderOfAStalledWriter(t *testing.T) {
 	}
 }
 
-// While a shard grows and shrinks, and vehicles come, change and go, every reader finds the
-// vehicles that stay, and never sees a mix of two values.
+// TestReadersWhileItGrowsAndShrinks runs readers while a shard grows and shrinks, and vehicles
+// come, change and go. Every reader must find the vehicles that stay, and must never see a mix of
+// two values.
 func TestReadersWhileItGrowsAndShrinks(t *testing.T) {
 	var s shard
 	s.init(0)

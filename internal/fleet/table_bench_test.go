@@ -18,9 +18,9 @@ import (
 
 // BenchmarkTable fills tables of several sizes while another goroutine reads, and then removes nine
 // tenths of the vehicles. `make bench` uses its metrics: bytes of heap for each vehicle; CPU time
-// of a full collection beyond that of an empty heap; delays of reads while the table grew; delays
-// of the same reads of an unchanged table (the delays of the machine itself); and the part of the
-// memory that remains.
+// of a full garbage collection beyond that of an empty heap; delays of reads while the table grew;
+// delays of the same reads of an unchanged table, which are the delays of the machine itself; and
+// the part of the memory that remains at the end.
 func BenchmarkTable(b *testing.B) {
 	for _, size := range []struct {
 		name string
@@ -92,17 +92,17 @@ func readOnSchedule(ctx context.Context, t *fleet.Table, vehicles int) (late []t
 	return late
 }
 
-// heapInUse returns the bytes of heap in use after a collection.
+// heapInUse returns the bytes of heap in use after a garbage collection.
 func heapInUse() uint64 {
-	debug.FreeOSMemory() // runs a collection
+	debug.FreeOSMemory() // runs a garbage collection
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse
 }
 
-// collectionCPU returns the CPU time of a full collection: the minimum of several, because other
-// work only adds to it.
+// collectionCPU returns the CPU time of a full garbage collection. It is the minimum of several
+// measurements, because other work only adds to the time.
 func collectionCPU() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for range 5 {
