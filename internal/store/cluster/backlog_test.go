@@ -15,7 +15,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// clock is a clock that tests advance.
+// clock is a clock that tests move.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time        { return time.Now().Add(time.Duration(c.ahead.Load())) }
@@ -36,7 +36,7 @@ func trim(t *testing.T, e *Engine) {
 	}
 }
 
-// forgetful returns an engine that trims everything that is folded.
+// forgetful returns an engine whose Trim removes all folded telemetry at once.
 func forgetful(t *testing.T, url string, partitions int) *Engine {
 	t.Helper()
 	return openOne(t, Config{Retention: time.Millisecond, Partitions: partitions, URLs: url})
@@ -49,7 +49,7 @@ func storeSample(t *testing.T, e *Engine, at int64) {
 	}
 }
 
-// foldAll reads partition 0 up to the sample with the time upTo and commits the cursor.
+// foldAll reads partition 0 up to the sample with the time upTo, and commits the cursor.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t))
@@ -94,8 +94,8 @@ func TestBacklogByAge(t *testing.T) {
 	storeSample(t, e, 2)
 }
 
-// TestBacklogWithAWrongClock checks that the age of a waiting sample is measured by the clock
-// that stamped it, the server's. A node whose own clock is wrong does not refuse samples for
+// TestBacklogWithAWrongClock checks that the age of a waiting sample is measured by the server's
+// clock, which stamped the sample. So a node whose own clock is wrong does not refuse samples for
 // that reason.
 func TestBacklogWithAWrongClock(t *testing.T) {
 	var c clock
@@ -137,8 +137,8 @@ func TestBacklogByBytes(t *testing.T) {
 	storeSample(t, e, at+1)
 }
 
-// TestTelemetryFull checks that a stream that fills up between two measurements of the backlog
-// refuses samples with the same error.
+// TestTelemetryFull checks that if the stream fills up between two measurements of the backlog,
+// samples are refused with the same error as for a large backlog.
 func TestTelemetryFull(t *testing.T) {
 	const limit = 64 << 10
 	e := openOne(t, Config{TelemetryBytes: limit})
@@ -159,8 +159,8 @@ func TestTelemetryFull(t *testing.T) {
 	if err := e.Writable(); err != nil {
 		t.Fatalf("a full stream is no broken engine: %v", err)
 	}
-	foldAll(t, e, at) // all that was acknowledged is there
-	trim(t, e)        // folded: may be removed although it is young
+	foldAll(t, e, at) // succeeds only if every acknowledged sample is stored
+	trim(t, e)        // the sample is folded, so it may be removed although it is young
 	storeSample(t, e, at+1)
 }
 
@@ -190,8 +190,8 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	foldAll(t, e, 11)
 }
 
-// TestTrimWithSeveralPartitions checks that telemetry remains as long as the slowest partition
-// needs it.
+// TestTrimWithSeveralPartitions checks that telemetry is kept until the slowest partition has
+// folded it.
 func TestTrimWithSeveralPartitions(t *testing.T) {
 	url := startNATS(t)
 	e := openOne(t, Config{Partitions: 2, URLs: url})
@@ -228,7 +228,7 @@ func TestTrimRaces(t *testing.T) {
 	done := make(chan struct{})
 	wg.Go(func() {
 		for at := int64(1); at <= n; at++ {
-			e.backlog.over.Store(false) // it is over the limit at this retention
+			e.backlog.over.Store(false) // lets Append accept samples although the age limit is exceeded
 			if err := e.Append(ctx, []vehicle.Sample{speedAt("car", at)}); errors.Is(err, store.ErrBacklog) {
 				at--
 			} else if err != nil {
@@ -278,8 +278,8 @@ func TestTrimRaces(t *testing.T) {
 		func() bool { trim(t, e); return telemetryState(t, e).Msgs == 0 })
 }
 
-// TestBacklogOfManyPartitions checks that a measurement does not ask for each partition when
-// nothing has changed, and that it notices changes all the same.
+// TestBacklogOfManyPartitions checks that when nothing has changed, a measurement does not send a
+// request for each partition. It must still notice every change.
 func TestBacklogOfManyPartitions(t *testing.T) {
 	const partitions = 200
 	e := openOne(t, Config{Partitions: partitions})
@@ -289,10 +289,10 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 		measure(t, e)
 		return e.nc.Stats().OutMsgs - before
 	}
-	if n := asked(); n > partitions/4 { // heartbeats are among them
+	if n := asked(); n > partitions/4 { // the number includes requests that store heartbeats
 		t.Errorf("at rest, one look takes %d questions", n)
 	}
-	storeSample(t, e, 1) // "car" is in another partition than 0
+	storeSample(t, e, 1) // the vid "car" does not belong to partition 0
 	p := codec.PartitionOf("car", partitions)
 	if n := asked(); n > partitions/4 {
 		t.Errorf("with a sample that waits, one look takes %d questions", n)
@@ -319,9 +319,9 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 	}
 }
 
-// TestBacklogWhileFolding checks that the sequence up to which everything is folded never
-// decreases while samples are stored and folded. Otherwise all retained telemetry would count
-// as waiting, with far too great an age.
+// TestBacklogWhileFolding checks that the first sequence that is not folded never decreases while
+// samples are stored and folded. Otherwise all retained telemetry would count as waiting, with far
+// too great an age.
 func TestBacklogWhileFolding(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	e := openOne(t, Config{})
@@ -367,8 +367,9 @@ func TestBacklogWhileFolding(t *testing.T) {
 	}
 }
 
-// TestTrimWithAWrongClock checks that the age of telemetry, too, is measured by the clock that
-// stamped it. A node whose own clock is wrong keeps telemetry for as long as the others do.
+// TestTrimWithAWrongClock checks that Trim, too, measures the age of telemetry by the server's
+// clock, which stamped the telemetry. So a node whose own clock is wrong keeps telemetry as long as
+// the other nodes do.
 func TestTrimWithAWrongClock(t *testing.T) {
 	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		var c clock

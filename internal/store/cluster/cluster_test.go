@@ -38,7 +38,7 @@ func serve(t *testing.T, config string) string {
 	return fmt.Sprint(clustertest.Serve(t, opts).Addr().(*net.TCPAddr).Port)
 }
 
-// refused checks that an engine does not open and that the error is one line with want.
+// refused checks that an engine does not open, and that the error is one line that contains want.
 func refused(t *testing.T, c cluster.Config, want string) {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)
@@ -51,8 +51,8 @@ func refused(t *testing.T, c cluster.Config, want string) {
 	}
 }
 
-// TestUnfitCluster checks that a cluster that lacks something is refused at the start, in one
-// line that says what to do.
+// TestUnfitCluster checks that a cluster that lacks something is refused at the start, with an
+// error of one line that says what to do.
 func TestUnfitCluster(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -123,8 +123,8 @@ func TestMissingRights(t *testing.T) {
 	})
 }
 
-// TestOldServer checks that a server older than 2.15.2 is refused. An old server would need
-// its own module, so this one only pretends to have the version.
+// TestOldServer checks that a server older than 2.15.2 is refused. A real old server would need a
+// Go module of its own, so the test uses a fake server that reports an old version.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
 	for version, old := range map[string]bool{
@@ -135,7 +135,7 @@ func TestOldServer(t *testing.T) {
 			t.Parallel()
 			addr := pretend(t, version)
 			ctx := testkit.Context(t)
-			if !old { // Open ends only with ctx, because the pretender does not answer
+			if !old { // Open ends only with ctx, because the fake server does not answer
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
 				defer cancel()
@@ -163,7 +163,7 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
-// TestOldServerAmongOthers checks that an old server of a cluster is refused, no matter which
+// TestOldServerAmongOthers checks that a cluster with one old server is refused, no matter which
 // server the connection uses.
 func TestOldServerAmongOthers(t *testing.T) {
 	t.Parallel()
@@ -172,7 +172,7 @@ func TestOldServerAmongOthers(t *testing.T) {
 	for range 5 { // the client picks the first server at random
 		refused(t, cluster.Config{URLs: good + "," + old}, `"pretender" is older than 2.15.2`)
 	}
-	// A server that is gone does not prevent a start.
+	// A server that does not run any more does not prevent a start.
 	gone := clustertest.StartServer(t)
 	url := gone.URL()
 	gone.Stop()

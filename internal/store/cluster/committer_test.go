@@ -19,15 +19,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// watchful and slowStore configure engines that notice silence within a second, not ten, but
-// wait for a slow write.
+// watchful and slowStore configure engines that notice silence within 1 s instead of 10 s, but wait
+// for a slow write.
 var (
 	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 
-// onServer gives a configuration without URLs a server of its own, and a long Try for a busy
-// machine. Tests of a failing try set their own.
+// onServer starts a server for a configuration without URLs, and sets a long Try, because the
+// machine may be busy. Tests of a failing try set a Try of their own.
 func onServer(t *testing.T, c Config) Config {
 	t.Helper()
 	if c.URLs == "" {
@@ -76,7 +76,8 @@ func telemetryState(t *testing.T, e *Engine) jetstream.StreamState {
 	return s.CachedInfo().State
 }
 
-// commits reads partition 0 until it has n samples, and returns one slice per commit.
+// commits reads partition 0 until it has n samples, and returns the samples of each commit as one
+// slice.
 func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t))
@@ -96,7 +97,7 @@ func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	return all
 }
 
-// TestLoneSample checks that a single sample does not wait for others.
+// TestLoneSample checks that a single sample does not wait for other samples.
 func TestLoneSample(t *testing.T) {
 	e := openOne(t, Config{})
 	const n = 50
@@ -134,8 +135,8 @@ func TestSharedCommits(t *testing.T) {
 	commits(t, e, writers*each)
 }
 
-// TestLargeBatches checks that a large batch is split, so that one batch of states can hold
-// the fold of each commit and no message exceeds the limit of NATS.
+// TestLargeBatches checks that a large batch is split. After the split, the states of each commit
+// must fit into one batch, and each message must be below the size limit of NATS.
 func TestLargeBatches(t *testing.T) {
 	t.Parallel()
 	fat := strings.Repeat("v", vehicle.MaxReportingID)
@@ -159,7 +160,7 @@ func TestLargeBatches(t *testing.T) {
 		"large ones among small ones": {2_000, func(i int) vehicle.Sample {
 			x := speedAt("car", int64(i+1))
 			if i%100 == 99 {
-				if err := x.SetCodes(codes[:8192]); err != nil { // as many as 64 KiB of JSON hold
+				if err := x.SetCodes(codes[:8192]); err != nil { // the number of codes that fits into 64 KiB of JSON
 					t.Fatal(err)
 				}
 			}
@@ -200,8 +201,8 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// TestCommitFitsPayload checks by arithmetic that the largest commit is below the payload
-// limit.
+// TestCommitFitsPayload computes the size of the largest commit and checks that it is below the
+// payload limit.
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
 	if worst := store.ChunkBytes + store.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
@@ -218,7 +219,8 @@ func TestCommitFitsPayload(t *testing.T) {
 	}
 }
 
-// stalled replaces the engine's only committer by one that does not run until start is called.
+// stalled replaces the engine's only committer by a committer that does not run until start is
+// called.
 func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 	c = newCommitter(e, 0)
 	e.committers[0] = c
@@ -230,9 +232,9 @@ func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 	}
 }
 
-// TestAppend_RefusedWhenQueueIsFull checks that the samples that wait to be stored are
-// bounded, that an Append beyond the bound is refused at once and as a whole, and that a
-// waiting Append can be canceled.
+// TestAppend_RefusedWhenQueueIsFull checks that the number of bytes waiting to be stored is
+// bounded. An Append beyond the bound must be refused at once and as a whole, and a waiting Append
+// can be canceled.
 func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -250,14 +252,14 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	results := make(chan error, 100)
 	fits := maxWaitingBytes / (300_000 + 20)
 	for i := range fits {
-		// In order: each is queued before the next one.
+		// To keep the order, each chunk is queued before the next one.
 		k := pack(t, big(int64(i+1)))
 		w := store.NewWaiter(t.Context(), nil, k)
 		e.committers[0].enqueue(k[0])
 		go func() { <-w.Done(); results <- nil }()
 	}
 	go func() { results <- e.Append(waiting, []vehicle.Sample{speedAt("patient", 1)}) }()
-	// One that is too large for the remaining space, followed by a small one.
+	// The first sample is too large for the remaining space; the second is small.
 	batch := []vehicle.Sample{big(1000), big(1001), speedAt("big", 2000)}
 	if err := e.Append(t.Context(), batch); !errors.Is(err, store.ErrOverloaded) {
 		t.Fatalf("over the limit: %v", err)
@@ -295,8 +297,8 @@ func pack(t *testing.T, x vehicle.Sample) []store.Chunk {
 	return k
 }
 
-// TestNoYoungerWithoutOlder checks that if an older part of a batch fails, the younger parts
-// are not stored either. If they were, the older samples would be ignored when they are sent
+// TestNoYoungerWithoutOlder checks that if an older part of a batch fails, the younger parts of the
+// batch are not stored either. Otherwise the older samples would be ignored when they are sent
 // again.
 func TestNoYoungerWithoutOlder(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
@@ -313,7 +315,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	c.enqueue(k[0]) // refused at once
 	<-w.Done()
 
-	// Now one that fails while it waits.
+	// Now a chunk of an Append that fails while the chunk waits.
 	late := store.NewWaiter(t.Context(), nil, both)
 	k[0].Waiter = late
 	c.enqueue(k[0])
@@ -334,7 +336,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	}
 }
 
-// TestAppendAroundClose checks that Close ends every waiting Append, and that a later one
+// TestAppendAroundClose checks that Close ends every waiting Append, and that an Append after Close
 // fails.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()

@@ -26,8 +26,8 @@ import (
 
 func BenchmarkBackup(b *testing.B) { storetest.Backups(b, servers()) }
 
-// TestConformance_OneServer runs the suite against a NATS server for each store, as an
-// operator would run it.
+// TestConformance_OneServer runs the suite of storetest, with one NATS server for each store,
+// configured as an operator would configure it.
 func TestConformance_OneServer(t *testing.T) {
 	t.Parallel()
 	storetest.RunShort(t, servers())
@@ -39,7 +39,8 @@ func TestConformance_OneServerLong(t *testing.T) {
 	storetest.RunLong(t, servers())
 }
 
-// servers returns a function that opens engines, on one server for each directory.
+// servers returns a function that opens engines. All engines of the same directory use the same
+// server.
 func servers() storetest.Open {
 	var mu sync.Mutex // guards urls
 	urls := make(map[string]string)
@@ -59,9 +60,9 @@ func servers() storetest.Open {
 	}
 }
 
-// TestConformance_ThreeServers runs the suite against three servers with three replicas of
-// each stream, and with exactly the permissions that deploy/nats grants. It does not run in
-// parallel with the package's other tests, which wait for time-outs.
+// TestConformance_ThreeServers runs the suite of storetest against three servers with three
+// replicas of each stream, and with exactly the permissions that deploy/nats grants. It does not
+// run in parallel with the package's other tests, which wait for time-outs.
 func TestConformance_ThreeServers(t *testing.T) {
 	shipped, err := os.ReadFile("../../../deploy/nats/nats.conf")
 	if err != nil {
@@ -95,8 +96,9 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return storetest.Speed(vehicle.ID(vid), ms, speed)
 }
 
-// TestCursorsFollow checks that a node without a table of states learns that it must take a
-// partition again, and knows its lag.
+// TestCursorsFollow checks a node that follows only the cursors, not the states. It must learn that
+// it has to take a partition again after a vehicle was forgotten, and it must know the age of its
+// copies.
 func TestCursorsFollow(t *testing.T) {
 	t.Parallel()
 	e := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: clustertest.External(t)})
@@ -129,13 +131,13 @@ func TestCursorsFollow(t *testing.T) {
 	}
 }
 
-// TestUsageOfSeveralNodes checks that each node stores what it has counted and that any node
-// adds it up.
+// TestUsageOfSeveralNodes checks that each node stores the usage that it has counted, and that any
+// node can compute the sum.
 func TestUsageOfSeveralNodes(t *testing.T) {
 	url := clustertest.External(t)
 	now := time.Now()
 	first := clustertest.Open(t, cluster.Config{Partitions: 4, DataDir: t.TempDir(), URLs: url})
-	second := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: url}) // without a directory
+	second := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: url}) // a node without a directory
 	k, _ := storetest.RunKeeper(t, first, store.Config{})
 	tok, _ := storetest.Issue(t, k, access.AllVehicles())
 	for round := range 3 {

@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestDenialWithoutNames checks that a permission that is revoked while the service runs is
-// logged without the vehicle or the place of the record.
+// TestDenialWithoutNames checks that if a permission is revoked while the service runs, this is
+// logged without the vehicle or the place that the record's subject names.
 func TestDenialWithoutNames(t *testing.T) {
 	for subject, want := range map[string]string{
 		"state.3.SecretCar": "the NATS account lacks a right: Publish to state.…: grant what " +

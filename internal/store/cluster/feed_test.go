@@ -35,8 +35,8 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 	return n
 }
 
-// TestFeedLosesConsumers checks that a feed whose consumer is lost repeatedly, at any moment,
-// delivers every change in order and none twice.
+// TestFeedLosesConsumers deletes the consumer of a feed repeatedly, at any moment. The feed must
+// deliver every change in order, and none twice.
 func TestFeedLosesConsumers(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -101,8 +101,8 @@ func TestFeedLosesConsumers(t *testing.T) {
 	}
 }
 
-// TestFeedOfBusyStream checks that a feed goes live although other writers write to its stream
-// all the time, so that NATS always has more to send.
+// TestFeedOfBusyStream checks that a feed catches up although other writers write to its stream all
+// the time, so that NATS always has more records to send.
 func TestFeedOfBusyStream(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -130,7 +130,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 			}
 		}
 		apply(f.goal-1, 1)
-		// Another writer writes.
+		// Simulate another writer.
 		if err := p.Commit(t.Context(), 0, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -151,8 +151,8 @@ func TestFeedOfBusyStream(t *testing.T) {
 	}
 }
 
-// deaf dials a server that never receives the requests for consumers for which lost returns
-// true. It acts like a server that has stopped without the cluster having noticed.
+// deaf dials a server but drops the requests for consumers for which lost returns true. So the
+// server acts like one that has stopped before the cluster has noticed it.
 type deaf struct{ lost func() bool }
 
 func (d deaf) Dial(network, address string) (net.Conn, error) {
@@ -172,9 +172,11 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestFeedOrdersAgain checks that a feed that continues repeats a request for a consumer soon
-// if it is not answered, and then continues. The stored heartbeats serve as the clock: ten per
-// second, fewer on a slow machine. The client library alone would wait for fifty.
+// TestFeedOrdersAgain checks a feed that resumes after a break and requests a consumer. If NATS
+// does not answer, the feed must repeat the request, at least once after fewer than 40 stored
+// heartbeats. When NATS answers, the feed must deliver records again. The heartbeats serve as the
+// clock: there are ten per second, or fewer on a slow machine. The client library alone would
+// repeat the request only after 50 heartbeats.
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -193,7 +195,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Await(t, "a heartbeat is stored", func() bool { return end() > 0 })
 	const lost = 3
 	orders := make(chan struct{}, 2*lost)
-	ordered := 0 // accessed only under the lock of the connection
+	ordered := 0 // number of requests; accessed only under the lock of the connection
 	nc, err := nats.Connect(e.config.URLs, nats.SetCustomDialer(deaf{func() bool {
 		ordered++
 		select {
@@ -213,7 +215,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 	f := newFeed(&conn{config: e.config, log: e.log, nc: nc, js: js}, codec.States)
 	f.beat = e.beats[codec.States]
 	from := end()
-	f.created, f.last, f.heard, f.live = s.CachedInfo().Created, from, time.Now(), true // it continues
+	f.created, f.last, f.heard, f.live = s.CachedInfo().Created, from, time.Now(), true // as after a break
 	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }
 	ctx, stop := context.WithCancel(testkit.Context(t))
 	var running sync.WaitGroup

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// node is a node as the service runs one.
+// node is a node as the service runs it.
 type node struct {
 	*storetest.Node
 	cluster *Engine
@@ -32,9 +32,8 @@ func startNode(t *testing.T, c Config) node {
 	return node{storetest.Start(t, e, c.Config), e}
 }
 
-// TestForgetOnEveryNode checks, on two nodes of one cluster, that a vehicle that one node
-// forgets is forgotten on both. Neither a fold in progress on the other node nor waiting
-// samples bring it back.
+// TestForgetOnEveryNode checks that if one of two nodes forgets a vehicle, it is forgotten on both
+// nodes. Neither a fold in progress on the other node nor waiting samples may bring it back.
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -52,7 +51,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Await(t, "both know the grants",
 		func() bool { tokens, sources := b.Grants(); return tokens == 3 && sources == 3 })
 
-	// A fold on b is in progress: it has read the sample and not stored the state.
+	// A fold is in progress on node b: it has read the sample, and has not stored the state.
 	a.Put(t, storetest.Speed(storetest.SecretVID, 2000, 50))
 	part, err := b.Take(t.Context(), p, "b", store.Anyone)
 	if err != nil {
@@ -62,7 +61,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 	if err != nil || len(samples) != 1 {
 		t.Fatalf("Next: got %v, %v, want one sample", samples, err)
 	}
-	// And some samples wait.
+	// More samples wait to be folded.
 	a.Put(t, storetest.Speed(storetest.SecretVID, 3000, 50))
 
 	r, err := a.Forget(t.Context(), storetest.SecretVID)
@@ -100,7 +99,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		t.Error("samples that waited brought it back")
 	}
 
-	// Once it is allowed, only samples from then on count.
+	// After the vehicle is allowed, only samples that are stored later count.
 	b.Put(t, storetest.Speed(storetest.SecretVID, 4000, 50)) // by a node that did not know
 	if _, err := b.Allow(t.Context(), storetest.SecretVID); err != nil {
 		t.Fatal(err)
@@ -120,8 +119,9 @@ func TestForgetOnEveryNode(t *testing.T) {
 		func() bool { return a.Knows(storetest.SecretVID) && b.Knows(storetest.SecretVID) })
 }
 
-// TestForgetWithoutStoredState forgets a vehicle without a stored state. A full stream drops
-// the record of the vehicle longest unheard of, while every node's table still has its answer.
+// TestForgetWithoutStoredState forgets a vehicle without a stored state. This happens when STATES
+// is full: it then drops the record of the vehicle longest unheard of, while every node's table
+// still has the vehicle's answer.
 func TestForgetWithoutStoredState(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -148,10 +148,10 @@ func TestForgetWithoutStoredState(t *testing.T) {
 	}
 }
 
-// TestTakeAfterSourcesReplaced deletes and re-creates SOURCES, and with it the tombstones that
-// cursors refer to. A node that has read the new stream folds without waiting for records that
-// will never arrive. A node that has read only the old one, or knows that its tables are out
-// of date, folds nothing.
+// TestTakeAfterSourcesReplaced deletes and re-creates SOURCES, so the tombstones to which cursors
+// refer are lost. A node that has read the new stream must fold without waiting for records that
+// will never arrive. A node that has read only the old stream, or knows that its tables are out of
+// date, must fold nothing.
 func TestTakeAfterSourcesReplaced(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -196,7 +196,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	if err := take(); err != nil {
 		t.Fatal(err)
 	}
-	stop() // it receives nothing more, like a node that has not noticed yet
+	stop() // the node receives nothing more, like a node that has not noticed the new stream yet
 	if err := e.js.DeleteStream(ctx, codec.Sources); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	if err := store.LoadVIDKeys(ctx, e, &e.forgotten); err != nil {
 		t.Fatal(err)
 	}
-	for _, in := range []int64{old, 0} { // 0: the cursor of a version before the field existed
+	for _, in := range []int64{old, 0} { // 0: a cursor of a version without this field
 		for {
 			c, rev, err := e.readCursor(ctx, 0)
 			if err != nil {

@@ -13,9 +13,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestTokensFull checks that a full stream of records still accepts heartbeats, because each
-// replaces the one before: telemetry is stored, nothing is restarted, and the copies remain
-// current.
+// TestTokensFull checks that a full TOKENS still accepts heartbeats, because each heartbeat
+// replaces the previous one. So telemetry is stored, no node restarts, and the copies of the nodes
+// remain current.
 func TestTokensFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -28,7 +28,8 @@ func TestTokensFull(t *testing.T) {
 	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
 	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
 	running.Go(func() { _ = newIdleFeed(e, codec.States).run(ctx) })
-	// heardSince reports whether every copy has received a heartbeat that was written after t.
+	// heardSince reports whether every copy has received a heartbeat that was written after the
+	// time t.
 	heardSince := func(t time.Time) bool {
 		age, err := e.FeedAge()
 		return err == nil && age < time.Since(t)

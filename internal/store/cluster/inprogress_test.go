@@ -16,9 +16,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCommitInProgress checks a commit whose batch the leader refuses because an earlier try of
-// it is still in progress. The refusal does not say whether the earlier try will be stored.
-// The states of the next batch must not count as stored because of it, nor the partition as
+// TestCommitInProgress checks a commit whose batch the leader refuses because an earlier try of the
+// same batch is still in progress. The refusal does not say whether the earlier try will be stored.
+// So the commit must neither count the states of the next batch as stored, nor the partition as
 // lost.
 func TestCommitInProgress(t *testing.T) {
 	t.Parallel()

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// TestLast_ErrorNamesNoVehicle checks that the error of a read that fails does not contain the
-// vid, which is part of a state's subject.
+// TestLast_ErrorNamesNoVehicle checks that if a read fails, the error does not contain the vid,
+// which is part of a state's subject.
 func TestLast_ErrorNamesNoVehicle(t *testing.T) {
 	t.Parallel()
 	e, err := cluster.Open(t.Context(), cluster.Config{Partitions: 1, URLs: clustertest.External(t)})

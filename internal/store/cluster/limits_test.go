@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestStatesFull checks that a full STATES drops the vehicle longest unheard of, accepts
-// updates all the same, keeps its cursor, and logs one alarm.
+// TestStatesFull checks a full STATES. It must drop the vehicle longest unheard of, still accept
+// updates, keep its cursor, and log one alarm.
 func TestStatesFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

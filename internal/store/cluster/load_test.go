@@ -11,13 +11,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestAnswerWithAGap checks that an answer that lost a part, because the connection was cut
-// during it, is not taken for complete. The test itself sends the answers, because no server
+// TestAnswerWithAGap checks that an answer is not accepted as complete if a part was lost, because
+// the connection was cut during the answer. The test itself sends the answers, because no server
 // loses a part on request.
 func TestAnswerWithAGap(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
-	sequences := []uint64{3, 4, 9, 17} // of the records, in the order of their answers
+	sequences := []uint64{3, 4, 9, 17} // sequences of the records, in the order in which they arrive
 	for name, c := range map[string]struct {
 		lost []int
 		want error

@@ -28,7 +28,7 @@ accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 `, password)
 }
 
-// healthy reports whether an engine can store and its copies are current.
+// healthy reports whether an engine can store, and its copies are current.
 func healthy(e *cluster.Engine) bool {
 	age, err := e.FeedAge()
 	return err == nil && age < time.Second && e.Writable() == nil
@@ -77,15 +77,15 @@ func TestRefusedLogins(t *testing.T) {
 			t.Fatalf("round %d: %+v, %v", round, samples, err)
 		}
 	}
-	// More than one line if the test takes more than a minute.
+	// The engine logs more than one line if the test takes more than a minute.
 	if lines := log.Count("refuses the login"); lines == 0 || lines >= server.Said("authentication error") {
 		t.Errorf("%d refusals made %d lines:\n%s", server.Said("authentication error"), lines, log)
 	}
 }
 
-// TestClosedForGood checks that an engine fails when the client library closes its connection
-// for good, so that a supervisor restarts the node. A connection that the engine closes is no
-// failure.
+// TestClosedForGood checks that an engine fails when the client library closes its connection for
+// good, so that a supervisor restarts the node. If the engine itself closes the connection, it must
+// not fail.
 func TestClosedForGood(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -121,7 +121,7 @@ func TestClosedForGood(t *testing.T) {
 	}
 }
 
-// authority is an operator of NATS with one account, whose users have keys instead of
+// authority represents an operator of NATS with one account, whose users have keys instead of
 // passwords.
 type authority struct {
 	t                 *testing.T
@@ -161,7 +161,7 @@ func (a *authority) signed(c jwt.Claims, by nkeys.KeyPair) string {
 	return token
 }
 
-// config returns the configuration of a server that accepts all users but the revoked ones.
+// config returns the configuration of a server that accepts all users except the revoked ones.
 func (a *authority) config() string {
 	operator := jwt.NewOperatorClaims(a.public(a.operator))
 	account := jwt.NewAccountClaims(a.public(a.account))
@@ -197,8 +197,9 @@ func (a *authority) user() (public string, creds []byte) {
 	return claims.Subject, creds
 }
 
-// TestCredentialsFile checks that a node logs in with a file of credentials. After they are
-// revoked, new ones in the same file work without a restart.
+// TestCredentialsFile checks that a node logs in with a file of credentials. If they are revoked
+// and new ones are written to the same file, the node must log in with the new ones without a
+// restart.
 func TestCredentialsFile(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -11,8 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The slow tests mostly wait for time-outs and compute little. With more of them in
-	// parallel, the time-outs of the other tests would expire.
+	// The slow tests mostly wait for time-outs and compute little. If more of them ran in parallel,
+	// the time-outs of other tests would expire.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)

@@ -22,14 +22,14 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// later returns a record as a later version would store it: intact, but not readable for this
-// version.
+// later returns a record as a newer version would store it. The record is intact, but this version
+// cannot read it.
 func later(subject, body string) []byte {
 	record := append([]byte{codec.SchemaVersion + 1}, body...)
 	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 }
 
-// behind is an engine of this version with its log.
+// behind is an engine of this version, together with its log.
 type behind struct {
 	*Engine
 	log *testkit.Buffer
@@ -44,7 +44,7 @@ func openBehind(t *testing.T, c Config) behind {
 	return o
 }
 
-// later stores a record of a later version.
+// later stores a record of a newer version.
 func (o behind) later(t *testing.T, subject, body string) {
 	t.Helper()
 	if _, err := o.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: later(subject, body)}); err != nil {
@@ -52,8 +52,8 @@ func (o behind) later(t *testing.T, subject, body string) {
 	}
 }
 
-// met waits until newer records of a stream were met. It checks that this was logged once and
-// that the node continues.
+// met waits until the engine has met a newer record of a stream. It checks that this is logged
+// once, and that the node continues.
 func (o behind) met(t *testing.T, stream string) {
 	t.Helper()
 	testkit.Await(t, "it is said", func() bool { return o.log.Count("stream="+stream) > 0 })
@@ -103,9 +103,10 @@ func (o behind) keep(t *testing.T) (*store.RecordStore, *access.Tables) {
 	return k, tables
 }
 
-// TestNewerCredential checks that a credential whose record a newer version wrote is not
-// valid, since it may have been revoked. A caller with an unknown secret does not get the
-// answer that the secret is wrong. The record remains.
+// TestNewerCredential checks a credential whose record is of a newer version. The credential must
+// not be valid, because it may have been revoked. A caller with an unknown secret must not get the
+// answer that the secret is wrong, because the secret may belong to that record. The record must
+// not change.
 func TestNewerCredential(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -154,9 +155,10 @@ func TestNewerCredential(t *testing.T) {
 	}
 }
 
-// TestNewerState checks that a newer state leaves the answer as it is, unless the record is
-// empty, as a marker is. A node that starts lacks that answer, and answers no queries, so that
-// it does not call the vehicle unknown.
+// TestNewerState checks that a state of a newer version does not change the vehicle's answer. An
+// empty record must remove the answer, because in every version it marks a removed state. A node
+// that starts cannot know the vehicle's answer. So it must answer no queries: it would report the
+// vehicle as unknown.
 func TestNewerState(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -227,9 +229,9 @@ func TestNewerState(t *testing.T) {
 	}
 }
 
-// TestNewerTombstone checks that a vehicle whose tombstone cannot be read counts as forgotten,
-// and that nothing of it is folded. Without the keys it is unknown which vehicles are
-// forgotten.
+// TestNewerTombstone checks that if a tombstone cannot be read, its vehicle counts as forgotten,
+// and none of its samples are folded. If the keys of the vid hashes cannot be read, it is unknown
+// which vehicles are forgotten, so the node must serve nothing.
 func TestNewerTombstone(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -258,8 +260,8 @@ func TestNewerTombstone(t *testing.T) {
 	}
 }
 
-// TestNewerPartition checks that a node stops folding a partition in which a newer version
-// stored something, and overwrites nothing.
+// TestNewerPartition checks that if a newer version has stored a record of a partition, the node
+// stops folding the partition and overwrites nothing.
 func TestNewerPartition(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -312,8 +314,8 @@ func TestNewerPartition(t *testing.T) {
 	}
 }
 
-// TestNewerLease checks that a node of a newer version gets its share of the partitions
-// although its leases cannot be read.
+// TestNewerLease checks that a node of a newer version gets its share of the partitions although
+// this version cannot read its leases.
 func TestNewerLease(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -344,8 +346,8 @@ func TestNewerLease(t *testing.T) {
 	}
 }
 
-// TestNewerEvent checks that an event that a newer version audited is shown as unreadable, at
-// its time.
+// TestNewerEvent checks that the audit shows an event of a newer version as unreadable. The event
+// keeps its place in the order and the time at which it was stored.
 func TestNewerEvent(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -362,8 +364,8 @@ func TestNewerEvent(t *testing.T) {
 	o.met(t, codec.Audit)
 }
 
-// TestNewerTile checks that a tile that a newer version stored remains, and is in no backup.
-// The other tiles are stored.
+// TestNewerTile checks a tile (one stored record of the road map) of a newer version. The tile must
+// not change, and it is in no backup. The other tiles must be stored.
 func TestNewerTile(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -396,8 +398,8 @@ func TestNewerTile(t *testing.T) {
 	}
 }
 
-// TestStreamOfNewer checks that a start of this version does not change a stream that a newer
-// one has set up.
+// TestStreamOfNewer checks that if a newer version has set up a stream, a start of this version
+// does not change the stream.
 func TestStreamOfNewer(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -420,8 +422,9 @@ func TestStreamOfNewer(t *testing.T) {
 	}
 }
 
-// TestAwayForTooLong checks that a node that was away for too long, compared with the life of
-// markers, fails: it cannot know which vehicles were forgotten in the meantime.
+// TestAwayForTooLong checks that a node fails if it received nothing for longer than STATES keeps
+// the marks of removed states. Such a node cannot know which vehicles were forgotten in the
+// meantime.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	e, err := Open(t.Context(), Config{Partitions: 1, URLs: startNATS(t)})
@@ -442,7 +445,7 @@ func TestAwayForTooLong(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	f.heard = f.heard.Add(-10 * time.Minute) // as if it had been silent since then
+	f.heard = f.heard.Add(-10 * time.Minute) // as if the feed had been silent for ten minutes
 	if err := f.run(t.Context()); !errors.Is(err, store.ErrReplaced) ||
 		!strings.Contains(err.Error(), "left no trace") {
 		t.Errorf("it went on: %v", err)

@@ -21,7 +21,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// impatient engines notice within a second what others notice within ten.
+// impatient configures engines that notice within 1 s what engines with the defaults notice within
+// 10 s.
 var impatient = cluster.Timeouts{
 	Try: time.Second, Stall: time.Second,
 	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
@@ -60,8 +61,8 @@ func (f *follower) all() []vehicle.UnixMilli {
 	return append([]vehicle.UnixMilli(nil), f.seen...)
 }
 
-// TestOutage_RecoversWithoutLoss checks that feeds, partitions, commits and the reported
-// health recover after a server was away, and that nothing is lost or stored twice.
+// TestOutage_RecoversWithoutLoss checks that feeds, partitions, commits and the reported health
+// recover after a server was stopped and started again, and that nothing is lost or stored twice.
 func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -83,8 +84,8 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// fold reads everything that was stored, in order, and commits each group of samples on
-	// its own.
+	// fold reads everything that was stored, in order, and stores each group of samples with a
+	// Commit of its own.
 	fold := func() {
 		t.Helper()
 		for read < at {
@@ -113,14 +114,14 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 			store()
 		}
 		fold()
-		store() // stored, but not read when the server stops
+		store() // these samples are stored, but not read when the server stops
 		server.Stop()
 		testkit.Await(t, "the copy grows old", func() bool {
 			age, err := e.FeedAge()
 			return err == nil && age > time.Second
 		})
 		testkit.Await(t, "the engine says that it stores nothing", func() bool { return e.Writable() != nil })
-		// An Append that begins during the outage succeeds once it is over.
+		// An Append that begins during the outage succeeds once the outage is over.
 		stored := make(chan error, 1)
 		at++
 		go func(at int64) { stored <- e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}) }(at)
@@ -142,9 +143,9 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	}
 }
 
-// TestCommitGivenUp_WritableAgainByItself checks that after an outage that was longer than the
-// patience of a commit, the engine finds out by itself that it can store again. No caller
-// stores anything in the meantime, because Writable says no.
+// TestCommitGivenUp_WritableAgainByItself checks an outage that lasts longer than an engine retries
+// a commit. Afterwards the engine must find out by itself that it can store again. No caller stores
+// anything before that, because Writable returns an error.
 func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -174,8 +175,8 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The first sample of a round may have been stored without acknowledgement. The commit
-	// that the engine stored to find out is empty.
+	// The first sample of a round may have been stored without acknowledgement. The commit that
+	// tryTelemetry stored has no samples.
 	for last := vehicle.UnixMilli(0); last < 4; {
 		seq, samples, err := part.Next(ctx)
 		if err != nil {
@@ -193,8 +194,8 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	}
 }
 
-// TestReplacedStream checks that an engine fails when a stream was re-created: its copy is
-// wrong, and only a restart helps.
+// TestReplacedStream checks that an engine fails when a stream was re-created. Its copy of the
+// stream is then wrong, and only a restart helps.
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -207,7 +208,7 @@ func TestReplacedStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
-		// Only this feed runs, so the error names another one.
+		// Only this feed runs, so the error of FeedAge names another feed.
 		_, err := e.FeedAge()
 		return err != nil && !strings.Contains(err.Error(), codec.States)
 	})
@@ -235,7 +236,8 @@ func TestReplacedStream(t *testing.T) {
 	}
 }
 
-// TestForgottenConsumers checks that a partition survives when the server loses its consumer.
+// TestForgottenConsumers checks that a partition can still be read when the server loses its
+// consumer.
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -261,9 +263,8 @@ func TestForgottenConsumers(t *testing.T) {
 	defer func() { part.Close() }()
 	at := int64(0)
 	for round := range 4 {
-		// In the first round the consumer is deleted before it has delivered anything. Then
-		// the client library restarts at the stream's beginning, even if the cursor is further
-		// on.
+		// In the first round the consumer is deleted before it has delivered anything. Then the
+		// client library restarts at the beginning of the stream, even if the cursor is further on.
 		type result struct {
 			samples []vehicle.Sample
 			seq     uint64
@@ -295,8 +296,8 @@ func TestForgottenConsumers(t *testing.T) {
 	}
 }
 
-// TestLostAnswer checks that a commit whose first response is lost is sent again and stored
-// once.
+// TestLostAnswer checks that if the first response to a commit is lost, the commit is sent again
+// and stored only once.
 func TestLostAnswer(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -318,7 +319,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 	defer part.Close()
 	for round := range uint64(2) {
-		wire.deaf.Store(true) // what the server sends is dropped from now on
+		wire.deaf.Store(true) // from now on, everything that the server sends is dropped
 		stored := make(chan error, 1)
 		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1), 10)}) }()
 		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
@@ -335,8 +336,8 @@ func TestLostAnswer(t *testing.T) {
 		if n := commits(); n != round+1 {
 			t.Fatalf("%d commits are stored; want %d", n, round+1)
 		}
-		// The same with a fold: its batch is stored, its response is lost, and the owner finds
-		// that the cursor is its own.
+		// The same for a fold. Its batch is stored and the response is lost. The owner then reads
+		// the cursor, and finds that it is the cursor that it wrote.
 		seq, samples, err := part.Next(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -364,9 +365,9 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfARecord loses the response to a change of a record, once after the server
-// has stored the record, and once because the server never received it. Both times the change
-// takes effect exactly once.
+// TestLostAnswerOfARecord loses the response to a change of a record, once after the server has
+// stored the record, and once because the server never received it. In each case the change must
+// take effect exactly once.
 func TestLostAnswerOfARecord(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -413,11 +414,11 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	}
 }
 
-// wire is a proxy between client and server that a test may disturb.
+// wire is a proxy between a client and a server that a test can disturb.
 type wire struct {
 	addr string
 	deaf atomic.Bool // drop what the server sends
-	mute atomic.Bool // drop what the client sends, into unheard
+	mute atomic.Bool // drop what the client sends, by writing it to unheard
 
 	unheard testkit.Buffer
 
@@ -459,7 +460,7 @@ func newWire(t *testing.T, to string) *wire {
 	return w
 }
 
-// pass copies what one side sends to the other, or to dropped while drop is set.
+// pass copies what one side sends to the other side, or to the writer dropped while drop is true.
 func pass(to io.Writer, from io.Reader, drop *atomic.Bool, dropped io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -477,7 +478,7 @@ func pass(to io.Writer, from io.Reader, drop *atomic.Bool, dropped io.Writer) {
 	}
 }
 
-// say sends the clients a text that the server did not send.
+// say sends each client a text as if the server had sent it.
 func (w *wire) say(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -488,7 +489,7 @@ func (w *wire) say(text string) {
 	}
 }
 
-// cut closes all connections; the client reconnects.
+// cut closes all connections; the client then reconnects.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// usualSamples returns a commit full of samples, perCar consecutive ones of each car.
+// usualSamples returns the samples of a full commit. perCar is the number of consecutive samples of
+// each car.
 func usualSamples(b *testing.B, perCar int) []vehicle.Sample {
 	samples := make([]vehicle.Sample, store.ChunkSamples)
 	for i := range samples {

@@ -15,8 +15,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSilentSubscription checks that a subscription is replaced if it is silent although there
-// is something to fold, whatever the cause.
+// TestSilentSubscription checks that a subscription is replaced if it is silent, for any reason,
+// although there is something to fold.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
@@ -42,8 +42,8 @@ func TestSilentSubscription(t *testing.T) {
 	}
 }
 
-// TestClosedSubscription checks that a closed subscription of a partition causes an error and
-// not silence.
+// TestClosedSubscription checks that a closed subscription of a partition causes an error, not
+// silence.
 func TestClosedSubscription(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -64,8 +64,8 @@ func TestClosedSubscription(t *testing.T) {
 }
 
 // TestTelemetryBehindCursor checks that TELEMETRY is folded from its beginning after it was
-// re-created or has lost its end. The sequences of its new commits would otherwise count as
-// folded according to the cursor.
+// re-created or has lost its end. Its new commits then have sequences below the cursor, which
+// otherwise would count as folded.
 func TestTelemetryBehindCursor(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -110,7 +110,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 			lose(t, e)
 			storeSample(t, e, 1000)
 			trim(t, forgetful(t, url, 1))
-			foldAll(t, e, 1000) // returns only if that sample is found
+			foldAll(t, e, 1000) // returns only if the sample is read
 			measure(t, e)
 			if age := e.backlog.age(); age != 0 {
 				t.Errorf("the backlog's age is %v", age)
@@ -119,8 +119,8 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	}
 }
 
-// TestTelemetryReplaced checks that a partition notices when TELEMETRY is re-created while it
-// reads.
+// TestTelemetryReplaced checks that a partition notices if TELEMETRY is re-created while the
+// partition is read.
 func TestTelemetryReplaced(t *testing.T) {
 	t.Parallel()
 	for _, grown := range []int64{1, 30} {
@@ -165,8 +165,8 @@ func statesOf(n int) map[vehicle.ID]*vehicle.State {
 	return states
 }
 
-// TestFencedBeforeTheFirstBatch checks that an owner that has lost the partition stores
-// nothing, not even the first of several batches.
+// TestFencedBeforeTheFirstBatch checks that an owner that has lost the partition stores nothing,
+// not even the first batch of a commit that needs several.
 func TestFencedBeforeTheFirstBatch(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -186,8 +186,8 @@ func TestFencedBeforeTheFirstBatch(t *testing.T) {
 	}
 }
 
-// TestCrashBetweenBatches simulates a crash between two batches, which leaves states that are
-// ahead of the cursor. Their samples are read again, and change nothing.
+// TestCrashBetweenBatches simulates a crash between two batches, which leaves states that are ahead
+// of the cursor. The samples of these states must be read again, and must change nothing.
 func TestCrashBetweenBatches(t *testing.T) {
 	t.Parallel()
 	e := openOne(t, Config{})
@@ -242,7 +242,7 @@ func TestCrashBetweenBatches(t *testing.T) {
 	}
 }
 
-// TestTooManyStates checks that more states than one commit can hold are refused and not
+// TestTooManyStates checks that a commit with more states than the limit is refused, and not
 // retried forever.
 func TestTooManyStates(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
@@ -268,9 +268,9 @@ func TestTooManyStates(t *testing.T) {
 	}
 }
 
-// TestEveryPartitionIsRead checks that all partitions can be read at the same time, however
-// many there are. By default a server allows a stream a thousand consumers.
-func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it takes all resources
+// TestEveryPartitionIsRead checks that all partitions can be read at the same time, even if there
+// are more than 1,000, which is the default limit of a server for the consumers of a stream.
+func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it keeps the whole machine busy
 	const partitions = 1001
 	e := openOne(t, Config{Partitions: partitions})
 	for p := range partitions {

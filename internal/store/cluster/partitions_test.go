@@ -25,7 +25,7 @@ func TestPartitionsAreFixed(t *testing.T) {
 	c.Partitions = 4
 	refused(t, c, "made with 3 partitions")
 	c.Partitions = 0
-	hasThree(t, c) // after the refusal
+	hasThree(t, c) // also after the refusal
 }
 
 // hasThree opens an engine and checks that its streams have three partitions.
@@ -43,8 +43,8 @@ func hasThree(t *testing.T, c cluster.Config) {
 	}
 }
 
-// TestConsumersOfMadeStreams checks that existing streams get the consumer limit that their
-// partitions need, and keep it.
+// TestConsumersOfMadeStreams checks that existing streams get the consumer limit that their number
+// of partitions needs, and keep it.
 func TestConsumersOfMadeStreams(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -73,8 +73,8 @@ func TestConsumersOfMadeStreams(t *testing.T) {
 	}
 }
 
-// TestPartitionsOutlastTelemetry checks that the number of partitions remains when only
-// TELEMETRY is re-created: the states must be found.
+// TestPartitionsOutlastTelemetry checks that the number of partitions remains when only TELEMETRY
+// is re-created, because the stored states must be found in their partitions.
 func TestPartitionsOutlastTelemetry(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -91,8 +91,8 @@ func TestPartitionsOutlastTelemetry(t *testing.T) {
 	}
 }
 
-// TestForeignStream checks that a NATS account with a foreign stream of carstate's name is
-// left unchanged.
+// TestForeignStream checks a NATS account that has a stream with the name of one of carstate's
+// streams, but not created by carstate. The engine must be refused, and must change nothing.
 func TestForeignStream(t *testing.T) {
 	t.Parallel()
 	for name, metadata := range map[string]map[string]string{
@@ -124,9 +124,9 @@ func TestForeignStream(t *testing.T) {
 	}
 }
 
-// TestExternalRefused checks that a cluster that accepts only smaller messages is refused at
-// the start, not at the first large commit. A cluster that cannot be reached is refused, too.
-// The address may contain a password and is not repeated.
+// TestExternalRefused checks that a cluster with a lower limit for the size of messages is refused
+// at the start, not at the first large commit. A cluster that cannot be reached must be refused,
+// too. The error must not repeat the address, which may contain a password.
 func TestExternalRefused(t *testing.T) {
 	t.Parallel()
 	s := clustertest.StartServer(t)

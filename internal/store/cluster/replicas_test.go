@@ -17,7 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// manager returns an operator's connection to a cluster.
+// manager returns a connection to a cluster with the rights of an operator.
 func manager(t *testing.T, urls string) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(urls)
@@ -56,20 +56,20 @@ func everyStream(n int) map[string]int {
 	return all
 }
 
-// small returns a configuration whose streams reserve little: a server releases the
-// reservation of a deleted stream only after a while.
+// small returns the configuration with low limits of the streams, so that they reserve little of
+// the disk. A server releases the reservation of a deleted stream only after a while.
 func small(c cluster.Config) cluster.Config {
 	c.TelemetryBytes, c.StatesBytes = 1<<20, 1<<20
 	return c
 }
 
-// TestReplicas_NeverReduced checks that the flags of one node never reduce the replicas for
-// all nodes.
+// TestReplicas_NeverReduced checks that the flags of one node never reduce the replicas for all
+// nodes.
 func TestReplicas_NeverReduced(t *testing.T) {
 	c := clustertest.StartCluster(t)
 	js := manager(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr
-	// start opens and closes a node, and checks the replicas of the streams.
+	// start opens and closes a node, and checks the number of replicas of the streams.
 	start := func(urls string, replicas, want int) {
 		t.Helper()
 		e, err := cluster.Open(t.Context(), small(cluster.Config{Partitions: 4, URLs: urls, Replicas: replicas}))
@@ -103,8 +103,8 @@ func TestReplicas_NeverReduced(t *testing.T) {
 	start(c.URLs(), 0, 3)
 }
 
-// TestALostServerShows checks that a lost server shows in the metrics while everything still
-// works: the loss of a second one would stop all writes.
+// TestALostServerShows checks that a lost server shows in the metrics while everything still works.
+// The loss of a second server would stop all writes.
 func TestALostServerShows(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -137,8 +137,8 @@ func TestALostServerShows(t *testing.T) {
 	testkit.Await(t, "all streams have all copies again", missing(0))
 }
 
-// TestNothingToChange checks that a node that has nothing to change sends no update, which
-// could undo one of another node.
+// TestNothingToChange checks that a node sends no update of a stream if the stream needs no change.
+// Such an update could undo a change by another node.
 func TestNothingToChange(t *testing.T) {
 	t.Parallel()
 	url := "nats://a:secret@127.0.0.1:" + serve(t, `jetstream {}
@@ -158,8 +158,8 @@ func TestNothingToChange(t *testing.T) {
 		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
-// TestFirstStartsAtOnce starts nodes with different numbers of partitions at the same time.
-// All nodes that open agree on the number, and the others are refused.
+// TestFirstStartsAtOnce starts nodes with different numbers of partitions at the same time. All
+// nodes that open must agree on the number, and the other nodes must be refused.
 func TestFirstStartsAtOnce(t *testing.T) {
 	c := clustertest.StartCluster(t)
 	for kind, urls := range map[string]string{"one server": clustertest.External(t), "three servers": c.URLs()} {
@@ -177,9 +177,9 @@ func TestFirstStartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestStartsWhileAStreamIsRemade checks that a node waits for a stream that is removed and
-// created again while it starts. A server that is still removing a stream may fail to create
-// it.
+// TestStartsWhileAStreamIsRemade checks a node that starts while a stream is removed and created
+// again. The node must wait for the stream. A server that is still removing a stream may fail to
+// create it.
 func TestStartsWhileAStreamIsRemade(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -200,7 +200,7 @@ func TestStartsWhileAStreamIsRemade(t *testing.T) {
 		var remaking sync.WaitGroup
 		remaking.Go(func() {
 			_ = js.DeleteStream(t.Context(), codec.Tokens)
-			_, _ = js.CreateStream(t.Context(), made.CachedInfo().Config) // perhaps the node has
+			_, _ = js.CreateStream(t.Context(), made.CachedInfo().Config) // fails if the node has created the stream
 		})
 		e, err := cluster.Open(testkit.Context(t), small(cluster.Config{URLs: urls}))
 		remaking.Wait()
@@ -217,7 +217,7 @@ func firstStarts(t *testing.T, urls string) {
 	t.Helper()
 	var starting sync.WaitGroup
 	var mu sync.Mutex
-	opened := make(map[int]int) // number of engines by number of partitions
+	opened := make(map[int]int) // how many engines were opened, by number of partitions
 	for i := range 8 {
 		starting.Go(func() {
 			asked := 8 << (i % 4)

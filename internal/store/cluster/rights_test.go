@@ -86,15 +86,15 @@ func runNATS(t *testing.T, o *server.Options) *server.Server {
 	return s
 }
 
-// rightsCluster has three servers of one account, in which carstate has the permissions of
-// deploy/nats and a second user receives all messages.
+// rightsCluster is a cluster of three servers with one account. In that account carstate has the
+// permissions of deploy/nats, and a second user receives all messages.
 type rightsCluster struct {
-	urls    string   // as the user carstate
+	urls    string   // with the login of the user carstate
 	publish []string // subjects to which carstate may publish
 	js      jetstream.JetStream
 
 	mu   sync.Mutex
-	used map[string]bool // subjects that were published to, without those of probes
+	used map[string]bool // subjects to which carstate published, without the requests of probeRights
 }
 
 func startRightsCluster(t *testing.T) *rightsCluster {
@@ -150,8 +150,8 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 	return c
 }
 
-// see records the subject of a message. The requests of [Engine.probeRights] do not show that
-// a permission is needed, so they are ignored.
+// see records the subject of a message. It ignores the requests of [Engine.probeRights], because
+// they do not show that a permission is needed.
 func (c *rightsCluster) see(m *nats.Msg) {
 	body := string(m.Data)
 	if m.Header.Get(jetstream.ExpectedStreamHeader) == "no-such-stream" || strings.Contains(m.Subject+body, "probe") ||
@@ -183,11 +183,11 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
-	var ahead atomic.Int64 // of the clock
+	var ahead atomic.Int64 // how far the clock is ahead
 	config := Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, URLs: c.urls, Replicas: 1}
 	startNode(t, config).Stop()
-	config.Replicas = 3 // the streams are changed
+	config.Replicas = 3 // other than at the first start, so the streams are changed
 	n := startNode(t, config)
 	ctx := testkit.Context(t)
 	must := func(err error) {
@@ -200,7 +200,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	// Cars and developers.
 	tokens := n.GrantAll(t)
 	var cars []vehicle.ID
-	for i := range 9000 { // more than the servers send without flow control
+	for i := range 9000 { // more records than the servers send without flow control
 		cars = append(cars, vehicle.ID(fmt.Sprintf("Other%04d", i)))
 	}
 	n.Drive(t, 1000, append(cars, storetest.SecretVID)...)
@@ -216,7 +216,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 		must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: subject, Seq: seq}}))
 	}
 	usage(tokens[0] + ".GONE")
-	usage(tokens[0]) // the subject of a version in which nodes shared a record
+	usage(tokens[0]) // the subject that an older version used, in which nodes shared a record
 	g, _ := n.Tables.Tokens.Get(tokens[0])
 	g.Count(access.CarDrivingState, access.Answered, config.Now())
 	ended, cancel := context.WithCancel(ctx)
@@ -246,12 +246,12 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	}
 	for _, to := range []time.Duration{time.Minute, 2 * time.Minute, store.DefaultRetention + 3*time.Minute} {
 		n.Drive(t, 2000+int64(to), cars[0])
-		n.cluster.config.Retention = time.Millisecond // by the servers' clock, which does not advance
+		n.cluster.config.Retention = time.Millisecond // measured by the servers' clock, which the test does not move
 		ahead.Store(int64(to))
 		for _, do := range []func(context.Context) error{n.cluster.measureBacklog, n.cluster.trim, n.EraseDue} {
 			must(do(ctx))
 		}
-		// A probe of the erasure waits longer than such a short retention allows.
+		// A probe of the erasure takes longer than such a short retention allows.
 		ahead.Store(0)
 		n.cluster.config.Retention = store.DefaultRetention
 		must(n.cluster.measureBacklog(ctx))
@@ -267,7 +267,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	}
 	n.Stop()
 
-	// Into a service that has lost everything.
+	// Restore the backup into a service that has lost everything.
 	for _, name := range codec.Streams {
 		must(c.js.DeleteStream(ctx, name))
 	}
@@ -289,7 +289,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	testkit.Await(t, "each right is made use of", func() bool { return len(c.unused()) == 0 })
 }
 
-// keepRoads drives cars on a road, so that profiles are stored and other nodes receive
+// keepRoads drives cars on a road, so that profiles of roads are stored and other nodes receive
 // evidence.
 func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	t.Helper()
@@ -325,8 +325,8 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	running.Wait()
 }
 
-// TestEachRightIsProbed checks that each missing permission is found at the start and named,
-// except those that only change streams.
+// TestEachRightIsProbed checks that if a permission is missing, this is found at the start and the
+// permission is named. The permissions that only serve to change streams are excepted.
 func TestEachRightIsProbed(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -360,9 +360,9 @@ func TestEachRightIsProbed(t *testing.T) {
 	}
 }
 
-// TestRightsToChangeStreams_TakenAway checks that a node works without the permissions to
-// create and change streams once the streams exist. An attacker with its login then cannot
-// shorten the audit, which the shipped permissions allow.
+// TestRightsToChangeStreams_TakenAway checks that once the streams exist, a node works without the
+// permissions to create and change them. An attacker with such a node's login cannot shorten the
+// audit. With the permissions of deploy/nats, an attacker can.
 func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	t.Parallel()
 	rights := shippedRights(t)
@@ -407,8 +407,8 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	}
 }
 
-// TestGreatestServer checks that greatestServer is the version in go.mod, which the tests run
-// against.
+// TestGreatestServer checks that the constant greatestServer is the version in go.mod, which is the
+// version that the tests use.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
 		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",

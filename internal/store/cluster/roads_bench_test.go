@@ -15,8 +15,8 @@ import (
 	"carstate/internal/store/cluster/clustertest"
 )
 
-// manyRoads returns a map of stretches that have a profile, built from the messages of other
-// nodes: three cars on each stretch, and one in a later quarter hour.
+// manyRoads returns a map of stretches that have a profile. It is built from messages as other
+// nodes send them: three cars on each stretch, and one car in a later quarter of an hour.
 func manyRoads(b *testing.B, stretches int) *road.Map {
 	b.Helper()
 	m := new(road.Map)
@@ -33,7 +33,7 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 			message = binary.LittleEndian.AppendUint64(message, name)
 			message = binary.LittleEndian.AppendUint64(message, from)
 			message = binary.LittleEndian.AppendUint32(message, unix)
-			for _, v := range []float32{140, 10, 140, 10} { // metres and seconds
+			for _, v := range []float32{140, 10, 140, 10} { // in turn: metres, seconds
 				message = binary.LittleEndian.AppendUint32(message, math.Float32bits(v))
 			}
 			message = append(message, byte(voice))
@@ -49,8 +49,8 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 	return m
 }
 
-// BenchmarkLoadRoads measures loading a million stretches from a server, for which the start
-// of a node waits.
+// BenchmarkLoadRoads measures how long it takes to load a million stretches from a server. The
+// start of a node waits for this.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
 	e := clustertest.Open(b, cluster.Config{Partitions: 4, URLs: clustertest.External(b)})
@@ -61,7 +61,7 @@ func BenchmarkLoadRoads(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	idle(e).KeepRoads(ctx, m, true, cancel) // loads nothing, and stores everything at its end
+	idle(e).KeepRoads(ctx, m, true, cancel) // loads nothing, and stores all stretches when it ends
 	for b.Loop() {
 		m = new(road.Map)
 		ctx, cancel := context.WithCancel(b.Context())

@@ -19,7 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// checkNoTile checks that a log does not contain the name of a tile.
+// checkNoTile checks that a log does not contain the name of a tile, which would name a place. A
+// tile is one stored record of the road map.
 func checkNoTile(t *testing.T, log string) {
 	t.Helper()
 	for tile := range storetest.Tiles(t) {
@@ -30,8 +31,8 @@ func checkNoTile(t *testing.T, log string) {
 	}
 }
 
-// TestRefusedRoads checks that an invalid profile is omitted, counted and logged once, and
-// that an invalid message is, too.
+// TestRefusedRoads checks that an invalid profile of a road is omitted, counted and logged once,
+// and that an invalid message of another node is treated in the same way.
 func TestRefusedRoads(t *testing.T) {
 	t.Parallel()
 	url := clustertest.External(t)
@@ -98,9 +99,9 @@ func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 
 	return 0
 }
 
-// TestRoadsOfSeveralNodes checks that the nodes of a cluster exchange the evidence of their
-// cars, and that no node receives its own. Each tile is stored by the node that folds its
-// partition.
+// TestRoadsOfSeveralNodes checks that the nodes of a cluster send each other the evidence of their
+// cars, and that no node receives the evidence that it sent. Each tile belongs to a partition, and
+// only the node that owns the partition may store the tile.
 func TestRoadsOfSeveralNodes(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -118,7 +119,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		for p := n; p < partitions && n < 2; p += 2 { // the third node is a console
+		for p := n; p < partitions && n < 2; p += 2 { // the third node owns no partition, like a console
 			part, err := e.Take(t.Context(), p, fmt.Sprint(n), store.Anyone)
 			if err != nil {
 				t.Fatal(err)
@@ -170,7 +171,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 	storetest.SameRoads(t, storetest.StoredRoads(t, engines[2]), want)
 }
 
-// idle returns a RecordStore that does not run yet.
+// idle returns a RecordStore that is not running.
 func idle(e *cluster.Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }
