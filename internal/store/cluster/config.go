@@ -7,21 +7,24 @@ import (
 	"carstate/internal/store"
 )
 
-// Config says where the NATS cluster is and what the engine may use. The zero value of each
-// optional field works.
+// Config says where the NATS cluster is and what the engine may use. In each optional field, the
+// zero value means the default.
 type Config struct {
-	// Config is what every engine needs to know. Partitions 0 means 64.
+	// Config is the configuration that every engine needs. Partitions 0 means 64 at the first
+	// start, and the stored number at a later start.
 	store.Config
 
-	// URLs of the NATS cluster, comma separated. At least one is required.
+	// URLs are the URLs of the NATS cluster, comma separated. At least one is required.
 	URLs string
-	// CredsFile holds the NATS credentials for URLs. If empty, the login is the one in URLs.
+	// CredsFile is the file of the NATS credentials for URLs. If empty, the login is the one in
+	// URLs.
 	CredsFile string
-	// Replicas of each stream. A stream never gets fewer than it has. 0 leaves the number as
-	// it is; a new stream then gets 1, or 3 with several URLs.
+	// Replicas is the number of replicas of each stream. An existing stream is never changed to
+	// fewer replicas. 0 leaves existing streams unchanged; a new stream then gets 1 replica, or 3
+	// if there are several URLs.
 	Replicas int
 
-	// StatesBytes bounds STATES. 0 means [DefaultStatesBytes].
+	// StatesBytes is the size limit of STATES. 0 means [DefaultStatesBytes].
 	StatesBytes int64
 
 	Timeouts Timeouts
@@ -29,18 +32,19 @@ type Config struct {
 
 // Timeouts bound the engine's waits. A zero field means its default; tests use shorter ones.
 type Timeouts struct {
-	// Try bounds one try of a write, after which the same bytes are sent again. 0 means 4 s.
+	// Try bounds one try of a write. After a try that fails, the same bytes are sent again. 0 means
+	// 4 s.
 	Try time.Duration
-	// Stall is how long a subscription may be silent before it is checked. It spans many
-	// heartbeats. 0 means 10 s.
+	// Stall is how long a subscription may be silent before it is checked. Many heartbeats are
+	// expected in that time. 0 means 10 s.
 	Stall time.Duration
 	// Beat is the interval of a node's heartbeats. 0 means 1 s.
 	Beat time.Duration
-	// Lease is how long a node that folds may be silent before others take its partitions. The
-	// node renews its lease three times in that time. 0 means 6 s.
+	// Lease is how long a derive node may be silent before other nodes take its partitions. A node
+	// renews its lease three times per Lease. 0 means 6 s.
 	Lease time.Duration
-	// Idle is the interval at which NATS sends idle heartbeats to a subscriber. 0 means
-	// 500 ms. The least that NATS accepts is 100 ms.
+	// Idle is the interval at which NATS sends idle heartbeats to a subscriber. 0 means 500 ms. The
+	// minimum that NATS accepts is 100 ms.
 	Idle time.Duration
 }
 
@@ -54,7 +58,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	}
 }
 
-// Limits of the package. internal/store/DESIGN.md says what happens at each.
+// Limits of the package. internal/store/DESIGN.md says what happens when each limit is reached.
 const (
 	DefaultStatesBytes = 16 << 30
 	recordBytes        = 1 << 30 // TOKENS, SOURCES, AUDIT, ROADS
@@ -62,12 +66,12 @@ const (
 	defaultPartitions = 64
 	clusterReplicas   = 3
 
-	// openBatches bounds the atomic batches that a node has in flight.
+	// openBatches is the maximum number of atomic batches that a node has in flight.
 	openBatches = 8
 	// payloadBytes is the message size that NATS must accept. It is the default of NATS.
 	payloadBytes = 1 << 20
-	// duplicateWindow is how long NATS recognizes a commit that is sent again. It is longer
-	// than Patience.Store, after which no node sends the commit again.
+	// duplicateWindow is how long NATS recognizes a commit that is sent again. It is longer than
+	// Patience.Store, the time after which no node sends a commit again.
 	duplicateWindow = time.Minute
 	// leastDuplicateWindow is the shortest window that NATS accepts.
 	leastDuplicateWindow = 100 * time.Millisecond

@@ -31,16 +31,16 @@ type conn struct {
 	js     jetstream.JetStream
 	legacy nats.JetStreamContext // only this API has ordered push consumers
 
-	batches chan struct{} // holds a token for each atomic batch in flight
-	newest  atomic.Uint64 // greatest sequence in STATES that was acknowledged to this process
+	batches chan struct{} // holds one element for each atomic batch in flight
+	newest  atomic.Uint64 // greatest sequence of a record in STATES whose write was acknowledged to this process
 	warned  warned
 
-	// newerLease is when the last lease of a newer version's node arrived, Unix ns. It is 0 if
-	// none arrived.
+	// newerLease is when the last lease of a node of a newer version arrived, in Unix ns. It is 0
+	// if no such lease has arrived.
 	newerLease atomic.Int64
 
-	// needed is set from start until Close or Cut. If the connection is closed while needed is
-	// set, it was not this process that closed it.
+	// needed is set from start until Close or Cut. If the connection is closed while needed is set,
+	// the engine itself has not closed it.
 	needed atomic.Bool
 
 	// denied cancels Open when NATS denies a permission. It is nil except during Open.
@@ -50,7 +50,8 @@ type conn struct {
 	failure atomic.Pointer[error]
 }
 
-// warned holds the rate-limited warnings that an outage repeats, one each for all partitions.
+// warned holds rate-limited warnings, which would otherwise be repeated throughout an outage. Each
+// warning is shared by all partitions.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
 // connect connects to the cluster.
@@ -61,12 +62,12 @@ func (c *conn) connect() (err error) {
 		nats.Timeout(5*time.Second),
 		nats.PingInterval(2*time.Second),
 		nats.MaxPingsOutstanding(2),
-		// A server reports the IP addresses of the others. Their certificates need not be
-		// valid for those, and such an error would hide the error of a configured address.
+		// A server reports the IP addresses of the other servers of its cluster. Their certificates
+		// need not be valid for these addresses, and the resulting error would hide the error of a
+		// configured address.
 		nats.IgnoreDiscoveredServers(),
-		// Without this option, the second authorization error of one server closes the
-		// connection for good, even if other servers would accept the login, or this one will
-		// later.
+		// Without this option, the second authorization error of one server closes the connection
+		// for good. But other servers may accept the login, or the same server may accept it later.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ClosedHandler(c.onClosed),
 		c.onAsyncError(), c.watchVersions(),
@@ -116,7 +117,7 @@ func unreachable(err error) error {
 		what = "a server's certificate is not for the host that --nats names"
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission),
 		strings.Contains(err.Error(), "signing nonce"):
-		// The client library has no error type for a malformed file.
+		// The client library has no error type for a malformed file of credentials.
 		what = "--nats-creds must name a file of credentials, with a JWT and a seed, that can be read"
 	case isRefusal(err):
 		what = "it refuses the login: check the name and password in --nats, or --nats-creds"
@@ -124,11 +125,11 @@ func unreachable(err error) error {
 	return fmt.Errorf("the NATS cluster cannot be reached: %s: %w", what, err)
 }
 
-// greetTimeout bounds the wait for a server's greeting, which contains its version.
+// greetTimeout bounds the wait for the first message of a server, which contains its version.
 const greetTimeout = 2 * time.Second
 
-// checkVersions returns an error if any server that --nats names is too old. watchVersions
-// checks those that do not answer when the connection moves to them.
+// checkVersions returns an error if any server that --nats names is too old. A server that does not
+// answer is checked by watchVersions if the connection moves to it.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -157,8 +158,8 @@ func checkVersion(nc *nats.Conn) error {
 		"update all servers of the cluster", nc.ConnectedServerName(), leastServer)
 }
 
-// onClosed fails the engine if the client library has closed the connection for good. From
-// then on every request over it fails.
+// onClosed fails the engine if the client library has closed the connection for good, because every
+// later request over it would fail.
 func (c *conn) onClosed(nc *nats.Conn) {
 	if !c.needed.Load() {
 		return
@@ -188,7 +189,7 @@ func (c *conn) onAsyncError() nats.Option {
 	})
 }
 
-// isRefusal reports whether a server refused the login, now or after having accepted it.
+// isRefusal reports whether a server refused the login, at the login or later.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
@@ -200,14 +201,14 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// leastServer is the oldest nats-server that keeps what it has acknowledged. Older ones could
-// omit a sync when they compacted a file.
+// leastServer is the oldest nats-server version that never loses what it has acknowledged. Older
+// versions could omit a sync when they compacted a file.
 const leastServer = "2.15.2"
 
-// greatestServer is the newest nats-server that the tests ran against.
+// greatestServer is the newest nats-server version that the tests ran against.
 const greatestServer = "2.15.2"
 
-// older reports whether version is lower than the version than. A suffix after a hyphen is
+// older reports whether version is lower than the parameter than. A suffix after a hyphen is
 // ignored. A version that cannot be parsed is older than any other.
 func older(version, than string) bool {
 	number := func(v string) (n [3]int, ok bool) {
@@ -279,19 +280,19 @@ func isNoLeader(err error) bool {
 }
 
 // isBeingRemoved reports whether a stream could not be created because the server is still removing
-// its predecessor. The server has no better error for that.
+// a stream of the same name. The server has no better error for that case.
 func isBeingRemoved(err error) bool {
 	const notCreated = 10049
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == notCreated
 }
 
-// setupTimeout bounds how long a request of the start is retried.
+// setupTimeout is how long a request during Open is retried.
 const setupTimeout = 30 * time.Second
 
-// patiently retries ask until it gets an answer. Requests are refused or dropped while a
-// leader is being elected, for the cluster or for a stream that was just created or gets other
-// replicas. ask must be idempotent.
+// patiently retries ask until it gets an answer. Requests are refused or dropped while a leader is
+// being elected, either for the cluster, or for a stream that was just created or whose number of
+// replicas is being changed. ask must be idempotent.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -326,8 +327,8 @@ func (d denial) Error() string {
 	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
 }
 
-// withoutNames returns the denial in a form that may be logged: in carstate's subjects, names
-// of vehicles and places follow the kind.
+// withoutNames returns the denial in a form that may be logged. In carstate's subjects, names of
+// vehicles and places follow the kind of record, so everything after the kind is removed.
 func (d denial) withoutNames() denial {
 	what, subject, ok := strings.Cut(d.what, " to ")
 	if !ok || strings.HasPrefix(subject, "$") {
@@ -337,21 +338,21 @@ func (d denial) withoutNames() denial {
 	return denial{what + " to " + kind + ".…"}
 }
 
-// asDenial returns the denial in an asynchronous error of the connection.
+// asDenial returns the denial that an asynchronous error of the connection reports, if any.
 func asDenial(err error) (denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return denial{}, false
 	}
 	_, what, _ := strings.Cut(err.Error(), "permissions violation: ")
-	// Up to the subject, which is one of carstate's; nothing after it.
+	// Keep the text up to the subject, which is one of carstate's, and nothing after it.
 	if parts := strings.SplitN(what, `"`, 3); len(parts) == 3 {
 		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
 	}
 	return denial{"see the log of the NATS server"}, true
 }
 
-// watchVersions logs a server that is too old when the connection moves to it: the servers of
-// a cluster may have different versions.
+// watchVersions logs a warning when the connection moves to a server that is too old. The servers
+// of a cluster may have different versions.
 func (c *conn) watchVersions() nats.Option {
 	return nats.ReconnectHandler(func(nc *nats.Conn) {
 		if v := nc.ConnectedServerVersion(); older(v, leastServer) {
@@ -361,17 +362,18 @@ func (c *conn) watchVersions() nats.Option {
 	})
 }
 
-// Cut closes the connection to NATS, so that every call that still waits for an answer fails
-// now. Only Close may follow.
+// Cut closes the connection to NATS, so that every call that still waits for an answer fails now.
+// After Cut, only Close may be called.
 func (c *conn) Cut() {
 	c.needed.Store(false)
 	c.nc.Close()
 }
 
-// Failed yields one error when the engine can store nothing more and only a restart helps.
+// Failed returns a channel that yields one error when the engine can store nothing more and only a
+// restart helps.
 func (c *conn) Failed() <-chan error { return c.failed }
 
-// fail reports the first failure that only a restart can cure.
+// fail records the first failure after which only a restart helps, and yields it from Failed.
 func (c *conn) fail(err error) {
 	if c.failure.CompareAndSwap(nil, &err) {
 		c.log.Error("the engine failed", "error", err)
@@ -379,7 +381,7 @@ func (c *conn) fail(err error) {
 	}
 }
 
-// Alive returns why only a restart helps, or nil.
+// Alive returns the reason why only a restart helps, or nil.
 func (c *conn) Alive() error {
 	if err := c.failure.Load(); err != nil {
 		return *err
@@ -402,7 +404,7 @@ func isInProcess(err error) bool {
 	return ok && api.ErrorCode == duplicateInProcess
 }
 
-// refused reports whether NATS itself refused a request, as opposed to not answering.
+// refused reports whether NATS itself refused a request. It is false if NATS did not answer.
 func refused(err error) bool {
 	_, ok := asAPIError(err)
 	return ok

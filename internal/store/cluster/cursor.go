@@ -10,27 +10,27 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// cursor says up to where a partition is folded, and by which owner. It is stored with the
-// states of that fold in one atomic batch, so states and cursor always agree.
+// cursor says up to which sequence a partition is folded, and which node owns the partition. It is
+// stored in one atomic batch with the states of that fold, so states and cursor always agree.
 type cursor struct {
 	Owner      string `json:"owner"`
-	Generation uint64 `json:"generation"` // grows with each change of owner
+	Generation uint64 `json:"generation"` // increases with each change of owner
 	Next       uint64 `json:"next"`       // sequence in TELEMETRY of the next commit to fold
 	Made       int64  `json:"made"`       // when the TELEMETRY stream of Next was created, Unix ns
-	// Forgotten is the sequence in SOURCES of the partition's newest tombstone. An owner must
-	// have applied that tombstone before it folds.
+	// Forgotten is the sequence in SOURCES of the newest tombstone of a vehicle in the partition.
+	// An owner must have applied that tombstone before it folds.
 	Forgotten uint64 `json:"forgotten,omitempty"`
 	// ForgottenIn is when the SOURCES stream of Forgotten was created, Unix ns. 0 means that
 	// the cursor was written before this field existed.
 	ForgottenIn int64 `json:"forgotten_in,omitempty"`
-	// Fences counts the calls of Fence. Each makes the owner take the partition again.
+	// Fences counts the calls of Fence. Each call makes the owner take the partition again.
 	Fences uint64 `json:"fences,omitempty"`
 
-	newer bool // a newer version wrote it; its other fields are unknown
+	newer bool // a newer version wrote the record; the other fields are unknown
 }
 
-// readCursor returns the cursor of a partition and its revision, or zeros if it was never
-// folded.
+// readCursor returns the cursor of a partition and its revision. Both are zero if the partition was
+// never folded.
 func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, err error) {
 	r, err := c.Last(ctx, codec.States, codec.CursorSubject(p))
 	if err == nil {
@@ -47,7 +47,8 @@ func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	return c, nil
 }
 
-// write returns the write that replaces the cursor of a partition at revision rev.
+// write returns the write that replaces a partition's cursor if that cursor still has the revision
+// rev.
 func (c cursor) write(p int, rev uint64) store.Write {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -58,10 +59,10 @@ func (c cursor) write(p int, rev uint64) store.Write {
 	return store.Write{Subject: subject, Record: record, Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions, with a few requests to any server. A
-// cursor is zero if there is no record, and has newer set if a newer version wrote it. The
-// cursors may be older than the leader's, but include this process's last write. Later folds
-// of other nodes count as not folded.
+// readCursors returns the cursors of all partitions, with a few requests to any server. A cursor is
+// zero if there is no record, and has newer set if a newer version wrote it. The server may lag
+// behind the leader, but its cursors include this process's last write. If another node has folded
+// since, the new samples in that fold count as not folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)
@@ -69,7 +70,7 @@ func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error
 		subjects[p] = codec.CursorSubject(p)
 	}
 	for part := range slices.Chunk(subjects, store.MaxLoad) {
-		// The heartbeat is always there, so there is always an answer.
+		// The record of the heartbeat always exists, so there is always an answer.
 		part = append(slices.Clip(part), codec.HeartbeatSubject(codec.States))
 		records, err := c.awaitRecords(ctx, codec.States, part, c.newest.Load())
 		if err != nil {

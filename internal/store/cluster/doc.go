@@ -1,10 +1,11 @@
-// Package cluster is the storage engine of many machines, on an external NATS JetStream
-// cluster. It implements streams, atomic batches, cursors, leases and feeds. DESIGN.md beside
-// this file explains the engine as a whole.
+// Package cluster is the storage engine of many machines, on an external NATS JetStream cluster. It
+// implements streams, atomic batches, cursors, leases and feeds. DESIGN.md beside this file
+// explains the engine as a whole.
 //
-// STATES, TOKENS and SOURCES also contain one heartbeat record each, from which every node
-// knows the maximum age of its copy. STATES also contains the leases of the nodes that fold.
+// The streams STATES, TOKENS and SOURCES also contain one heartbeat record each. From it, every
+// node knows the maximum age of its copy of the stream. STATES also contains the leases of the
+// derive nodes.
 //
-// A call that stores something returns nil only once it is on a quorum of disks. The package
+// A call that stores something returns nil only once the data is on a quorum of disks. The package
 // must never fold telemetry and must never see a secret.
 package cluster

@@ -32,9 +32,9 @@ type Engine struct {
 
 	committers []*committer
 	backlog    backlog
-	writes     map[string]*atomic.Bool // for each of watchedStreams, whether the last write failed
+	writes     map[string]*atomic.Bool // for each of watchedStreams: whether the last write failed
 	beats      map[string]*heartbeat
-	committing atomic.Int32 // commits of samples in flight
+	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
 
 	// forgotten is this node's table of tombstones. tombstoneFeed is the feed of SOURCES, which
@@ -47,8 +47,8 @@ type Engine struct {
 	running sync.WaitGroup
 }
 
-// Open connects to the cluster that the configuration names, and creates the streams at the
-// first start. After an error no goroutine is left running. Open panics if [Config.URLs] is
+// Open connects to the cluster that the configuration names. At the first start, it creates the
+// streams. If Open returns an error, no goroutine is left running. Open panics if [Config.URLs] is
 // empty.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if c.URLs == "" {
@@ -66,7 +66,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			e.nc.Close()
 		}
 	}()
-	// A denied permission cancels every request of Open.
+	// If a permission is denied, every request of Open is canceled.
 	opening := ctx
 	ctx, deny := context.WithCancelCause(ctx)
 	defer deny(nil)
@@ -131,8 +131,8 @@ func (e *Engine) start() {
 	}
 }
 
-// Close stops the goroutines and then closes the connection. Samples whose Append has not
-// returned are not acknowledged.
+// Close stops the goroutines and then closes the connection. If an Append has not returned before,
+// its samples are not acknowledged.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
@@ -141,7 +141,7 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// NodeID returns the name under which this node stores what only it has counted.
+// NodeID returns the name under which this node stores its own counts, such as usage.
 func (e *Engine) NodeID() string { return e.node.ID }
 
 // Partitions returns the number of partitions, which the first start fixed.
@@ -150,8 +150,8 @@ func (e *Engine) Partitions() int { return e.partitions }
 // watchedStreams are the streams that are written to all the time.
 var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
 
-// Writable returns why nothing can be stored at present, or nil. The engine notices by itself
-// when that changes; no caller has to try.
+// Writable returns the reason why nothing can be stored at present, or nil. The engine finds out by
+// itself when it can store again; no caller has to try.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
@@ -164,10 +164,10 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// tryTelemetry finds out when TELEMETRY accepts writes again after a commit was given up. No
-// caller of Append would: while Writable returns an error, no samples are accepted.
-// tryTelemetry stores a commit without samples, because only a stored commit proves that
-// writes work. It is folded like any other. The other streams have their heartbeats.
+// tryTelemetry finds out when TELEMETRY accepts writes again after a commit was given up. Append
+// cannot find this out, because no samples are accepted while Writable returns an error.
+// tryTelemetry stores a commit without samples, because only a stored commit proves that writes
+// work. It is folded like any other commit. For the other streams, the heartbeats show it.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that only one of them is stored
@@ -189,8 +189,8 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 	}
 }
 
-// Fed returns the time up to which this node's copies of all fed streams are complete. ok is
-// false before every feed has caught up. Fed neither blocks nor allocates.
+// Fed returns the time up to which this node's copies of all fed streams are complete. ok is false
+// until every feed has caught up. Fed neither blocks nor allocates.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		h := e.beats[name]
@@ -205,8 +205,8 @@ func (e *Engine) Fed() (at time.Time, ok bool) {
 	return at, true
 }
 
-// FeedAge returns the maximum age of this node's copies of the fed streams. It returns an
-// error before every feed has caught up.
+// FeedAge returns the maximum age of this node's copies of the fed streams. Until every feed has
+// caught up, it returns an error.
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {
@@ -237,16 +237,16 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 	return f
 }
 
-// FollowStates calls put for the stored state of every vehicle and then for every change,
-// until the context ends. The zero state means that the vehicle is forgotten. caughtUp is
-// called once, after all states that were stored at the start.
+// FollowStates calls put for the stored state of every vehicle and then for every change, until the
+// context ends. The zero state means that the vehicle is forgotten. caughtUp is called once, after
+// put was called for all states that were stored at the start.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	return e.followStates(ctx, e.newFeed(codec.States), put, caughtUp)
 }
 
-// FollowCursors is like FollowStates for a node that does not use the states. It follows the
-// cursors, from which a node that folds learns of forgotten vehicles, and the heartbeats, from
-// which any node knows its lag.
+// FollowCursors is like FollowStates, but for a node that does not use the states. It follows only
+// cursors and heartbeats. From a cursor, a derive node learns that a vehicle was forgotten. From
+// the heartbeats, any node knows the age of its copies.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	f := e.newFeed(codec.States)
 	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
@@ -262,11 +262,12 @@ func (e *Engine) followStates(
 	f.apply = func(r store.Record) error {
 		id, ok := codec.VehicleOfState(r.Subject)
 		if !ok {
-			e.recall(r) // if it is a cursor
+			e.recall(r) // does nothing if r is not a cursor
 			return nil
 		}
-		// A server that rebuilt its index after a crash may bring back the state of a vehicle
-		// whose marker is gone. An empty record is a marker in every version.
+		// An empty record marks a removed state, in every version. A server that rebuilt its index
+		// after a crash may bring back a removed state whose mark is gone, so check the tombstones
+		// too.
 		if len(r.Sealed) == codec.SealBytes || e.forgotten.Has(id) {
 			put(id, vehicle.State{})
 			return nil
@@ -283,7 +284,7 @@ func (e *Engine) followStates(
 			if !f.live {
 				e.config.Newer.LacksStates()
 			}
-			return nil // the known answer of the vehicle remains
+			return nil // the vehicle keeps the answer that this node knows
 		case err != nil:
 			return err
 		}
@@ -293,8 +294,8 @@ func (e *Engine) followStates(
 	return f.run(ctx)
 }
 
-// AwaitState waits until FollowStates has passed a sequence. It returns at once if
-// FollowStates does not run.
+// AwaitState waits until FollowStates has applied the record of STATES with the given sequence. It
+// returns at once if FollowStates does not run.
 func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
 	f := e.statesFeed.Load()
 	if f == nil {

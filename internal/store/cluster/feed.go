@@ -18,8 +18,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// feed follows a stream: the last record of each subject, and then each new record, in order
-// and without gaps, until it is stopped. It survives outages of NATS.
+// feed follows a stream until it is stopped. It delivers the last record of each subject, and then
+// each new record, in order and without gaps. It survives outages of NATS.
 //
 // It uses the legacy ordered push consumer, which notices a lost server after two missed
 // heartbeats. The newer API can remain silent for 16 s.
@@ -27,14 +27,14 @@ type feed struct {
 	conn     *conn
 	beat     *heartbeat // receives the stream's heartbeats; if nil, they are ignored
 	stream   string
-	filters  []string                 // subjects to follow; if empty, all of the stream
-	newer    bool                     // apply accepts records of a newer version; if false, they end the feed
+	filters  []string                 // subjects to follow; if empty, all subjects of the stream
+	newer    bool                     // accept records of a newer version; if false, they end the feed
 	apply    func(store.Record) error // an error means that the store cannot be trusted
 	caughtUp func()                   // called once, after all records that existed at the start
 
 	heard time.Time // when the newest record was applied
 	live  bool      // caughtUp was called
-	goal  uint64    // live once the record of this sequence was applied
+	goal  uint64    // when the record of this sequence was applied, the feed is live
 	lap   int       // how many goals were reached
 
 	mu      sync.Mutex // guards the fields below
@@ -50,16 +50,17 @@ func newFeed(c *conn, stream string) *feed {
 const (
 	// feedBackoff is the backoff after a feed failed.
 	feedBackoff = 500 * time.Millisecond
-	// feedLaps is how many times a feed that catches up looks up the stream's end as its goal.
-	// The first lap misses vehicles whose record was replaced while it ran. The second is so
-	// short that it misses almost none, and the feed continues and delivers those.
+	// feedLaps is the number of times that a feed that catches up looks up the end of the stream as
+	// its goal. The first lap misses a vehicle if its record is replaced during the lap. The second
+	// lap is so short that it misses almost no vehicles. The feed delivers their records later,
+	// because it continues.
 	feedLaps = 2
-	// feedSetup bounds the setup of a feed that begins at the start. NATS then looks up the
-	// last record of each of millions of subjects.
+	// feedSetup bounds the setup of a feed that begins at the start of the stream. NATS then looks
+	// up the last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
-	// feedResume bounds the setup of a feed that continues, which costs almost nothing. The
-	// cluster may assign the consumer to a server that has stopped without the cluster having
-	// noticed; then the feed must ask again.
+	// feedResume bounds the setup of a feed that resumes after a break, which costs NATS almost
+	// nothing. The cluster may assign the consumer to a server that has stopped before the cluster
+	// has noticed it. Then the feed must repeat the request.
 	feedResume = 2 * time.Second
 )
 
@@ -69,8 +70,8 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	return f.run(ctx)
 }
 
-// run follows the stream until the context ends, the store turns out to be damaged, or a
-// record of a newer version arrives that apply does not accept.
+// run follows the stream until the context ends, the store turns out to be damaged, or a record of
+// a newer version arrives and apply does not accept it.
 func (f *feed) run(ctx context.Context) error {
 	for {
 		err := f.follow(ctx)
@@ -92,8 +93,8 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// errConsumerChanged means that the client library has replaced a consumer that the server
-// lost. The library does not check that the stream is still the same.
+// errConsumerChanged means that the server lost the consumer and the client library has replaced
+// it. The library does not check that the stream is still the same.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 // follow reads one subscription until it fails.
@@ -143,8 +144,8 @@ func (f *feed) follow(ctx context.Context) error {
 		return err
 	}
 	defer sub.Unsubscribe()
-	// The consumer's flow control bounds the pending messages. A limit of the client library
-	// would drop records instead.
+	// The consumer's flow control bounds the pending messages. A limit of the client library would
+	// drop records instead.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
@@ -170,8 +171,8 @@ func (f *feed) follow(ctx context.Context) error {
 		}
 		consumer = meta.Consumer
 		if meta.Sequence.Stream <= f.last {
-			// The client library restarts at the stream's beginning if a consumer breaks
-			// before its first record.
+			// If a consumer breaks before its first record, the client library restarts at the
+			// beginning of the stream.
 			continue
 		}
 		if err := f.take(store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
@@ -184,8 +185,8 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// take decodes a record and applies it. It ignores heartbeats of a newer version, because they
-// are another node's.
+// take decodes a record and applies it. It ignores heartbeats of a newer version, because another
+// node wrote them.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -208,20 +209,20 @@ func (f *feed) take(r store.Record) (err error) {
 	return f.apply(r)
 }
 
-// next waits for a record. A feed that runs on receives several heartbeats or leases per
-// Stall, and a feed that ends does so with a record that exists already. So a longer silence
-// means that the subscription is dead.
+// next waits for a record. While the stream is followed, several heartbeats or leases arrive per
+// Stall. While the feed catches up, the next record exists already. So if nothing arrives for a
+// Stall, the subscription is dead.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
 	return sub.NextMsgWithContext(ctx)
 }
 
-// progress is called after each record, with the number of records that NATS has yet to send.
-// A stream that is written to all the time may never have none left, so the feed also goes
-// live after feedLaps. The pending count is unreliable: when a record replaces another, NATS
-// decrements it before it increments it. A caller that must not miss a record continues with
-// [Engine.scanTail].
+// progress is called after each record. pending is the number of records that NATS has yet to send.
+// If a stream is written to all the time, pending may never become 0, so the feed also goes live
+// after feedLaps laps. pending is unreliable: when a record replaces another, NATS decrements its
+// count before it increments it. A caller that must not miss a record calls [Engine.scanTail]
+// afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -248,7 +249,7 @@ func (f *feed) goLive() {
 	}
 }
 
-// advance notes that the record seq was applied, and wakes the callers that wait for it.
+// advance notes that the record with sequence seq was applied, and wakes the callers of Wait.
 func (f *feed) advance(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -257,14 +258,14 @@ func (f *feed) advance(seq uint64) {
 	f.changed = make(chan struct{})
 }
 
-// readFrom returns the creation time of the stream that was read.
+// readFrom returns the creation time of the stream from which the feed has read.
 func (f *feed) readFrom() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.created
 }
 
-// Wait returns once the record seq was applied.
+// Wait returns once the record with sequence seq was applied.
 func (f *feed) Wait(ctx context.Context, seq uint64) error {
 	for {
 		f.mu.Lock()
@@ -281,19 +282,19 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// heartbeat writes this node's heartbeat into one stream, and notes when it comes back on the
-// feed. The feed has then delivered everything that was stored before it. The heartbeat
-// contains the time of writing on this node's own clock, so the age of the copy does not
-// depend on another node's clock.
+// heartbeat writes this node's heartbeat into one stream, and notes when the heartbeat comes back
+// on the feed. At that moment, the feed has delivered everything that was stored before the
+// heartbeat. The heartbeat contains the time of writing by this node's own clock, so the age of the
+// copy does not depend on the clock of another node.
 type heartbeat struct {
 	conn   *conn
 	stream string
 	node   uint64 // identifies this node's heartbeats
 
 	failing *atomic.Bool // whether the last write failed
-	start   time.Time    // monotonic origin of the numbers below
-	// returned is the time up to which the copy is complete, in ns after start. It is 0 before
-	// the first heartbeat came back.
+	start   time.Time    // time from which the numbers below are measured (monotonic)
+	// returned is the time up to which the copy is complete, in ns after start. It is 0 until the
+	// first heartbeat has come back.
 	returned atomic.Int64
 }
 
@@ -334,14 +335,14 @@ func (h *heartbeat) observe(body []byte) {
 	}
 }
 
-// age returns the maximum age of this node's copy of the stream. ok is false before the first
-// heartbeat came back.
+// age returns the maximum age of this node's copy of the stream. ok is false until the first
+// heartbeat has come back.
 func (h *heartbeat) age() (d time.Duration, ok bool) {
 	r := h.returned.Load()
 	return time.Since(h.start) - time.Duration(r), r != 0
 }
 
-// readTelemetry subscribes to commits, in order.
+// readTelemetry subscribes to commits of samples, in order.
 func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
 	opts = append(opts,
 		nats.OrderedConsumer(), nats.BindStream(codec.Telemetry), nats.IdleHeartbeat(c.config.Timeouts.Idle))

@@ -8,7 +8,7 @@ import (
 	"carstate/internal/store"
 )
 
-// metrics are the metrics of every engine and those of a cluster.
+// metrics are the metrics that every engine has, and those that only a cluster has.
 type metrics struct {
 	*store.Metrics
 	records *prometheus.GaugeVec // by stream
@@ -39,7 +39,7 @@ type feedAges map[string]*heartbeat
 var feedAge = prometheus.NewDesc(store.MetricFeedAge,
 	"How old this node's copy of a stream may be. Missing before the copy has caught up.", []string{"stream"}, nil)
 
-// Describe and Collect make it a [prometheus.Collector].
+// Describe and Collect make feedAges a [prometheus.Collector].
 func (feedAges) Describe(ch chan<- *prometheus.Desc) { ch <- feedAge }
 
 func (f feedAges) Collect(ch chan<- prometheus.Metric) {

@@ -13,23 +13,23 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// leaseRecord is what a node that folds writes periodically. It contains no time: a reader
-// measures its age by its own clock.
+// leaseRecord is the record that a derive node writes periodically. It contains no time. A node
+// that reads it measures its age by its own clock.
 type leaseRecord struct {
-	// Beat grows with each renewal. Storing the same record again is not a renewal.
+	// Beat increases with each renewal. Storing the same record again does not renew the lease.
 	Beat    uint64 `json:"beat"`
 	Leaving bool   `json:"leaving,omitempty"`
 }
 
-// Leases are the records by which the nodes that fold know of each other. They only serve to
-// divide the partitions. The cursors ensure that no node writes to a partition that it has
+// Leases are the records by which the derive nodes know of each other. They only serve to divide
+// the partitions among the nodes. The cursors ensure that no node writes to a partition that it has
 // lost.
 type Leases struct{ conn *conn }
 
 // Leases returns the engine's leases.
 func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
 
-// Stale returns how long a node may be silent.
+// Stale returns how long a node may be silent before its lease is stale.
 func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
 // Renew stores the lease of a node. A name consists of letters and digits.
@@ -58,12 +58,12 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := newFeed(l.conn, codec.States)
 	f.filters, f.newer = []string{codec.MemberSubject("*")}, true
-	newer := make(map[string]bool) // nodes of a newer version
+	newer := make(map[string]bool) // names of nodes of a newer version
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)
 		if r.Newer {
-			// A newer node has its share of the partitions. It is alive only if it renews its
-			// lease: the first record may be old.
+			// A node of a newer version has a share of the partitions, too. It counts as alive only
+			// if it renews its lease, because the first record may be old.
 			if newer[name] {
 				l.conn.newerLease.Store(time.Now().UnixNano())
 			}
@@ -88,8 +88,8 @@ func (e *Engine) NewerFolds() bool {
 	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease
 }
 
-// ShareRoads sends the other nodes the evidence of this node's cars. While the cluster is out
-// of reach the evidence is dropped, because it would be out of date on arrival.
+// ShareRoads sends the other nodes the evidence of this node's cars. While the cluster is
+// unreachable, the evidence is dropped, because it would be out of date on arrival.
 func (e *Engine) ShareRoads(evidence []byte) error {
 	if !e.nc.IsConnected() {
 		return nil
@@ -98,7 +98,7 @@ func (e *Engine) ShareRoads(evidence []byte) error {
 	return e.nc.Publish(subject, codec.Seal(subject, append([]byte{0}, evidence...)))
 }
 
-// ListenRoads calls take for the evidence of other nodes until stop is called.
+// ListenRoads calls take with the evidence that other nodes send, until stop is called.
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
 	own := sharedSubject(e.node.ID)
 	sub, err := e.nc.Subscribe(sharedSubject("*"), func(m *nats.Msg) {

@@ -26,7 +26,7 @@ type Partition struct {
 	cursor cursor
 	rev    uint64    // sequence of the cursor's record, which serves as the fencing token
 	next   uint64    // sequence of the first commit that Next has not returned
-	stored time.Time // when the last result of Next was stored
+	stored time.Time // when the samples that Next last returned were stored
 
 	closed   atomic.Bool
 	sub      *nats.Subscription
@@ -39,8 +39,9 @@ type Partition struct {
 	spans store.FoldSpans
 }
 
-// Take makes owner the owner of partition p. From then on no earlier owner can commit. holder
-// is "" if the partition was never folded or was released.
+// Take makes owner the owner of partition p. From then on no earlier owner can commit. free reports
+// whether p may be taken from its present owner, the holder; if not, Take returns an error that
+// wraps [store.ErrHeld]. holder is "" if the partition was never folded or was released.
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -76,7 +77,7 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 			Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences,
 		}
 		if t.isCursorStale(s) || old.Made != t.cursor.Made {
-			t.cursor.Next = 1 // folding what was folded already changes nothing
+			t.cursor.Next = 1 // begin again: folding a sample twice changes nothing
 		}
 		return []store.Write{t.cursor.write(p, is.Seq)}, nil
 	})
@@ -89,10 +90,10 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 	return t, nil
 }
 
-// Release gives up a partition that owner has, perhaps without knowing it, so that another
-// node need not wait until the lease expires. It is no error if owner does not have the
-// partition. If a newer version wrote the cursor, the owner is unknown: Release returns nil if
-// this process never took the partition or has released it before, and an error otherwise.
+// Release gives up partition p if owner owns it, so that another node need not wait until the lease
+// expires. The owner may own p without knowing it. It is no error if owner does not own p. If a
+// newer version wrote the cursor, the owner is unknown. Release then returns nil if this process
+// never took the partition or has released it before, and an error otherwise.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -110,7 +111,8 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	return err
 }
 
-// noteNewer records an error that means that a newer version wrote a record of a stream.
+// noteNewer records err in Config.Newer if it means that a newer version wrote a record of the
+// stream.
 func (e *Engine) noteNewer(stream string, err error) {
 	if codec.IsNewer(err) {
 		e.config.Newer.Note(stream, err)
@@ -118,16 +120,15 @@ func (e *Engine) noteNewer(stream string, err error) {
 }
 
 // isCursorStale reports whether TELEMETRY is not the stream that the cursor refers to, or has lost
-// its end. A cluster that does not sync each write can lose it in a power cut. New commits
-// then get sequences that count as folded.
+// its end. If a cluster does not sync each write, a power cut can destroy the end. New commits then
+// get sequences that count as folded.
 func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next waits for the next commit of samples to fold. Its seq is passed to [Partition.Commit]
-// once the samples are folded. There may be no samples, because tryTelemetry stores empty
-// commits.
+// Next waits for the next commit of samples to fold. After the samples are folded, its sequence seq
+// is passed to [Partition.Commit]. samples may be empty, because tryTelemetry stores empty commits.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -164,10 +165,11 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return seq, samples, nil
 }
 
-// Stored returns when the last result of [Partition.Next] was stored, by NATS's clock.
+// Stored returns the time at which the samples that [Partition.Next] last returned were stored, by
+// NATS's clock.
 func (t *Partition) Stored() time.Time { return t.stored }
 
-// nextMessage waits for the first message at or after t.next.
+// nextMessage waits for the first message with a sequence of at least t.next.
 func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) {
 	for {
 		if t.sub == nil {
@@ -187,13 +189,13 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		case t.recalled.Err() != nil:
 			return nil, 0, fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
 		case silent:
-			// Either nothing was sent, or the subscription is dead.
+			// Either there was no commit, or the subscription is dead.
 			if err := t.checkSubscription(ctx); err != nil {
 				return nil, 0, err
 			}
 			continue
 		case err != nil:
-			// The client library also gives a subscription up when its stream is gone.
+			// The client library also gives up a subscription if the stream is gone.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return nil, 0, replaced
 			}
@@ -204,8 +206,8 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			return nil, 0, err
 		}
 		if t.consumer != "" && meta.Consumer != t.consumer {
-			// The client library has replaced a consumer that the server lost, without
-			// checking the stream.
+			// The server lost the consumer, and the client library has replaced it without checking
+			// the stream.
 			t.Close()
 			if err := t.checkSubscription(ctx); err != nil {
 				return nil, 0, err
@@ -213,9 +215,9 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			continue
 		}
 		t.consumer = meta.Consumer
-		// The client library restarts at the stream's beginning if a consumer breaks before
-		// its first message. A folded message must not be folded again: that would move the
-		// cursor back.
+		// If a consumer breaks before its first message, the client library restarts at the
+		// beginning of the stream. A folded message must not be folded again, because that would
+		// move the cursor back.
 		if meta.Sequence.Stream >= t.next {
 			t.stored = meta.Timestamp
 			return m, meta.Sequence.Stream, nil
@@ -228,10 +230,10 @@ func (t *Partition) subscribe() (err error) {
 	return err
 }
 
-// checkSubscription returns an error if the stream that t.next refers to is gone. It drops a
-// subscription that is silent although there is something to fold, so that nextMessage
-// subscribes again. While NATS is out of reach nothing is known: the subscription is kept, and
-// recovers by itself.
+// checkSubscription returns an error if the stream that t.next refers to is gone. If the
+// subscription is silent although there is something to fold, checkSubscription drops it, so that
+// nextMessage subscribes again. While NATS is unreachable, this cannot be known. The subscription
+// is then kept, and recovers by itself.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -261,24 +263,23 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
-// Answer implements [store.Partition]. It does nothing: another node that takes the partition
-// may answer before it has folded as far.
+// Answer implements [store.Partition]. It does nothing. If it published a state before it is
+// stored, another node could take the partition and answer from an older state.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
-// Settle implements [store.Engine]. It does nothing: derive commits a fold before it becomes
-// an answer.
+// Settle implements [store.Engine]. It does nothing, because derive commits a fold before it
+// becomes an answer.
 func (e *Engine) Settle(context.Context) {}
 
-// Commit stores states, at most [store.MaxStates], and notes that everything up to the commit
-// seq is folded. It retries until it succeeds, the context ends, or another node turns out to
-// own the partition ([store.ErrFenced]). With seq 0 and no states it only renews the cursor's
-// record.
+// Commit stores states, at most [store.MaxStates], and moves the cursor behind the commit of
+// samples with sequence seq. It retries until it succeeds, the context ends, or another node turns
+// out to own the partition ([store.ErrFenced]). With seq 0 and no states, it only renews the
+// cursor's record.
 //
-// If there are more states than one atomic batch can hold, they are stored in several. Each
-// batch ends with the cursor, which fences out a node that has lost the partition; only the
-// last one moves the cursor. A crash between two batches leaves states that are ahead of the
-// cursor. Samples that they contain already are then folded into them again, which changes
-// nothing.
+// If there are more states than one atomic batch can hold, they are stored in several batches. Each
+// batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
+// last batch moves the cursor. A crash between two batches leaves states that are ahead of the
+// cursor. Samples that these states contain already are then folded again, which changes nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if len(states) > store.MaxStates {
 		return fmt.Errorf("too many states in one commit: %d, limit %d", len(states), store.MaxStates)
@@ -311,7 +312,7 @@ func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) store.Write {
 	return store.Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, s))}
 }
 
-// commitBatch stores states, at most store.BatchStates, with the cursor as it is.
+// commitBatch stores states, at most store.BatchStates, together with the cursor t.cursor.
 func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error {
 	for {
 		rev, err := t.e.Store(ctx, codec.States, append(states, t.cursor.write(t.number, t.rev)))
@@ -332,7 +333,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 				t.e.noteNewer(codec.States, err)
 				return fmt.Errorf("partition %d: %w: %w", t.number, store.ErrFenced, err)
 			case err != nil:
-			case rev == t.rev: // nothing has been stored yet: a write is in progress
+			case rev == t.rev: // nothing has been stored yet; a write is in progress
 			case rev > t.rev && stored == t.cursor:
 				t.rev = rev
 				return nil
@@ -352,7 +353,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 	}
 }
 
-// Folds reports whether this process owns a partition, according to its cursor.
+// Folds reports whether this process owns a partition, according to the partition's stored cursor.
 func (e *Engine) Folds(ctx context.Context, p int) (bool, error) {
 	taken, ok := e.taken.Load(p)
 	if !ok {
@@ -375,7 +376,7 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Close stops reading. This process remains the owner until another one takes the partition.
+// Close stops reading. This process remains the owner until another process takes the partition.
 func (t *Partition) Close() {
 	t.closed.Store(true)
 	if t.sub != nil {
@@ -387,10 +388,10 @@ func (t *Partition) Close() {
 // loadTimeout bounds one Load, with all its tries.
 const loadTimeout = 4 * requestTimeout
 
-// Load calls put for the stored state of each vehicle that has one, with the vehicle's index
-// in ids. The states include everything that was committed before the partition was taken. One
-// request asks for all of them. Any server may answer that has reached the partition's cursor
-// record; if a deposed or lagging server answers, the request is repeated.
+// Load calls put for the stored state of each vehicle that has one, with the vehicle's index in
+// ids. The states include everything that was committed before the partition was taken. One request
+// asks for the states of all ids. Any server may answer that has reached the partition's cursor
+// record. If a deposed or lagging server answers, the request is repeated.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
@@ -401,7 +402,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 		place[id] = i
 		subjects = append(subjects, codec.StateSubject(t.number, id))
 	}
-	// The cursor is always there, so there is always an answer.
+	// The cursor record always exists, so there is always an answer.
 	subjects = append(subjects, codec.CursorSubject(t.number))
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -440,12 +441,12 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 	return nil
 }
 
-// Forgotten returns this node's copy of the tombstones, which a [store.RecordStore] feeds.
+// Forgotten returns this node's table of the tombstones, which a [store.RecordStore] fills.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// Fence notes the tombstone at seq in a partition's cursor, so that no node folds the
-// partition before it has applied that tombstone. A commit in progress fails on the cursor's
-// revision.
+// Fence notes the tombstone with sequence seq in a partition's cursor, so that no node folds the
+// partition before it has applied that tombstone. A commit in progress then fails, because the
+// cursor's revision has changed.
 func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
@@ -457,7 +458,7 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 		if err != nil {
 			return nil, err
 		}
-		// Fences grows, so that no owner takes the record for its own.
+		// Fences increases, so that no owner mistakes this cursor record for one that it wrote.
 		c.Fences++
 		if c.ForgottenIn != 0 && c.ForgottenIn != made {
 			c.Forgotten = 0 // it refers to a SOURCES stream that no longer exists
@@ -468,12 +469,13 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	return err
 }
 
-// awaitTombstone waits until this node has applied sequence seq of the SOURCES stream created
-// at made (0: the current one). If that stream was re-created, or truncated below seq, the
-// record will never arrive, and there is no wait for it.
+// awaitTombstone waits until this node has applied the record of SOURCES with sequence seq. made is
+// the creation time of the stream to which seq refers; 0 means the current stream. If that stream
+// was re-created, or has lost that record at its end, the record will never arrive, and
+// awaitTombstone does not wait for it.
 func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
 	if err := e.Alive(); err != nil {
-		return err // the tables are of streams that no longer exist
+		return err // the tables are copies of streams that no longer exist
 	}
 	f := e.tombstoneFeed.Load()
 	if f == nil || seq == 0 {
@@ -496,7 +498,7 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	return nil
 }
 
-// AwaitTombstones waits until this node has applied every existing tombstone.
+// AwaitTombstones waits until this node has applied every tombstone that exists now.
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
@@ -507,8 +509,8 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
-// recall invalidates a taken partition if r is its cursor and was fenced since this process
-// took it, or was written by a newer version. derive then drops its cached states of the
+// recall makes this process take a partition again if r is its cursor, and r was fenced since the
+// partition was taken, or a newer version wrote r. derive then drops its cached states of the
 // partition.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
@@ -525,7 +527,7 @@ func (e *Engine) recall(r store.Record) {
 	}
 }
 
-// change is [store.Change] with the configured patience.
+// change calls [store.Change] with the configured patience.
 func (e *Engine) change(
 	ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error),
 ) (seq uint64, err error) {

@@ -15,16 +15,16 @@ import (
 )
 
 // The samples of a vehicle are stored among those of its whole partition. They are searched in
-// windows of time, the newest first and each longer than the one before, so that even a short
-// deadline yields the newest samples.
+// windows of time, from the newest window to the oldest. Each window is longer than the previous
+// one. So even a short deadline yields the newest samples.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
 )
 
-// Recent reads the retained samples of a vehicle until it has all of them, or at least most,
-// or the context ends, which is no error. The samples of a window that was not read to its end
-// are omitted.
+// Recent reads the retained samples of a vehicle, the newest first. It stops when it has all of
+// them, or at least as many as the parameter most says, or when the context ends, which is no
+// error. If the context ends within a window, the samples of that window are omitted.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
@@ -53,9 +53,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads the vehicle's samples that were stored at or after from, in commits before the
-// sequence until. made is when the stream was created. Forgotten samples are omitted. first is
-// the sequence at which the window begins.
+// window reads the vehicle's samples in one window: those that were stored at or after the time
+// from, in commits before the sequence until. made is when the stream was created. Samples that a
+// tombstone covers are omitted. first is the sequence at which the window begins.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {
@@ -83,7 +83,7 @@ func (e *Engine) window(
 		}
 		first = min(first, meta.Sequence.Stream)
 		if !bytes.Contains(m.Data, []byte(id)) {
-			continue // far cheaper than decoding the samples of other vehicles
+			continue // far cheaper than decoding all samples of the commit
 		}
 		body, err := codec.Unseal(m.Subject, m.Data)
 		if err != nil {
