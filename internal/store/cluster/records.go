@@ -17,8 +17,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Last reads the last record of a subject from the stream's leader, never from a replica that
-// may lag.
+// Last reads the last record of a subject from the stream's leader. It never reads from a replica,
+// which may lag.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -27,7 +27,8 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 		return store.Record{}, nil
 	}
 	if err != nil {
-		return store.Record{}, fmt.Errorf("cannot read a record of %s from NATS: %w", stream, err) // a subject may hold a vid
+		// The error omits the subject, which may hold a vid.
+		return store.Record{}, fmt.Errorf("cannot read a record of %s from NATS: %w", stream, err)
 	}
 	body, err := codec.Unseal(subject, m.Data)
 	return store.Record{Subject: subject, Body: body, Seq: m.Sequence, Sealed: m.Data}, err
@@ -37,13 +38,13 @@ const (
 	// pageRecords and pageBytes bound one request of ScanFrom.
 	pageRecords = 1000
 	pageBytes   = 8 << 20
-	// replicaPause is how long Before waits before it asks again for a record that the
-	// answering replica does not have yet.
+	// replicaPause is how long Before waits before it repeats a request, if the answering replica
+	// does not have the record yet.
 	replicaPause = 20 * time.Millisecond
 )
 
-// ScanFrom calls do with the records from a sequence on. Any server may answer. If a server
-// lags behind, the next call reads the rest.
+// ScanFrom calls do with the records of a stream, beginning at the sequence from. Any server may
+// answer. If the server lags behind, a call that begins at the result next reads the rest.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -77,7 +78,9 @@ func (c *conn) ScanFrom(
 	}
 }
 
-// Before returns the records of a stream from before a sequence, newest first.
+// Before returns up to limit records of a stream, newest first, with sequences below the parameter
+// before. If before is 0, it begins at the end of the stream. older is the value of before for the
+// next page; it is 0 if there is no next page.
 func (c *conn) Before(
 	ctx context.Context, stream string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -93,7 +96,7 @@ func (c *conn) Before(
 	for ; seq >= first && len(records) < limit; seq-- {
 		m, err := s.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			if state.NumDeleted > 0 { // an operator has deleted it
+			if state.NumDeleted > 0 { // an operator has deleted the record
 				continue
 			}
 			// The replica that answered lags behind the leader.
@@ -125,9 +128,9 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// Remove removes records that were not replaced since they were read. Records of STATES, which
-// may name a forgotten vehicle, are overwritten on disk. For other streams the account only
-// needs the permission to purge.
+// Remove removes those of the given records that were not replaced since they were read. In STATES,
+// where a record may name a forgotten vehicle, the record is overwritten on disk. For other streams
+// the account only needs the permission to purge.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -149,8 +152,8 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 	return nil
 }
 
-// noSuchMessage reports whether a message could not be removed because it is gone. The client
-// library keeps only the text of the response.
+// noSuchMessage reports whether a message could not be removed because it does not exist any more.
+// The client library keeps only the text of the response.
 func noSuchMessage(err error) bool {
 	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		return false
@@ -169,7 +172,7 @@ func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	return store.End{Last: info.State.LastSeq, Made: info.Created.UnixNano()}, nil
 }
 
-// Erased does nothing: NATS decides when it compacts its files.
+// Erased does nothing, because NATS decides when it compacts its files.
 func (c *conn) Erased(context.Context) error { return nil }
 
 // ErasedWithin returns ok false, because it is unknown when NATS compacts its files.
@@ -177,15 +180,15 @@ func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err erro
 	return 0, false, nil
 }
 
-// TrimTo does nothing: [Engine.Trim] removes the telemetry.
+// TrimTo does nothing, because [Engine.Trim] removes the telemetry.
 func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
 
-// Store stores all writes or none, and returns the sequence of the last. A batch of one is an
-// ordinary message, which costs fewer syncs. [store.ErrConflict] means that the expectation
-// failed, or that another write of the subject was in progress for the whole time, perhaps an
-// earlier try of the caller. Only the last write may carry an expectation, so that a torn
-// batch never satisfies it. After a time-out it is unknown whether the writes were stored; the
-// caller reads or tries again.
+// Store stores all writes or none, and returns the sequence of the last write. A single write is
+// stored as an ordinary message, which costs fewer syncs than a batch. [store.ErrConflict] means
+// that the expectation failed, or that another write of the subject was in progress during all
+// tries, perhaps an earlier try of the caller. Only the last write may carry an expectation, so
+// that an incomplete batch never satisfies it. After a time-out it is unknown whether the writes
+// were stored; the caller then reads the record or tries again.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -211,12 +214,12 @@ const inProgressBackoff = 50 * time.Millisecond
 
 // storeOnce is one try of Store.
 //
-// The client library has no call for atomic batches, so storeOnce implements NATS ADR-50:
-// every message contains the id of the batch and its number in it. The last one commits the
-// batch and is answered.
+// The client library has no call for atomic batches, so storeOnce implements NATS ADR-50. Every
+// message contains the id of the batch and the number of the message in the batch. The last message
+// commits the batch, and the server answers it.
 //
-// The server drops batches beyond 50 open ones per stream, so a node opens only a few. The
-// server processes the batches of a stream one at a time anyway.
+// The server drops batches if a stream has more than 50 open ones, so a node opens only a few. This
+// costs no speed, because the server processes the batches of a stream one at a time.
 func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
@@ -244,7 +247,7 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 			}
 			continue
 		}
-		// A batch cannot span streams, so the last write's header applies to all.
+		// A batch belongs to one stream, so the header of the last write applies to all writes.
 		m.Header[jetstream.ExpectedStreamHeader] = []string{stream}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Commit"] = []string{"1"}
@@ -276,22 +279,22 @@ func parseAck(data []byte) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// Error codes of writes whose expectation failed. The leader of a stream knows a subject's
-// last record only while no write of the subject is in progress.
+// Error codes of writes whose expectation failed. The leader of a stream knows a subject's last
+// record only while no write of the subject is in progress.
 const (
 	wrongLastSequence = 10071
 	writeInProgress   = 10164
 )
 
-// conflict reports whether a write failed because its expectation did, or may have.
+// conflict reports whether a write failed because its expectation failed, or may have failed.
 func conflict(err error) bool {
 	api, ok := asAPIError(err)
 	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeInProgress)
 }
 
-// Scan calls do with the last record of each subject that matches one of the patterns. Writers
-// may run concurrently: for a subject that changes during the scan, do gets the newer record
-// as well, or instead.
+// Scan calls do with the last record of each subject that matches one of the patterns. Writers may
+// run concurrently. For a subject that changes during the scan, do gets the newer record, either in
+// addition or instead.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -326,20 +329,20 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 }
 
 const (
-	// tailRecords and tailBytes bound one request for a stream's end. NATS stores nothing
-	// while it answers. If more records arrived during a request, the next one asks for twice
-	// as many, up to tailMost times the bound.
+	// tailRecords and tailBytes bound the first request for the end of a stream. NATS stores
+	// nothing while it answers. As long as a request returns records but does not reach the end,
+	// the next request may be twice as large, up to tailMost times the bound.
 	tailRecords = 250
 	tailBytes   = 4 << 20
 	tailMost    = 16
-	// tailPause is the pause after a server had nothing of what other servers have.
+	// tailPause is the pause after a server returned no records although other servers have some.
 	tailPause = 10 * time.Millisecond
 )
 
-// scanTail calls do with the records of a stream, created at made, from sequence next
-// until it has read past the end of the stream as of a single moment. A record that is
-// replaced during the scan is read again later in the stream, so none is missed. It
-// retries while NATS is unavailable.
+// scanTail calls do with the records of a stream, from sequence next on, until it has read all that
+// the stream held at a single moment. made is when the stream was created. If a record is replaced
+// during the scan, its replacement is read later in the stream, so none is missed. scanTail retries
+// while NATS is unavailable.
 func (c *conn) scanTail(
 	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
 ) error {
@@ -378,8 +381,8 @@ func (c *conn) scanTail(
 	}
 }
 
-// readPage reads records from sequence next on, at most times*tailRecords of them. end reports
-// whether these were all the records there were at one moment.
+// readPage reads records from sequence next on, at most times × tailRecords of them. end reports
+// whether the page has reached the end that the stream had at one moment.
 func (c *conn) readPage(
 	ctx context.Context, stream string, made time.Time, next uint64, times int,
 ) (records []store.Record, end bool, err error) {
@@ -387,10 +390,10 @@ func (c *conn) readPage(
 	if err != nil {
 		return nil, false, err
 	}
-	// known is the present end of the stream, according to its leader. No answer before was of
-	// a later state. A server that has not reached known may lack the replacement of a record
-	// that was read from another server. If the last record was removed since, a heartbeat
-	// follows soon.
+	// known is the present end of the stream, according to its leader. No earlier answer is from a
+	// later state of the stream. A server that has not reached known may lack the replacement of a
+	// record that was read from another server. If the last record was removed after it was stored,
+	// no record with sequence known arrives, but a heartbeat follows soon.
 	info := s.CachedInfo()
 	known := info.State.LastSeq
 	if !info.Created.Equal(made) {
@@ -414,7 +417,7 @@ func (c *conn) readPage(
 	return records, len(records) < most && last.Get("Nats-Num-Pending") == "0" && next > known, nil
 }
 
-// errGap means that some records of an answer did not arrive: the connection was lost and
+// errGap means that some records of an answer did not arrive, because the connection was lost and
 // re-established during the answer.
 var errGap = errors.New("a part of the response from NATS is missing")
 
@@ -428,8 +431,8 @@ var errInvalidResponse = errors.New("invalid response from NATS")
 // may lack records that were committed.
 var errBehind = errors.New("a server of the cluster lags behind")
 
-// awaitRecords repeats lastRecords until a server answers that has reached the sequence since,
-// or the context ends.
+// awaitRecords repeats lastRecords until the answer comes from a server that has reached the
+// sequence since, or the context ends.
 func (c *conn) awaitRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
@@ -442,9 +445,9 @@ func (c *conn) awaitRecords(
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
-		rest := later // no server answers
+		rest := later // the rest if no server answers
 		if errors.Is(err, errBehind) {
-			// Retry soon at first, then less often: a server may have none of the records.
+			// A server may have none of the records yet. Retry soon at first, then less often.
 			rest, behind = behind, min(2*behind, later)
 		}
 		select {
@@ -454,16 +457,16 @@ func (c *conn) awaitRecords(
 	}
 }
 
-// lastRecords asks any server for the last records of subjects. At least one of them must
-// exist. The answer is as of a single moment. The error is errBehind if the stream did not
-// hold the record of sequence since at that moment.
+// lastRecords asks any server for the last records of subjects. At least one of the records must
+// exist. The answer is as of a single moment. The error is errBehind if the stream did not hold the
+// record of sequence since at that moment.
 func (c *conn) lastRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
 	records, end, err := c.directGet(ctx, stream, struct {
 		Last []string `json:"multi_last"`
 	}{subjects})
-	if errors.Is(err, errNoRecords) { // not even the cursor or the heartbeat
+	if errors.Is(err, errNoRecords) { // not even the record of the cursor or heartbeat, which always exists
 		return nil, errBehind
 	}
 	if err != nil {
@@ -489,13 +492,13 @@ type page struct {
 	Bytes int    `json:"max_bytes"`
 }
 
-// directGet asks any server of a stream for several records. It returns them, with their
+// directGet asks any server of a stream for several records. It returns the records, with their
 // bodies still sealed, and the header of the message that ends the answer.
 //
-// The client library has no call for this, so directGet implements NATS ADR-31: the records
-// arrive one by one, each with the sequence of the one before, and a message with status 204
-// ends them. An incomplete answer is an error: a vehicle whose record is missing would be
-// taken for a new one.
+// The client library has no call for this request, so directGet implements NATS ADR-31. The records
+// arrive one by one, each with the sequence of the previous record. A message with status 204 ends
+// them. An incomplete answer is an error, because a vehicle whose record is missing would be taken
+// for a new vehicle.
 func (c *conn) directGet(
 	ctx context.Context, stream string, question any,
 ) (records []store.Record, end nats.Header, err error) {
@@ -503,7 +506,8 @@ func (c *conn) directGet(
 	if err != nil {
 		return nil, nil, err
 	}
-	// A lost answer is requested again before the caller gives up.
+	// The timeout is short, so that the request can be repeated if the answer is lost, before the
+	// caller gives up.
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	inbox := c.nc.NewRespInbox()
@@ -546,7 +550,7 @@ func (c *conn) directGet(
 	}
 }
 
-// noteState notes that a record of STATES was acknowledged.
+// noteState notes the sequence of a record of STATES whose write was acknowledged.
 func (c *conn) noteState(seq uint64) {
 	for last := c.newest.Load(); seq > last; last = c.newest.Load() {
 		if c.newest.CompareAndSwap(last, seq) {

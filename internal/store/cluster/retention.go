@@ -15,13 +15,13 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// backlog is what is stored but not folded, measured every backlogEvery. Once it exceeds half
-// of the retention or half of the byte limit, Append refuses samples, so that no limit can
-// ever drop what was acknowledged.
+// backlog is the telemetry that is stored but not folded, measured every backlogEvery. While it
+// exceeds half of the retention or half of the byte limit, Append refuses samples. So no limit can
+// ever drop samples that were acknowledged but not folded.
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
-	// next is the first sequence that is not folded, by partition, as last measured; 0 if
+	// next is, for each partition, the first sequence that was not folded when last measured; 0 if
 	// unknown.
 	next []atomic.Uint64
 
@@ -29,17 +29,17 @@ type backlog struct {
 	seen      []firstUnfolded // by partition
 }
 
-// firstUnfolded is what was found after a partition's cursor. It is looked up again once something
-// has changed.
+// firstUnfolded is the first commit after a partition's cursor, as a lookup found it. It is looked
+// up again once the stream or the cursor has changed.
 type firstUnfolded struct {
 	made   time.Time // when the TELEMETRY stream was created
-	cursor uint64    // first sequence that was not folded, according to the cursor
-	end    uint64    // last sequence of the stream
-	first  uint64    // first commit not folded; 0 if there was none
-	stored time.Time // when first was stored
+	cursor uint64    // first sequence that is not folded, according to the cursor
+	end    uint64    // last sequence of the stream at the lookup
+	first  uint64    // sequence of the first commit that is not folded; 0 if there is none
+	stored time.Time // when the commit with sequence first was stored
 }
 
-// isCurrent reports whether another lookup would find the same.
+// isCurrent reports whether another lookup would have the same result.
 func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 	if w.cursor != cursor || !w.made.Equal(s.Created) {
 		return false
@@ -62,8 +62,8 @@ func (b *backlog) err() error {
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns the first sequence of TELEMETRY that some partition still needs, or 0 if that
-// is not known for every partition.
+// firstNeeded returns the first sequence of TELEMETRY that some partition has not folded, or 0 if
+// this is unknown for a partition.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(0)
 	for p := range b.next {
@@ -92,8 +92,8 @@ func (e *Engine) watchBacklog(ctx context.Context) {
 	}
 }
 
-// firstCommit asks the stream's leader for a partition's first commit at or after a sequence.
-// It returns nil if there is none.
+// firstCommit asks the stream's leader for the first commit of a partition at or after a sequence.
+// It returns nil if there is no such commit.
 func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*jetstream.RawStreamMsg, error) {
 	m, err := s.GetMsg(ctx, max(from, 1), jetstream.WithGetMsgSubject(codec.TelemetrySubject(p)))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -107,9 +107,9 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// Read the cursors before the stream's end. Then a cursor that is ahead of the end refers
-	// to another TELEMETRY stream, or to an end that was lost, and not to commits that have
-	// arrived since.
+	// Read the cursors before the stream's end. If a cursor is ahead of the end nevertheless, it
+	// refers to another TELEMETRY stream, or to an end that was lost. Otherwise it could refer to
+	// commits that have arrived after the end was read.
 	cursors, err := e.readCursors(ctx, e.partitions)
 	if err != nil {
 		return err
@@ -120,16 +120,16 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	}
 	info := s.CachedInfo()
 	state := info.State
-	now := info.TimeStamp // of the server, which also stamped the commits
+	now := info.TimeStamp // the server's clock, which also stamped the commits
 	var oldest time.Duration
 	unfolded := state.LastSeq + 1
 	for p, c := range cursors {
 		if c.newer {
-			e.backlog.next[p].Store(0) // unknown: this node removes no telemetry
+			e.backlog.next[p].Store(0) // unknown, so this node removes no telemetry
 			continue
 		}
 		if c.Next > state.LastSeq+1 || c.Made != info.Created.UnixNano() {
-			c.Next = 0 // like Take: nothing counts as folded
+			c.Next = 0 // nothing counts as folded, as in Take
 		}
 		w := &e.backlog.seen[p]
 		if !w.isCurrent(c.Next, info) {
@@ -144,7 +144,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			}
 		}
 		if w.first == 0 {
-			// Everything is folded. Nothing before the end, as read above, is needed any more.
+			// Everything is folded. Nothing before the end that was read above is needed any more.
 			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
 			continue
 		}
@@ -152,7 +152,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		unfolded = min(unfolded, w.first)
 		oldest = max(oldest, now.Sub(w.stored))
 	}
-	// Commits have similar sizes, so their number estimates their bytes.
+	// Commits have similar sizes, so their number is a good estimate of their bytes.
 	var bytes uint64
 	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
 		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
@@ -167,16 +167,16 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// Trim removes telemetry that is both folded and older than the retention, and the oldest
-// folded telemetry when the stream is nearly full. It runs until the context ends or the
-// engine fails. Nodes that derive run it.
+// Trim removes telemetry that is both folded and older than the retention. When the stream is
+// nearly full, it also removes the oldest folded telemetry. It runs until the context ends or the
+// engine fails. Every derive node runs it.
 //
-// An age limit of NATS would not suffice: after an outage longer than the retention it would
-// drop samples that were acknowledged and never folded.
+// An age limit of NATS would not suffice. After an outage longer than the retention, it would drop
+// samples that were acknowledged and never folded.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {
-			return // its information may be about streams that no longer exist
+			return // what this node knows may be about streams that no longer exist
 		}
 		if err := e.trim(ctx); err != nil && ctx.Err() == nil {
 			e.log.Warn("cannot remove old telemetry", "error", err)
@@ -192,7 +192,7 @@ func (e *Engine) trim(ctx context.Context) error {
 		return err
 	}
 	info := s.CachedInfo()
-	state, now := info.State, info.TimeStamp // of the server, which also stamped the commits
+	state, now := info.State, info.TimeStamp // the server's clock, which also stamped the commits
 	folded := e.backlog.firstNeeded()
 	if folded == 0 || state.Msgs == 0 {
 		return nil
@@ -211,8 +211,8 @@ func (e *Engine) trim(ctx context.Context) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-// overBytes returns the sequence before which commits must be removed, so that the stream is
-// 60 % full again, once it is 80 % full. It returns 0 below that.
+// overBytes returns the sequence before which commits must be removed so that the stream is 60 %
+// full. If the stream is less than 80 % full, it returns 0.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
 		return 0
@@ -221,7 +221,7 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-// firstSince returns the sequence of the first commit stored at t or later, or 0 if there is
+// firstSince returns the sequence of the first commit stored at time t or later, or 0 if there is
 // none.
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
@@ -244,8 +244,8 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	return meta.Sequence.Stream, nil
 }
 
-// copiesMissing returns how many replicas of a stream are out of reach or lag behind. Its
-// leader, which answers, has one.
+// copiesMissing returns how many replicas of a stream are unreachable or lag behind. The leader,
+// which answers the request, is a replica that is neither.
 func copiesMissing(info *jetstream.StreamInfo) int {
 	copies := 1
 	if info.Cluster != nil {
@@ -259,15 +259,15 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 }
 
 // fullAlarm is the fill level of a stream, in percent of its byte limit, at which an alarm is
-// logged. It is logged again only after the level has fallen below fullOver.
+// logged. The alarm is logged again only after the level has fallen below fullOver.
 const (
 	fullAlarm = 80
 	fullOver  = 75
 )
 
-// watchLimits exports how full each stream is, and logs those that are nearly full. TELEMETRY
-// is not logged: it fills and is trimmed all the time, and Append returns store.ErrBacklog
-// when that is not enough.
+// watchLimits exports the fill level of each stream, and logs streams that are nearly full.
+// TELEMETRY is not logged, because it fills and is trimmed all the time. If trimming is not enough,
+// Append returns store.ErrBacklog.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	for _, name := range codec.Streams {
 		s, err := e.js.Stream(ctx, name)

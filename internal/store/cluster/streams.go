@@ -18,26 +18,25 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// fedStreams are the streams that nodes keep copies of. They contain heartbeats.
+// fedStreams are the streams that each node keeps a copy of. They contain heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
-// partitionsKey is the stream metadata that fixes the number of partitions.
+// partitionsKey is the key of the stream metadata that holds the number of partitions.
 const partitionsKey = "carstate.partitions"
 
-// schemaKey is the stream metadata with the greatest schema version that has set the stream
-// up. An older version does not change the stream.
+// schemaKey is the key of the stream metadata that holds the greatest schema version that has set
+// up the stream. A version of carstate with a lower schema version does not change the stream.
 const schemaKey = "carstate.schema"
 
-// streamConfigs describes every stream. At its limit a stream behaves as follows:
+// streamConfigs describes every stream. When a stream reaches its limit, this happens:
 //
-//   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what
-//     was acknowledged. It has no age limit: Trim (retention.go) removes what is both folded and
-//     old.
-//   - STATES drops its oldest record, that of the vehicle longest unheard of; refusing would
-//     refuse updates too. An alarm is logged at 80 %.
-//   - TOKENS, SOURCES and AUDIT refuse, and an alarm is logged at 80 %.
-//   - ROADS drops its oldest record, that of the tile longest without a car, and an alarm is
-//     logged at 80 %.
+//   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what was
+//     acknowledged. It has no age limit; Trim (retention.go) removes what is both folded and old.
+//   - STATES drops its oldest record, which is the state of the vehicle longest unheard of. If it
+//     refused writes instead, it would refuse updates too. An alarm is logged at 80 %.
+//   - TOKENS, SOURCES and AUDIT refuse writes. An alarm is logged at 80 %.
+//   - ROADS drops its oldest record, which is the tile (a stored record of the road map) longest
+//     without a car. An alarm is logged at 80 %.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		subjects = append(subjects, codec.HeartbeatSubject(name))
@@ -49,8 +48,8 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			Discard:            d,
 			AllowDirect:        true,
 			AllowAtomicPublish: true,
-			// No write has an id. With a longer window the server searches all records of the
-			// window for ids when it starts.
+			// No write has an id, so no window is needed. With a longer window, a server that
+			// starts would search all records of the window for ids.
 			Duplicates: leastDuplicateWindow,
 		}
 	}
@@ -60,8 +59,8 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			Subjects: []string{"telemetry.*"},
 			MaxBytes: c.TelemetryBytes,
 			Discard:  jetstream.DiscardNew,
-			// Only the leader may say that nothing is left to fold: Trim acts on it, and a
-			// replica may lag.
+			// Only the leader may say that nothing is left to fold, because Trim acts on that
+			// answer. A replica may lag.
 			AllowDirect:  false,
 			Duplicates:   duplicateWindow,
 			MaxConsumers: consumersOf(m.partitions),
@@ -102,14 +101,14 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	return configs
 }
 
-// usualConsumers is the consumer limit of nats-server for a stream that does not set one.
+// usualConsumers is nats-server's consumer limit for a stream that does not set a limit.
 const usualConsumers = 1000
 
-// consumersOf returns the consumer limit of TELEMETRY. 0 means the server's default, for which
-// the limit of an account need not be raised. Each partition that is folded has one consumer.
-// For some seconds after a node has died, the servers keep its consumers beside those of its
-// successors. Trim and the console need one occasionally. A partition that gets no consumer is
-// never folded.
+// consumersOf returns the consumer limit of TELEMETRY. 0 means the server's default; in that case,
+// the limit of an account need not be raised. Each partition that is folded has one consumer. For
+// some seconds after a node has died, the servers keep the dead node's consumers, while the nodes
+// that take its partitions create new ones. Trim and the console need one consumer occasionally. A
+// partition that gets no consumer is never folded.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
 		return 0
@@ -117,19 +116,19 @@ func consumersOf(partitions int) int {
 	return 2*partitions + usualConsumers/2
 }
 
-// fixedNumbers is what the first start has fixed, as the metadata of TELEMETRY says. Both
-// numbers are 0 before.
+// fixedNumbers are the numbers that the first start fixes, and the metadata of TELEMETRY holds.
+// They are 0 before the first start.
 type fixedNumbers struct{ partitions, replicas int }
 
 // ensureStreams creates the missing streams and updates the others. It returns the number of
-// partitions, which the first start fixed. Nodes that start at the same time agree, because
-// only one of them creates a stream.
+// partitions, which the first start fixed. Nodes that start at the same time get the same number,
+// because only one of them creates a stream.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
 	want, err := c.first(ctx, js)
 	if err != nil {
 		return 0, err
 	}
-	// TELEMETRY is first; the others use its numbers.
+	// TELEMETRY is first, because the other streams use its numbers.
 	for i := range codec.Streams {
 		is, err := ensureStream(ctx, js, c, i, want)
 		if err != nil {
@@ -139,8 +138,7 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 			want = is
 		}
 	}
-	// Answers that were given while the cluster changed its leader may be void, so check
-	// again.
+	// If the cluster changed its leader in between, the answers above may be void, so check again.
 	stored, err := storedStream(ctx, js, codec.Telemetry)
 	if err == nil && numbersOf(stored).partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
@@ -148,9 +146,9 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// first returns the numbers of partitions and replicas for streams that do not exist yet.
-// Those of STATES are used if it exists: if only TELEMETRY is created again, a state must
-// remain in the partition where it will be looked up.
+// first returns the numbers of partitions and replicas for streams that do not exist yet. If STATES
+// exists, the numbers of STATES are used. So if only TELEMETRY is created again, each state remains
+// in the partition where it will be looked up.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
@@ -168,7 +166,7 @@ func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers
 	}, nil
 }
 
-// firstReplicas returns the number of replicas if none is configured.
+// firstReplicas returns the number of replicas of new streams if none is configured.
 func (c Config) firstReplicas() int {
 	if strings.Contains(c.URLs, ",") {
 		return clusterReplicas
@@ -184,15 +182,15 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// A stream that another node has just created may not be visible at once, so it is looked up
-// this often.
+// If another node has just created a stream, the stream may not be visible at once. So a lookup is
+// repeated: these are the number of lookups and the pause.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
 )
 
-// ensureStream creates one of codec.Streams, or updates it. It never reduces the number of
-// replicas: the flag of one node would reduce it for all.
+// ensureStream creates or updates one of codec.Streams. It never reduces the number of replicas,
+// because the flag of one node would then reduce it for all nodes.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
@@ -223,8 +221,9 @@ func ensureStream(
 			}
 		}
 		sc := streamConfigs(c, target)[i]
-		// Only one node creates the stream. Creating an existing stream fails, even an
-		// identical one, if the servers have no room for another.
+		// Only one node creates the stream. If the servers have no room for another stream,
+		// creating an existing stream fails, even with an identical configuration. So an existing
+		// stream is updated instead.
 		change := js.CreateStream
 		if found {
 			change = js.UpdateStream
@@ -247,7 +246,7 @@ func ensureStream(
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
-		last = err // another node has just created or removed it
+		last = err // another node has just created or removed the stream
 		select {
 		case <-ctx.Done():
 			return fixedNumbers{}, ctx.Err()
@@ -280,7 +279,7 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 	return stored, nil
 }
 
-// numbersOf returns what a stored stream fixes.
+// numbersOf returns the numbers that a stored stream fixes.
 func numbersOf(stored jetstream.StreamConfig) fixedNumbers {
 	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
 	if err != nil {
@@ -289,22 +288,22 @@ func numbersOf(stored jetstream.StreamConfig) fixedNumbers {
 	return fixedNumbers{partitions, stored.Replicas}
 }
 
-// setUpByNewer reports whether a newer version created a stream or changed it.
+// setUpByNewer reports whether a newer version has created the stream or changed it.
 func setUpByNewer(stored jetstream.StreamConfig) bool {
 	schema, err := strconv.Atoi(stored.Metadata[schemaKey])
 	return err == nil && schema > codec.SchemaVersion
 }
 
-// sameStream reports whether a stored stream needs no change. An update that changes nothing
-// could undo that of another node that starts at the same time.
+// sameStream reports whether a stored stream needs no change. An update without a change could undo
+// the update of another node that starts at the same time.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
 			return false
 		}
 	}
-	want.Metadata = is.Metadata // the server adds to it
-	// The server also adds limits that are not set.
+	want.Metadata = is.Metadata // the server adds entries to it
+	// The server fills in limits that are not set.
 	want.MaxMsgs, want.MaxMsgSize = -1, -1
 	if want.MaxConsumers == 0 {
 		want.MaxConsumers = -1
@@ -318,7 +317,7 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 	return reflect.DeepEqual(want, is)
 }
 
-// requestTimeout bounds one request to NATS without a deadline of its own.
+// requestTimeout bounds one request to NATS that has no deadline of its own.
 const requestTimeout = 5 * time.Second
 
 // flowProbe is a flow-control subject of a consumer that does not exist.
@@ -328,9 +327,9 @@ const flowProbe = "$JS.FC.probe"
 var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
 
 // probeRights checks that the account has all permissions that are needed later. Its requests
-// change nothing: they store records with a wrong expected stream, and remove messages that do
-// not exist. The permissions to create or change streams are not checked, because an operator
-// may revoke them once the streams exist.
+// change nothing: they store records with a wrong expected stream, and remove messages that do not
+// exist. probeRights does not check the permissions to create or change streams, because an
+// operator may revoke them once the streams exist.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error
@@ -372,7 +371,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		}
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
-		// No such subject exists.
+		// The request purges nothing, because this subject does not exist.
 		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")})
 	}
 	for _, name := range append([]string{codec.Audit, codec.Roads}, fedStreams...) {
@@ -384,7 +383,8 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
 	}
-	// These requests are not answered, but a denial arrives before the next answer.
+	// These requests are not answered, but if one is denied, the denial arrives before the next
+	// answer.
 	for subject, do := range map[string]func() error{
 		flowProbe:              func() error { return c.nc.Publish(flowProbe, nil) },
 		sharedSubject("probe"): func() error { return c.nc.Publish(sharedSubject("probe"), sharedProbe) },
@@ -412,6 +412,6 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	return failed
 }
 
-// sharedSubject is the subject on which a node sends its road evidence to the others. No
+// sharedSubject is the subject on which a node sends its road evidence to the other nodes. No
 // stream stores it.
 func sharedSubject(node string) string { return "carstate.roads." + node }

@@ -21,9 +21,9 @@ import (
 
 var errClosed = errors.New("the engine is closed")
 
-// Append stores samples and returns nil once all of them are on disk. Samples of one vehicle
-// keep their order. Append is safe for concurrent use: all samples that wait for a partition
-// are stored together.
+// Append stores samples and returns nil once all of them are on disk. Samples of one vehicle keep
+// their order. Append is safe for concurrent use. All samples that wait for the same partition are
+// stored together.
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -47,20 +47,20 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// maxWaitingBytes bounds the samples that wait to be stored, per partition.
+// maxWaitingBytes is the maximum size of the samples of a partition that wait to be stored.
 const maxWaitingBytes = 8 << 20
 
-// committer stores one partition's samples. It stores all waiting samples as one message.
-// While a message is in flight, the next samples collect, so a single sample never waits for
-// others, and a slow disk makes commits larger.
+// committer stores one partition's samples. It stores all waiting samples as one message. While a
+// message is in flight, new samples wait for the next message. So a single sample never waits for
+// other samples, and a slow disk makes commits larger.
 type committer struct {
 	e       *Engine
 	subject string
-	wake    chan struct{} // holds a token while samples may be waiting
+	wake    chan struct{} // holds one element while samples may be waiting
 
 	mu      sync.Mutex // guards the fields below
 	waiting []store.Chunk
-	bytes   int // size of waiting
+	bytes   int // size of the chunks in waiting
 	closed  bool
 }
 
@@ -68,8 +68,8 @@ func newCommitter(e *Engine, partition int) *committer {
 	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
-// enqueue queues a chunk, or finishes its waiter with an error. A chunk that follows a refused
-// one of the same Append is refused too: if the younger samples were stored alone, the older
+// enqueue queues a chunk, or finishes its waiter with an error. If a chunk is refused, the later
+// chunks of the same Append are refused too. If the younger samples were stored alone, the older
 // ones would be ignored when they are sent again.
 func (c *committer) enqueue(k store.Chunk) {
 	c.mu.Lock()
@@ -96,7 +96,7 @@ func (c *committer) enqueue(k store.Chunk) {
 	}
 }
 
-// run stores what is enqueued until the context ends. One commit is in flight at a time.
+// run stores the queued chunks until the context ends. One commit is in flight at a time.
 func (c *committer) run(ctx context.Context) {
 	var record []byte
 	for {
@@ -133,8 +133,8 @@ func (c *committer) run(ctx context.Context) {
 // traceHeader puts the context of a commit's span into the header of its message.
 var traceHeader propagation.TraceContext
 
-// span begins the span of a group commit and returns the header of its message. Both are nil
-// if no request is traced.
+// span begins the span of a group commit and returns the span and the header of its message. If no
+// request in the commit is traced, both results are nil.
 func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) (trace.Span, nats.Header) {
 	if c.e.config.Tracer == nil {
 		return nil, nil
@@ -153,8 +153,8 @@ func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) 
 	return span, h
 }
 
-// take removes the chunks of one commit from the queue. Chunks whose Append has failed already
-// are in the batch without content.
+// take removes the chunks of one commit from the queue. If the Append of a chunk has failed
+// already, the chunk is in the batch, but its content is not stored.
 func (c *committer) take() (batch []store.Chunk, samples int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,13 +176,13 @@ func (c *committer) take() (batch []store.Chunk, samples int) {
 	c.waiting = c.waiting[n:]
 	c.bytes -= bytes
 	if len(c.waiting) == 0 {
-		c.waiting = nil // frees the array once the batch is done
+		c.waiting = nil // frees the array once the batch is stored
 	}
 	return batch, samples
 }
 
-// store sends one commit until NATS confirms that it is on disk. After a time-out it is
-// unknown whether it is, so the same bytes are sent again under the same id, and NATS
+// store sends one commit until NATS confirms that it is on disk. After a time-out, it is unknown
+// whether the commit was stored. So the same bytes are sent again under the same id, by which NATS
 // recognizes a duplicate.
 func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
@@ -197,7 +197,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 		cancel()
 		if err == nil {
 			c.e.writes[codec.Telemetry].Store(false)
-			return nil // stored now, or by an earlier try
+			return nil // stored by this try or an earlier one
 		}
 		switch {
 		case full(err):
@@ -221,7 +221,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	}
 }
 
-// close rejects the waiting chunks and all later ones.
+// close rejects the waiting chunks and all later chunks.
 func (c *committer) close() {
 	c.mu.Lock()
 	waiting := c.waiting

@@ -31,19 +31,20 @@ type Cluster struct {
 // Node is one server process of a cluster.
 type Node struct {
 	Name   string
-	Addr   string // address for clients, the same after each start
+	Addr   string // address for clients, the same at each start
 	t      testing.TB
 	server *natsprocess.Server
 }
 
-// clusterNodes is the number of servers: the fewest that survive the loss of one.
+// clusterNodes is the number of servers. Three is the smallest cluster that survives the loss of a
+// server.
 const clusterNodes = 3
 
 // Setup says how a server is started.
 type Setup struct{ Args, Env []string }
 
-// Configure prepares node i, which has a directory of its own. Each node has one address for
-// clients and one for the other nodes.
+// Configure returns the setup of node i. dir is the node's directory. clients and routes have one
+// address for each node: clients for the connections of clients, routes for those of other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
 // startTimeout bounds the start of a cluster on a busy machine.
@@ -54,8 +55,8 @@ func StartCluster(t testing.TB) *Cluster {
 	return StartClusterAs(t, "")
 }
 
-// StartClusterAs is like StartCluster with additional server configuration, such as users.
-// opts are what a client needs to connect.
+// StartClusterAs is like StartCluster, but appends the text more, such as users, to the
+// configuration of each server. opts are the options that a client needs to connect.
 func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
 		return plainConfig(t, dir, i, clients, routes, more)
@@ -63,8 +64,8 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	return startCluster(t, configure, func(addr string) string { return "nats://" + addr }, probe, opts)
 }
 
-// StartClusterWith starts a cluster of nodes that the test configures. opts are what a client
-// needs to connect to url(addr). The client needs no more permissions than carstate.
+// StartClusterWith starts a cluster of nodes that the test configures. opts are the options that a
+// client needs to connect to url(addr). This client needs no more permissions than carstate.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	return startCluster(t, configure, url, nil, opts)
@@ -115,12 +116,12 @@ func startCluster(
 	return nil
 }
 
-// startAttempts is how often the start of a cluster is tried: another process may take an
-// address between its choice and its use.
+// startAttempts is how often the start of a cluster is tried. A start fails if another process
+// takes an address after it was chosen and before a server uses it.
 const startAttempts = 3
 
-// freeAddrs returns a free loopback address for each node. The routes name all nodes before
-// any of them runs, so the system cannot choose the ports later.
+// freeAddrs returns a free loopback address for each node. The configuration of each node names the
+// addresses of all nodes, so they must be known before the first node runs.
 func freeAddrs(t testing.TB) (addrs []string) {
 	t.Helper()
 	for range clusterNodes {
@@ -128,14 +129,15 @@ func freeAddrs(t testing.TB) (addrs []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // after all of them are chosen
+		defer l.Close() // only after all addresses are chosen
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs
 }
 
-// plainConfig lets a server reserve more than its disk has. By default a server reserves at
-// most three quarters of the free space, which the limits of carstate's streams soon use up.
+// plainConfig returns a setup in which a server may reserve more than its disk has. By default a
+// server reserves at most three quarters of the free space, which the limits of carstate's streams
+// soon use up.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
@@ -152,7 +154,7 @@ cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 // built is the server binary, of the version in the module's go.mod.
 var built struct {
 	sync.Mutex
-	dir string // "" before it is built
+	dir string // "" until the binary is built
 }
 
 func serverBinary() (string, error) {
@@ -202,10 +204,10 @@ func (n *Node) Kill() {
 	}
 }
 
-// Stop ends the server like an operator does.
+// Stop ends the server with SIGTERM, like an operator.
 func (n *Node) Stop() { n.server.Stop() }
 
-// Pause stops the process until Resume, like a frozen machine.
+// Pause suspends the process until Resume, like a frozen machine.
 func (n *Node) Pause() { n.must(n.server.Pause()) }
 
 // Resume continues a paused process.
@@ -221,7 +223,7 @@ func (n *Node) must(err error) {
 	}
 }
 
-// URLs returns the addresses of the cluster, in the form of --nats.
+// URLs returns the addresses of the cluster, in the form of the flag --nats.
 func (c *Cluster) URLs() string {
 	var urls []string
 	for _, n := range c.Nodes {
@@ -230,7 +232,7 @@ func (c *Cluster) URLs() string {
 	return strings.Join(urls, ",")
 }
 
-// do calls f with a connection until f returns no error.
+// do calls f with a connection until f returns nil.
 func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
 	c.t.Helper()
 	if err := c.try(startTimeout, f); err != nil {
@@ -254,7 +256,7 @@ func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstr
 	}
 }
 
-// tryEach waits until each node has an answer from the cluster's leader.
+// tryEach waits until each node gets an answer from the cluster's leader.
 func (c *Cluster) tryEach(limit time.Duration) error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}

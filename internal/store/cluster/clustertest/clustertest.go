@@ -41,8 +41,8 @@ func Open(t testing.TB, c cluster.Config) *cluster.Engine {
 	return e
 }
 
-// External starts a NATS server on a free port of the loopback address, as an operator would
-// run it, and returns its URL.
+// External starts a NATS server on a free port of the loopback address, configured as an operator
+// would configure it, and returns its URL.
 func External(t testing.TB) string {
 	t.Helper()
 	return StartServer(t).URL()
@@ -69,7 +69,8 @@ func StartServer(t testing.TB) *Server {
 	}}
 	t.Cleanup(func() {
 		s.Stop()
-		// After its shutdown the server may still finish a batch, which can create a file.
+		// After its shutdown, the server may still finish a batch, which can create a file, so try
+		// again.
 		for tries := 0; ; tries++ {
 			if err := os.RemoveAll(dir); err == nil {
 				return
@@ -84,11 +85,10 @@ func StartServer(t testing.TB) *Server {
 	return s
 }
 
-// URL returns the address of the server, the same after each start.
+// URL returns the address of the server, which is the same after each start.
 func (s *Server) URL() string { return s.run.ClientURL() }
 
-// Start starts the server on its directory. From the second time on it uses the same port as
-// before.
+// Start starts the server on its directory. Each later start uses the port of the first start.
 func (s *Server) Start() {
 	s.t.Helper()
 	opts := s.opts

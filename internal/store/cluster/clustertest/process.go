@@ -11,15 +11,15 @@ import (
 	"carstate/internal/testkit"
 )
 
-// Process is one NATS server in a process of its own. A test may change its configuration
+// Process is one NATS server that runs as a separate process. A test may change its configuration
 // between two starts.
 type Process struct {
 	*Node
 	file string
 }
 
-// StartProcess starts a server that ends with the test, and waits until it serves. The
-// configuration contains neither its address nor its store directory.
+// StartProcess starts a server that ends with the test, and waits until the server serves. The
+// parameter config contains neither the server's address nor its store directory.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
 	testkit.Slow(t, "it starts a NATS server")
@@ -49,10 +49,10 @@ func StartProcess(t testing.TB, config string) *Process {
 // Configure writes the configuration for the next start.
 func (p *Process) Configure(config string) { p.must(os.WriteFile(p.file, []byte(config), 0o600)) }
 
-// Said returns how often the logs of all runs contain a text.
+// Said returns how often a text occurs in the logs of all runs.
 func (n *Node) Said(text string) int { return strings.Count(n.server.Log(), text) }
 
-// serves waits until a started server reports that it serves, or that it cannot.
+// serves waits until a started server reports that it serves, or that it cannot serve.
 func (p *Process) serves(limit time.Duration) bool {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if p.Said("Server is ready") > 0 {
