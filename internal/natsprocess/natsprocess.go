@@ -19,9 +19,9 @@ import (
 	"syscall"
 )
 
-// Build builds the nats-server that this module depends on into directory dir and returns the path
-// of the binary. module is a directory of the module that depends on it; "" is the current
-// directory.
+// Build builds the nats-server that is a dependency of a Go module. It builds into directory dir
+// and returns the path of the binary. The parameter module is a directory of the module; "" is the
+// current directory.
 func Build(ctx context.Context, module, dir string) (string, error) {
 	binary := filepath.Join(dir, "nats-server")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/nats-io/nats-server/v2")
@@ -35,15 +35,15 @@ func Build(ctx context.Context, module, dir string) (string, error) {
 
 // Setup configures a server.
 type Setup struct {
-	Binary    string // the built server
+	Binary    string // path of the built server
 	Name      string
-	Args, Env []string // in addition to the name and to this process's environment
-	// Wrap is a command that runs the server: "ip", "netns", "exec", NAME.
+	Args, Env []string // added to the server's name and to the environment of this process
+	// Wrap is a command in front of the server's command line, such as "ip", "netns", "exec", NAME.
 	Wrap []string
 }
 
-// Server is one server, running or not. The caller must end it. Apart from [Server.Log], it is not
-// safe for concurrent use.
+// Server is one server, running or not. The caller must end it. Its methods, except [Server.Log],
+// are not safe for concurrent use.
 type Server struct {
 	setup Setup
 	cmd   *exec.Cmd // nil if it is not running
@@ -80,15 +80,15 @@ func (s *Server) end(g syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Signal(g) // an error means that the process has ended
-	_ = s.cmd.Wait()            // an error says that it ended by the signal
+	_ = s.cmd.Process.Signal(g) // an error means that the process has already ended
+	_ = s.cmd.Wait()            // an error means that it was ended by the signal
 	s.cmd = nil
 }
 
 // Pause suspends the process until Resume, like a frozen machine.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
-// Resume continues a paused process.
+// Resume continues a process that Pause has suspended.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
 
 // Reload makes the server read its configuration and certificates again.
@@ -104,7 +104,7 @@ func (s *Server) signal(g syscall.Signal) error {
 // Name returns the server's name in the cluster.
 func (s *Server) Name() string { return s.setup.Name }
 
-// Log returns the output of all runs of the server so far, up to the newest MiB.
+// Log returns the output of all runs of the server so far, but at most the newest MiB.
 func (s *Server) Log() string { return s.log.String() }
 
 // logBuffer holds the newest part of a log.
@@ -113,7 +113,7 @@ type logBuffer struct {
 	text bytes.Buffer
 }
 
-const logLimit = 1 << 20 // bytes; above it, the older half is dropped
+const logLimit = 1 << 20 // bytes; when the log exceeds it, the older half is dropped
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestServer_Lifecycle runs a server through every method.
+// TestServer_Lifecycle checks every method of a Server, from its first start to its end.
 func TestServer_Lifecycle(t *testing.T) {
 	testkit.Slow(t, "it builds and starts a NATS server")
 	binary, err := Build(t.Context(), "", t.TempDir())
@@ -34,7 +34,7 @@ func TestServer_Lifecycle(t *testing.T) {
 	}
 	s.Kill() // does nothing, since the server was never started
 	t.Cleanup(s.Kill)
-	// greets reports whether the server sends its greeting within a time.
+	// greets reports whether the server sends its first message within the time limit.
 	greets := func(limit time.Duration) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()

@@ -25,8 +25,8 @@ var browser = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Until calls ask repeatedly until it returns nil, limit has passed, or ctx has ended. Its error
-// wraps the last error of ask.
+// Until calls ask repeatedly until ask returns nil, limit has passed, or ctx has ended. In the last
+// two cases, the error of Until wraps the last error of ask.
 func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -52,7 +52,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	return err
 }
 
-// AwaitReady waits until the node is ready. If the process ends first, it returns an [EndedError].
+// AwaitReady waits until the node is ready, at most for the time limit. If the process ends first,
+// it returns an [EndedError].
 func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,7 +80,7 @@ func (n *Node) Get(ctx context.Context, listener, path string) (status int, text
 	return do(req)
 }
 
-// send sends a request. Its error does not contain the URL, which may hold a token.
+// send sends a request. Its error does not contain the URL, which may contain a token.
 func send(req *http.Request) (*http.Response, error) {
 	resp, err := browser.Do(req)
 	if u, ok := errors.AsType[*url.Error](err); ok {
@@ -98,7 +99,8 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
-// AdminClient returns a client of the node's admin API with the key in its data directory.
+// AdminClient returns a client of the node's admin API. It uses the operator's key in the node's
+// data directory.
 func (n *Node) AdminClient() (*client.Client, error) {
 	key, err := ops.LoadKey(n.Dir)
 	if err != nil {
@@ -107,7 +109,7 @@ func (n *Node) AdminClient() (*client.Client, error) {
 	return &client.Client{URL: n.URL(Admin), Key: key}, nil
 }
 
-// AddSource adds a source that may write for all vehicles and returns its key.
+// AddSource adds a source that may send for all vehicles, and returns its key.
 func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -117,7 +119,8 @@ func (n *Node) AddSource(ctx context.Context, name string) (string, error) {
 	return s.Key, err
 }
 
-// IssueToken issues a token for all vehicles and both operations.
+// IssueToken issues a token for all vehicles and for both operations, driving state and throttle
+// state.
 func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedToken, error) {
 	c, err := n.AdminClient()
 	if err != nil {
@@ -148,15 +151,15 @@ const (
 type Answer struct {
 	HTTP     int
 	Body     string
-	Status   int       // 1: succeeded
-	Driving  string    // "1" normal, "2" slow, "3" jam; only of the driving operation
-	Throttle string    // "0" anomaly, "1" normal; only of the throttle operation
-	Reason   string    // why there is no verdict, or ""
-	Modified time.Time // of the sample that decided the verdict, to the second
+	Status   int       // 1 means that the query succeeded
+	Driving  string    // "1" normal, "2" slow, "3" jam; set only by the driving operation
+	Throttle string    // "0" anomaly, "1" normal; set only by the throttle operation
+	Reason   string    // why there is no verdict; "" if there is one
+	Modified time.Time // time of the sample that decided the verdict, in whole seconds
 }
 
-// Ask sends a query to one of the two operations. It returns an error only if the exchange failed;
-// a refusal is an answer.
+// Ask sends a query with one of the two paths of operations. It returns an error only if no valid
+// answer was received. A refusal is an answer, not an error.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
@@ -191,7 +194,8 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return a, nil
 }
 
-// AwaitAnswer waits until a vehicle has a driving verdict of time since or later, to the second.
+// AwaitAnswer waits until a vehicle has a driving verdict of the time since or later. Both times
+// are compared in whole seconds.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

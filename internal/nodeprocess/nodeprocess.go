@@ -1,5 +1,5 @@
-// Package nodeprocess starts the built carstate as a separate process, for tests, the bench and the
-// torture, which examine the program that users run. For example:
+// Package nodeprocess starts the built carstate as a separate process. The tests, the bench and the
+// torture use it, so that they examine the program that users run. For example:
 //
 //	o := nodeprocess.Options{Binary: binary, Dir: dir}
 //	n, err := nodeprocess.StartReady(ctx, o, time.Minute)
@@ -34,19 +34,20 @@ const (
 type Options struct {
 	Binary string // the built carstate
 	Dir    string // the data directory
-	// Flags are added after the flags that Start sets: the data directory, JSON log lines, no
-	// drain, and ports that the system chooses. If a flag appears twice, the last one applies.
+	// Flags are added after the flags that Start sets. Start sets the data directory, log lines in
+	// JSON, no drain time at the end, and ports that the system chooses. If a flag appears twice,
+	// the last one applies.
 	Flags []string
-	Env   []string // the whole environment; if nil, that of this process
-	// Wrap is a command that runs the program: "ip", "netns", "exec", NAME.
+	Env   []string // the whole environment; if nil, the environment of this process
+	// Wrap is a command in front of the node's command line, such as "ip", "netns", "exec", NAME.
 	Wrap []string
-	// Begin starts the process. If nil, [exec.Cmd.Start] does.
+	// Begin starts the process. If nil, [exec.Cmd.Start] is used.
 	Begin func(*exec.Cmd) error
-	// Addresses are the addresses to listen on, by listener. For other listeners, the system
-	// chooses a port on the loopback interface.
+	// Addresses holds, by name of the listener, the addresses to listen on. For a listener that is
+	// not in Addresses, the system chooses a port on the loopback interface.
 	Addresses map[string]string
-	// Heard is called with each log line, for callers that need more than the newest MiB. It must
-	// not keep the line. If nil, it is not called.
+	// Heard is called with each log line, for callers that need more than the newest MiB of the
+	// log. It must not keep the line. If nil, it is not called.
 	Heard func(line []byte)
 }
 
@@ -65,8 +66,8 @@ type Node struct {
 // takes most of a minute with 10 million vehicles.
 const listenLimit = 10 * time.Minute
 
-// Start starts a node and waits until it listens. The node need not be ready then: see [StartReady]
-// and [Node.AwaitReady].
+// Start starts a node and waits until it listens. The node need not be ready when Start returns;
+// [StartReady] and [Node.AwaitReady] wait for that.
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append([]string{}, o.Wrap...)
 	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
@@ -110,7 +111,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	return nil, fmt.Errorf("%w; last log line: %s", err, n.log.lastLine())
 }
 
-// StartReady starts a node and waits until it is ready.
+// StartReady starts a node and waits until it is ready, at most for the time limit.
 func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, error) {
 	n, err := Start(ctx, o)
 	if err != nil {
@@ -125,7 +126,7 @@ func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, err
 
 // EndedError reports that a node ended unexpectedly.
 type EndedError struct {
-	Code int    // -1 for a signal
+	Code int    // the exit code; -1 if a signal ended the process
 	Last string // the last line of its log
 }
 
@@ -137,7 +138,8 @@ func (e *EndedError) Error() string {
 var listeningLine = regexp.MustCompile(
 	`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
-// follow reads the log until the process has ended. It closes listening once all listeners listen.
+// follow reads the log until the process has ended. It closes the channel listening once all
+// listeners listen.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
 	eachLine(stderr, func(line []byte) {
@@ -152,14 +154,15 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 			}
 		}
 	})
-	_ = n.cmd.Wait() // ProcessState has the result
+	_ = n.cmd.Wait() // the result is in ProcessState
 }
 
-// lineLimit is how much of a log line is kept, in bytes. The lines of a stack trace can be longer.
+// lineLimit is how much of a log line is kept, in bytes. The lines of a stack trace can be longer
+// than this.
 const lineLimit = 64 << 10
 
-// eachLine calls take with each line of r. A line over the limit is cut off, and the rest of it is
-// still read, so that the writer never blocks.
+// eachLine calls take with each line of r. A longer line than lineLimit is cut off, but the rest of
+// the line is read, so that the writer never blocks.
 func eachLine(r io.Reader, take func(line []byte)) {
 	lines := bufio.NewReaderSize(r, lineLimit)
 	for {
@@ -185,7 +188,7 @@ func (n *Node) URL(listener string) string { return "http://" + n.address[listen
 // Began returns the time at which the process was started.
 func (n *Node) Began() time.Time { return n.began }
 
-// Log returns the newest part of the log, up to 1 MiB.
+// Log returns the log, but at most its newest MiB.
 func (n *Node) Log() string { return n.log.String() }
 
 // Ended returns a channel that is closed when the process has ended.
@@ -199,7 +202,7 @@ func (n *Node) Signal(s syscall.Signal) error { return n.cmd.Process.Signal(s) }
 
 // Kill kills the process and waits until it has ended.
 func (n *Node) Kill() {
-	_ = n.cmd.Process.Kill() // an error means that the process has ended
+	_ = n.cmd.Process.Kill() // an error means that the process has already ended
 	<-n.ended
 }
 
@@ -252,7 +255,7 @@ type logBuffer struct {
 	last string
 }
 
-const logLimit = 1 << 20 // bytes; above it, the older half is dropped
+const logLimit = 1 << 20 // bytes; when the log exceeds it, the older half is dropped
 
 func (b *logBuffer) add(line []byte) {
 	b.mu.Lock()

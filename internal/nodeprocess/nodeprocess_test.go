@@ -17,7 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestNode_Lifecycle runs a node through the methods that tests use.
+// TestNode_Lifecycle checks the methods of a Node that tests use, from its start to its end.
 func TestNode_Lifecycle(t *testing.T) {
 	testkit.Slow(t, "it builds and starts carstate")
 	ctx := t.Context()
@@ -123,7 +123,7 @@ func TestNode_Lifecycle(t *testing.T) {
 	}
 }
 
-// TestEachLine_AnyLength checks that lines of any length are read to the end.
+// TestEachLine_AnyLength checks that the whole input is read, whatever the length of its lines.
 func TestEachLine_AnyLength(t *testing.T) {
 	long := strings.Repeat("x", 3*lineLimit)
 	for text, want := range map[string][]string{

@@ -34,7 +34,8 @@ func ResidentOf(pid int) (int64, error) {
 
 // Descriptors returns how many file descriptors the process has open.
 func (n *Node) Descriptors() (int, error) {
-	// Since Linux 6.2 the directory's size is the number, so thousands need not be listed.
+	// Since Linux 6.2, the size of this directory is the number of open descriptors. So thousands
+	// of entries need not be listed.
 	if d, err := os.Stat(fmt.Sprintf("/proc/%d/fd", n.PID())); err == nil && d.Size() > 0 {
 		return int(d.Size()), nil
 	}
@@ -54,18 +55,20 @@ func TimesOf(pid int) (user, system time.Duration, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name of the process, in parentheses, may contain any characters.
+	// The name of the process, in parentheses, may contain any characters, so parse behind the last
+	// parenthesis.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
 		return 0, 0, errors.New("/proc/PID/stat has too few fields")
 	}
 	u, err1 := strconv.ParseInt(fields[11], 10, 64)
 	s, err2 := strconv.ParseInt(fields[12], 10, 64)
-	const tick = time.Second / 100 // the unit on every Linux on which Go runs
+	const tick = time.Second / 100 // the unit of time in /proc, on every Linux on which Go runs
 	return time.Duration(u) * tick, time.Duration(s) * tick, errors.Join(err1, err2)
 }
 
-// Metrics maps the names of metrics, with their labels as printed, to their values at one time.
+// Metrics maps the names of metrics, with their labels as printed, to the values that they had at
+// one time.
 type Metrics map[string]float64
 
 // Metrics reads the node's metrics.
@@ -86,7 +89,7 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// AwaitMetrics waits until wanted returns true for the node's metrics, and returns them.
+// AwaitMetrics waits until wanted returns true for the node's metrics, and returns these metrics.
 func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (
 	m Metrics, err error,
 ) {
