@@ -23,7 +23,8 @@ func Get(url string) (code int, text string, err error) {
 	return resp.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// Says returns a function that checks that a page has a status, and a text that matches pattern.
+// Says returns a function that returns an error unless a page has the status code and a text that
+// matches pattern.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {
@@ -35,7 +36,7 @@ func Says(url string, code int, pattern string) func() error {
 	}
 }
 
-// ErrRefused is returned if the status of telemetry is not 202.
+// ErrRefused is returned if the response to telemetry has another status than 202.
 var ErrRefused = errors.New("refused")
 
 // Post sends one sample of each vehicle to an ingest listener and returns how many were accepted.

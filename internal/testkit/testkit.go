@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Slow skips a test in `make check` (go test -short), with the reason why: the test starts other
-// programs, or takes more than about a second. `make test` skips no test.
+// Slow skips a test in `make check` (go test -short). The parameter why is the reason: the test
+// starts other programs, or takes more than about a second. `make test` skips no test.
 func Slow(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() {
@@ -29,7 +29,8 @@ func Slow(t testing.TB, why string) {
 }
 
 // Context returns a context that ends 15 s before the deadline of the test binary, so that the test
-// can report what it waited for. It limits a whole test; [Await] limits one wait.
+// can report what it waited for. Use Context as the limit of a whole test, and [Await] as the limit
+// of one wait.
 func Context(t *testing.T) context.Context {
 	end, ok := t.Deadline()
 	if !ok {
@@ -40,12 +41,12 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// Patience is the limit of every wait in a test. A wait that takes longer has failed, even on a
-// busy machine.
+// Patience is the limit of every wait in a test. A wait that takes longer has failed, even if the
+// machine is busy.
 const Patience = time.Minute
 
-// Await waits until ok returns true. It fails the test after [Patience]; what says what did not
-// happen.
+// Await waits until ok returns true. After [Patience], it fails the test with the text what, which
+// names the thing that did not happen.
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -67,7 +68,7 @@ type Clock struct {
 	now time.Time
 }
 
-// NewClock returns a clock that shows at until it is advanced.
+// NewClock returns a clock that shows the time at until it is advanced.
 func NewClock(at time.Time) *Clock { return &Clock{now: at} }
 
 // Now returns the time that the clock shows.
@@ -104,12 +105,13 @@ func (b *Buffer) String() string {
 	return b.text.String()
 }
 
-// Count returns how often text has been written so far.
+// Count returns how often the string text occurs in what was written so far.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
-// RecordedDrives returns the directory of the published drives, which may not be copied into the
-// project. It is CARSTATE_DATA, or by default ../shared/data relative to the repository. If it does
-// not exist, RecordedDrives prints tested, which says what is tested instead, and returns "".
+// RecordedDrives returns the directory of the published drives, which must not be copied into the
+// project. It is CARSTATE_DATA, or by default ../shared/data relative to the repository. If the
+// directory does not exist, RecordedDrives returns "" and prints the text tested, which says what
+// is tested instead.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {
