@@ -30,7 +30,7 @@ type Config struct {
 	Timeouts Timeouts
 }
 
-// Timeouts bound the engine's waits. A zero field means its default; tests use shorter ones.
+// Timeouts bound the engine's waits. Each field that is zero has a default. Tests use shorter ones.
 type Timeouts struct {
 	// Try bounds one try of a write. After a try that fails, the same bytes are sent again. 0 means
 	// 4 s.

@@ -22,7 +22,7 @@ import (
 	"carstate/internal/lograte"
 )
 
-// conn is the connection to the cluster. After a failure it is unusable until the node
+// conn is the connection to the cluster. After fail was called, it is unusable until the node
 // restarts.
 type conn struct {
 	config Config
@@ -32,7 +32,7 @@ type conn struct {
 	legacy nats.JetStreamContext // only this API has ordered push consumers
 
 	batches chan struct{} // holds one element for each atomic batch in flight
-	newest  atomic.Uint64 // greatest sequence of a record in STATES whose write was acknowledged to this process
+	newest  atomic.Uint64 // greatest sequence in STATES that was acknowledged to this process
 	warned  warned
 
 	// newerLease is when the last lease of a node of a newer version arrived, in Unix ns. It is 0
@@ -396,8 +396,8 @@ func full(err error) bool {
 	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
 }
 
-// isInProcess reports whether a write was refused because NATS is still processing an
-// earlier one with the same id.
+// isInProcess reports whether a write was refused because NATS is still processing an earlier write
+// with the same id.
 func isInProcess(err error) bool {
 	const duplicateInProcess = 10158
 	api, ok := asAPIError(err)

@@ -60,9 +60,9 @@ func (c cursor) write(p int, rev uint64) store.Write {
 }
 
 // readCursors returns the cursors of all partitions, with a few requests to any server. A cursor is
-// zero if there is no record, and has newer set if a newer version wrote it. The server may lag
-// behind the leader, but its cursors include this process's last write. If another node has folded
-// since, the new samples in that fold count as not folded.
+// zero if there is no record, and has newer set if a newer version wrote it. The cursors include
+// every write of this process. The server may not have received the latest write of another node
+// yet; then the samples that the write covers count as not folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)

@@ -33,8 +33,8 @@ type feed struct {
 	caughtUp func()                   // called once, after all records that existed at the start
 
 	heard time.Time // when the newest record was applied
-	live  bool      // caughtUp was called
-	goal  uint64    // when the record of this sequence was applied, the feed is live
+	live  bool      // the feed has caught up, and caughtUp was called
+	goal  uint64    // the feed has caught up when it has applied this sequence
 	lap   int       // how many goals were reached
 
 	mu      sync.Mutex // guards the fields below
@@ -219,10 +219,10 @@ func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, err
 }
 
 // progress is called after each record. pending is the number of records that NATS has yet to send.
-// If a stream is written to all the time, pending may never become 0, so the feed also goes live
-// after feedLaps laps. pending is unreliable: when a record replaces another, NATS decrements its
-// count before it increments it. A caller that must not miss a record calls [Engine.scanTail]
-// afterwards.
+// If a stream is written to all the time, pending may never become 0, so the feed also counts as
+// caught up after feedLaps laps. pending is unreliable: when a record replaces another, NATS
+// decrements its count before it increments it. A caller that must not miss a record calls
+// [Engine.scanTail] afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:

@@ -13,8 +13,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// leaseRecord is the record that a derive node writes periodically. It contains no time. A node
-// that reads it measures its age by its own clock.
+// leaseRecord is the record that a derive node writes periodically. It contains no time, because
+// every node measures the age of a lease by its own clock.
 type leaseRecord struct {
 	// Beat increases with each renewal. Storing the same record again does not renew the lease.
 	Beat    uint64 `json:"beat"`
@@ -44,7 +44,7 @@ func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bo
 	return err
 }
 
-// Remove removes the lease of a node that has long been gone.
+// Remove removes the lease of a node that has been dead for long.
 func (l *Leases) Remove(ctx context.Context, name string) error {
 	s, err := l.conn.js.Stream(ctx, codec.States)
 	if err != nil {

@@ -127,8 +127,9 @@ func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next waits for the next commit of samples to fold. After the samples are folded, its sequence seq
-// is passed to [Partition.Commit]. samples may be empty, because tryTelemetry stores empty commits.
+// Next waits for the next commit of samples to fold. After the samples are folded, the caller
+// passes seq, the sequence of that commit, to [Partition.Commit]. samples may be empty, because
+// tryTelemetry stores empty commits.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -509,9 +510,9 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
-// recall makes this process take a partition again if r is its cursor, and r was fenced since the
-// partition was taken, or a newer version wrote r. derive then drops its cached states of the
-// partition.
+// recall makes this process take a partition again, if r is the partition's cursor and either Fence
+// was called since the partition was taken, or a newer version wrote r. derive then drops its
+// cached states of the partition.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok {

@@ -22,9 +22,10 @@ const (
 	windowGrowth = 3
 )
 
-// Recent reads the retained samples of a vehicle, the newest first. It stops when it has all of
-// them, or at least as many as the parameter most says, or when the context ends, which is no
-// error. If the context ends within a window, the samples of that window are omitted.
+// Recent reads the retained samples of a vehicle, beginning with the newest, and returns them in
+// the order of their times. It stops when it has all of them, or at least as many as the parameter
+// most says, or when the context ends, which is no error. If the context ends within a window, the
+// samples of that window are omitted.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
@@ -53,9 +54,10 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads the vehicle's samples in one window: those that were stored at or after the time
-// from, in commits before the sequence until. made is when the stream was created. Samples that a
-// tombstone covers are omitted. first is the sequence at which the window begins.
+// window reads one window: the vehicle's samples that were stored at or after the time of the
+// parameter from, in commits with sequences below the parameter until. made is when the stream was
+// created. Samples that a tombstone covers are omitted. first is the sequence at which the window
+// begins.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

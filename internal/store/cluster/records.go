@@ -162,7 +162,7 @@ func noSuchMessage(err error) bool {
 		strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }
 
-// End returns where a stream ends.
+// End returns the end of a stream.
 func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
@@ -432,7 +432,7 @@ var errInvalidResponse = errors.New("invalid response from NATS")
 var errBehind = errors.New("a server of the cluster lags behind")
 
 // awaitRecords repeats lastRecords until the answer comes from a server that has reached the
-// sequence since, or the context ends.
+// sequence of the parameter since, or until the context ends.
 func (c *conn) awaitRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
@@ -445,7 +445,7 @@ func (c *conn) awaitRecords(
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
-		rest := later // the rest if no server answers
+		rest := later // used if no server answers
 		if errors.Is(err, errBehind) {
 			// A server may have none of the records yet. Retry soon at first, then less often.
 			rest, behind = behind, min(2*behind, later)
@@ -458,15 +458,15 @@ func (c *conn) awaitRecords(
 }
 
 // lastRecords asks any server for the last records of subjects. At least one of the records must
-// exist. The answer is as of a single moment. The error is errBehind if the stream did not hold the
-// record of sequence since at that moment.
+// exist. All records are as of a single moment. If the server's copy of the stream ended before the
+// sequence of the parameter since at that moment, the error is errBehind.
 func (c *conn) lastRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
 	records, end, err := c.directGet(ctx, stream, struct {
 		Last []string `json:"multi_last"`
 	}{subjects})
-	if errors.Is(err, errNoRecords) { // not even the record of the cursor or heartbeat, which always exists
+	if errors.Is(err, errNoRecords) { // not even the record that always exists (a cursor or heartbeat)
 		return nil, errBehind
 	}
 	if err != nil {
@@ -485,7 +485,7 @@ func (c *conn) lastRecords(
 	return records, nil
 }
 
-// page is a request for the records of a stream from a sequence on.
+// page is a request for the records of a stream, beginning at a sequence.
 type page struct {
 	Seq   uint64 `json:"seq"`
 	Batch int    `json:"batch"`

@@ -116,8 +116,8 @@ func consumersOf(partitions int) int {
 	return 2*partitions + usualConsumers/2
 }
 
-// fixedNumbers are the numbers that the first start fixes, and the metadata of TELEMETRY holds.
-// They are 0 before the first start.
+// fixedNumbers are the numbers that the first start fixes and the metadata of TELEMETRY holds. They
+// are 0 before the first start.
 type fixedNumbers struct{ partitions, replicas int }
 
 // ensureStreams creates the missing streams and updates the others. It returns the number of
@@ -182,8 +182,8 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// If another node has just created a stream, the stream may not be visible at once. So a lookup is
-// repeated: these are the number of lookups and the pause.
+// A stream that another node has just created may not be visible at once. So the lookup is tried
+// ensureTries times, with a pause of ensureEvery.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
