@@ -208,7 +208,7 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// checkLeases checks for stale leases. It forgets the nodes that have been silent for removeAfter
+// checkLeases checks for stale leases. It drops the nodes that have been silent for removeAfter
 // lease times, and returns their names, so that their leases can be deleted.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
@@ -322,7 +322,7 @@ func (m *Members) free(now time.Time, holder string) bool {
 	defer m.mu.Unlock()
 	is := m.seen[holder]
 	if is == nil {
-		// The lease of this node may not have been delivered yet.
+		// The lease of holder may not have been delivered yet.
 		is = &member{at: now, unseen: true}
 		m.seen[holder] = is
 	}

@@ -113,11 +113,11 @@ type Listed struct {
 	Place Place
 }
 
-// First returns one page of a list: the first n vehicles behind the place after, or the first n of
-// all if after is nil. matched is the number of vehicles in the whole list. next is the place to
-// pass as after for the next page; it is nil if there is no next page. If the vid of a vehicle is
-// not stored for lack of memory, the vehicle is left out. First scans the table on all processors
-// and collects about 2n vehicles on each processor.
+// First returns one page of a list. The page has the first n vehicles that follow the place in the
+// parameter after, or the first n of the whole list if after is nil. matched is the number of
+// vehicles in the whole list. next is the value of after for the next page; it is nil if there is
+// no next page. If the vid of a vehicle is not stored for lack of memory, the vehicle is left out.
+// First scans the table on all processors and collects about 2n vehicles on each processor.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {
@@ -236,9 +236,9 @@ type leading struct {
 	most    int
 	after   *Place // this vehicle and all before it are left out; nil: none
 	matched int
-	list    []Listed // up to 2 × most vehicles; cut keeps the first ones, up to most
+	list    []Listed // at most twice the field most; cut keeps the first vehicles
 	last    Place    // place of the last vehicle after a cut; set if enough is true
-	enough  bool     // the list has had most vehicles or more
+	enough  bool     // the list has reached the length of the field most
 
 	vids   []byte // buffer of walkNames
 	prefix []byte

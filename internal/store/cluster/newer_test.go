@@ -422,9 +422,9 @@ func TestStreamOfNewer(t *testing.T) {
 	}
 }
 
-// TestAwayForTooLong checks that a node fails if it received nothing for longer than STATES keeps
-// the marks of removed states. Such a node cannot know which vehicles were forgotten in the
-// meantime.
+// TestAwayForTooLong checks that a node fails if it received nothing for more than half of the time
+// for which STATES keeps the marks of removed states. Such a node cannot know which vehicles were
+// forgotten in the meantime.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	e, err := Open(t.Context(), Config{Partitions: 1, URLs: startNATS(t)})
