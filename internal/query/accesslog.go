@@ -32,13 +32,13 @@ type AccessLogConfig struct {
 	Registry prometheus.Registerer // if nil, no metric is registered
 }
 
-// AccessLog writes one line per request. The goroutine that answers a request only puts a
-// record into a ring, without a lock; a background goroutine formats and writes the lines.
-// If requests arrive faster than lines can be written, lines are dropped and counted: an
-// answer never waits for a disk.
+// AccessLog writes one line per request. The goroutine that answers a request only puts a record
+// into a ring, without a lock. A background goroutine formats the records and writes the lines. If
+// requests arrive faster than lines can be written, lines are dropped and counted, so an answer
+// never waits for a disk.
 //
-// A line contains no byte of a request. It identifies the vehicle by a hash whose seed is
-// random for each process, and the token by its ID.
+// A line contains no byte of a request. It identifies the vehicle by a hash whose seed is random
+// for each process, and the token by its ID.
 type AccessLog struct {
 	config AccessLogConfig
 	seed   maphash.Seed
@@ -55,7 +55,7 @@ type AccessLog struct {
 	stopped chan struct{}
 }
 
-// logEvery is the interval at which records are formatted and written.
+// logEvery is the interval at which the records in the ring are formatted and written.
 const logEvery = 50 * time.Millisecond
 
 // OpenAccessLog opens the file and starts a goroutine that writes to it until
@@ -78,8 +78,8 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	return a, nil
 }
 
-// newAccessLog returns an access log without its background goroutine. Lines are written
-// to the writer to.
+// newAccessLog returns an access log without its background goroutine. The lines are written to the
+// parameter to.
 func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
 		config: c, seed: maphash.MakeSeed(), sink: sink{to: to},
@@ -97,7 +97,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	return a
 }
 
-// openLog opens or creates the file. Its error does not contain the name.
+// openLog opens or creates the named file. Its error does not contain the name.
 func openLog(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -137,8 +137,8 @@ func (a *AccessLog) run(ctx context.Context) {
 	a.drain()
 }
 
-// openAgain replaces the open file by the file that has its name now. If that cannot be
-// opened, lines are still appended to the old file.
+// openAgain opens the file that now has the configured name, and continues the log there. If that
+// file cannot be opened, lines are still appended to the old one.
 func (a *AccessLog) openAgain() {
 	if a.file == nil {
 		return
@@ -194,7 +194,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// logChange logs an error of writing, and that writing works again.
+// logChange logs when writing begins to fail, and when it works again.
 func (a *AccessLog) logChange(err error) {
 	if err != nil && !a.broken {
 		a.config.Log.Warn("cannot write the access log; dropping lines", "error", err)
@@ -244,7 +244,7 @@ func (a *AccessLog) logAnswer(
 	}
 }
 
-// format appends the line of a record to b. No value needs escaping: each is a number, an
+// format appends the line of record r to b. No value needs escaping, because each is a number, an
 // address, or a fixed word.
 func (a *AccessLog) format(b []byte, r *record) []byte {
 	f := fields{b: b, json: a.config.JSON}
@@ -335,10 +335,10 @@ func appendHex(b []byte, n uint64) []byte {
 	return b
 }
 
-// ring is a bounded queue with many writers and one reader, without locks. Position p of
-// the queue has the slot p modulo ringSlots. A writer may fill that slot while its turn is p;
-// then it sets turn to p+1. The reader may empty the slot while turn is p+1; then it sets
-// turn to p+ringSlots, the next position with this slot.
+// ring is a bounded queue with many writers and one reader, without locks. Position p of the queue
+// is stored in slot p modulo ringSlots. Each slot has a number, turn. While turn is p, a writer may
+// fill the slot, and then sets turn to p+1. While turn is p+1, the reader may empty the slot, and
+// then sets turn to p+ringSlots, the next position with this slot.
 type ring struct {
 	slots []slot
 	next  atomic.Uint64 // the position of the next record that is put
@@ -350,8 +350,8 @@ type slot struct {
 	record
 }
 
-// ringSlots is the capacity of a ring: the records of logEvery at 300,000 requests per
-// second. It is a power of two.
+// ringSlots is the capacity of a ring, enough for the records of one interval logEvery at 300,000
+// requests per second. It is a power of two.
 const ringSlots = 1 << 14
 
 func (r *ring) init() {

@@ -10,7 +10,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The paths of the operations. The path of a request is compared with them as sent.
+// The paths of the operations. The path of a request must equal one of them byte for byte.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
@@ -23,8 +23,8 @@ const (
 	maxHead = 16 << 10
 )
 
-// request is a parsed request head. The answerer does not change the slices, which are
-// parts of the connection's buffer.
+// request is a parsed request head. Its slices are parts of the connection's buffer, so the
+// answerer does not change them.
 type request struct {
 	method     []byte
 	target     []byte     // the request target as sent
@@ -46,8 +46,8 @@ type answerer struct {
 	docs    documents // if nil, no documentation is served
 }
 
-// answer checks a request at the time now, in the order of the package comment, and
-// writes the response to w. It does not allocate once the slices of w are large enough.
+// answer checks a request at the time now, in the order of the package comment, and writes the
+// response to w. It does not allocate once the slices of w are large enough.
 func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.startResponse(now, w)
 	h := scanHead(r.headers)
@@ -112,7 +112,7 @@ func isRead(method []byte) bool {
 }
 
 // framingFailure returns the failure of a request whose HTTP version, Host header or size is not
-// accepted, or whose headers scanHead found at fault; nil if there is none.
+// accepted, or in whose headers scanHead found a fault. It returns nil if there is no failure.
 func framingFailure(r *request, h *head) *failure {
 	line := len(r.method) + len(r.target) + len(r.version) + 2
 	isV11 := string(r.version) == "HTTP/1.1"
@@ -158,9 +158,8 @@ func afterAuthority(target []byte) []byte {
 	return rest[i:]
 }
 
-// authorize checks the token and answers the request: with a failure, or with what the
-// token permits. If the token is known, even as an expired or revoked one, the call is
-// counted for it.
+// authorize checks the token and answers the request, either with a failure or with what the token
+// permits. A call with a known token is counted for that token, even if it is expired or revoked.
 func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *response) {
 	if !p.hasToken {
 		if h.authorization {
@@ -182,12 +181,12 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// refuseRequest answers a request that fails with f regardless of its token. If the token is
-// valid, the answer carries its rate-limit headers, without using up any of its budget,
-// and the call is counted. An invalid token gets the same answer without these headers.
-// A client could use the difference to guess tokens, so an invalid token is recorded as a
-// refusal, and an address with too many refusals gets no rate-limit headers even for
-// valid tokens. Before the tables are loaded, no token is valid.
+// refuseRequest answers a request that fails with f regardless of its token. If the token is valid,
+// the call is counted, and the answer carries the token's rate-limit headers but uses up none of
+// its budget. If the token is invalid, the answer is the same without these headers. A client could
+// use the difference to guess tokens. So an invalid token is recorded as a refusal, and an address
+// with too many refusals gets no rate-limit headers even for valid tokens. Before the tables are
+// loaded, no token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {
@@ -215,7 +214,7 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 
 func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
 
-// grantOf has the operation of package access for each operation.
+// grantOf maps each operation to its value in package access.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,
@@ -237,8 +236,8 @@ func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.
 	if g.Rate.Limited() {
 		remaining, next, ok := g.Budget.Take(g.Rate, now)
 		if !ok {
-			// From an address with too many refusals, a token over its rate
-			// must look like an invalid one.
+			// From an address with too many refusals, a valid token that is over its rate must get
+			// the same answer as an invalid token.
 			if wait := a.refused.waitOf(a.client(r), now); wait > 0 {
 				w.failOverRefusals(wait)
 				return

@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// clientOf returns the address of the client whose request arrived from peer. A proxy
-// appends the address of its own client to X-Forwarded-For. So the list is read from its
-// end, and only while each hop is a trusted proxy: the client may have made up all
-// earlier members.
+// clientOf returns the address of the client whose request arrived from peer. A proxy appends the
+// address of its own client to X-Forwarded-For. So the list is read from its end, and only while
+// each hop is a trusted proxy, because the client may have invented all earlier members.
 func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Addr {
 	h := hops{lines: headers}
 	for isTrusted(peer, trusted) {
@@ -33,8 +32,8 @@ type hops struct {
 	list  []byte // the members of the present header that are not read yet
 }
 
-// previous returns the member before the one it returned last, or an empty slice if there
-// is none.
+// previous returns the member before the one that it returned last, or an empty slice if there is
+// none.
 func (h *hops) previous() []byte {
 	for {
 		for len(h.list) > 0 {
@@ -73,6 +72,6 @@ func parseHop(member []byte) (netip.Addr, bool) {
 	return plainAddr(a), err == nil
 }
 
-// plainAddr returns an address in the form in which equal addresses compare equal: without
-// a zone, and an IPv4 address never as IPv6.
+// plainAddr returns an address in a form in which equal addresses compare equal. That form has no
+// zone, and an IPv4 address is never written as IPv6.
 func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

@@ -25,10 +25,10 @@ type exchange struct {
 
 // The answers to pipelined requests are collected and sent together.
 const (
-	// sendAt is the number of collected bytes at which they are sent. For a client that
-	// does not read, the server holds at most that much and one answer.
+	// sendAt is the size, in bytes, at which collected answers are sent. So for a client that does
+	// not read, the server holds at most sendAt bytes and one more answer.
 	sendAt = 8 << 10
-	// keepOut is the largest buffer of answers that is kept for the next request.
+	// keepOut is the largest buffer of answers, in bytes, that is kept for the next request.
 	keepOut = 32 << 10
 )
 
@@ -81,16 +81,16 @@ func (s *Server) serveConn(c *netguard.Conn, busy bool) {
 	}
 }
 
-// The limits of reading on before a connection is closed.
+// Before a connection is closed, the server may read on until one of these limits is reached.
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
 )
 
-// close closes the connection. If a connection is closed while data is still arriving,
-// the kernel resets it, and the reset can overtake the answer that says what was wrong.
-// So after such an answer the server first closes only its sending side, and reads and
-// discards input for up to lingerTime and lingerBytes.
+// close closes the connection. If a connection is closed while data is still arriving, the kernel
+// resets it, and the reset can overtake the answer that names the client's error. So after such an
+// answer the server first closes only its sending side. It then reads and discards input until
+// lingerTime is over or lingerBytes have arrived.
 func (v *conversation) close() {
 	if v.lingers {
 		if t, ok := v.wire.(*tls.Conn); ok {
@@ -104,9 +104,9 @@ func (v *conversation) close() {
 	_ = v.wire.Close()
 }
 
-// rejection returns the failure with which to refuse the connection's first request, or
-// nil. A connection that was accepted during an overload is checked again, because the
-// overload may have ended.
+// rejection returns the failure with which to refuse the connection's first request, or nil if it
+// need not be refused. If the connection was accepted during an overload, the load is checked
+// again, because the overload may have ended.
 func (v *conversation) rejection() *failure {
 	if v.busy = v.busy && v.s.overloaded(); v.busy {
 		return failBusy
@@ -142,8 +142,8 @@ func (v *conversation) sendBy(t time.Time) {
 	_ = v.wire.SetWriteDeadline(t)
 }
 
-// serveNext waits for a request and answers it and all others that have arrived with it. It
-// reports whether the connection stays open.
+// serveNext waits for a request. It answers that request and all others that have arrived with it,
+// and reports whether the connection stays open.
 func (v *conversation) serveNext() bool {
 	head, f := v.readHead()
 	if f == nil && head == nil {
@@ -199,9 +199,9 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
-// readHead waits for a complete head and returns it, or returns the failure to answer with.
-// It returns neither if the connection is to be closed without a further answer: the
-// client has closed it or sends nothing, it was evicted, or the server shuts down.
+// readHead waits for a complete head and returns it, or returns the failure to answer with. It
+// returns neither if the connection is to be closed without a further answer, because the client
+// has closed it or sends nothing, it was evicted, or the server shuts down.
 func (v *conversation) readHead() ([]byte, *failure) {
 	begun := v.end > v.begin // part of a head has arrived already
 	if begun {
@@ -243,8 +243,8 @@ func (v *conversation) readHead() ([]byte, *failure) {
 	}
 }
 
-// failureUnlessEvicted returns f, or nil if the connection was evicted: then the request was not
-// wrong, and the connection is closed without an answer.
+// failureUnlessEvicted returns f, or nil if the connection was evicted. An evicted connection is
+// closed without an answer, because its request was not wrong.
 func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	if !v.c.Become(netguard.Held) {
 		return nil
@@ -252,16 +252,16 @@ func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	return f
 }
 
-// overdue reports whether a deadline must be set again. A deadline is moved only after a
-// quarter of its time has passed, because moving it costs more than a lookup in the
-// fleet table.
+// overdue reports whether a deadline must be moved. limit is the time from now to the new deadline.
+// A deadline is moved only after a quarter of limit has passed since it was set, because moving it
+// costs more than a lookup in the fleet table.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
 }
 
-// makeRoom makes space in the buffer to read more of a head. It reports false if the buffer
-// has its largest size and is full: then the head is longer than is accepted.
+// makeRoom makes space in the buffer to read more of a head. It reports false if the buffer has its
+// largest size and is full, which means that the head is too long.
 func (v *conversation) makeRoom() bool {
 	switch {
 	case v.buf == nil:
@@ -280,8 +280,8 @@ func (v *conversation) makeRoom() bool {
 	return true
 }
 
-// readFailure returns the failure to answer with after reading failed with err. It returns nil
-// if no part of a head had arrived: then the client expects no answer.
+// readFailure returns the failure to answer with after reading failed with err. If no part of a
+// head had arrived, it returns nil, because the client then expects no answer.
 func (v *conversation) readFailure(err error) *failure {
 	if v.end == v.begin {
 		return nil
@@ -293,8 +293,8 @@ func (v *conversation) readFailure(err error) *failure {
 	return failMalformed
 }
 
-// respond appends the answer to a request head to e.out. It reports whether the
-// connection stays open after it.
+// respond appends the answer to a request head to e.out. It reports whether the connection stays
+// open after that answer.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.now()
@@ -360,9 +360,9 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// sendDocument sends the collected answers and then a document. A document is large and
-// its reader may be slow. Sending it uses no resource but the connection, so the request
-// no longer counts as in progress and keeps no query from being answered.
+// sendDocument sends the collected answers and then a document. A document is large and its reader
+// may be slow. While the document is sent, the request does not count as in progress, so it does
+// not keep queries from being answered.
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()
@@ -405,9 +405,9 @@ func (s *Server) recordAnswer(r *request, w *response, start time.Time, took tim
 	}
 }
 
-// report logs a panic while a request was served; the process goes on, so that the bug
-// does not affect other requests. The log holds no part of the request. Even the value
-// of the panic is logged only if it is an error of the Go runtime.
+// report logs a panic that happened while a request was served. The process continues, so the bug
+// does not affect other requests. The log contains no part of the request. Even the value of the
+// panic is logged only if it is an error of the Go runtime.
 func (s *Server) report(v any) {
 	what := fmt.Sprintf("a %T", v)
 	if e, ok := v.(runtime.Error); ok {

@@ -19,20 +19,20 @@
 // The contract on the wire is written as scripts in testdata, which a person can read
 // and which the tests run against a real listener.
 //
-// The checks run in this order, and the first that fails decides the answer: framing
-// (HTTP version and sizes included), path, method, query syntax (that of vid
-// included), overload and readiness, token, operation, rate, vehicle. Readiness is
-// checked after everything that depends on the request alone, so that a wrong request
-// gets its error even while the service starts. It is checked before the token,
-// because a node that has lost contact with the store cannot check tokens.
+// The checks run in this order, and the first that fails decides the answer: framing (including
+// HTTP version and sizes), path, method, query syntax (including that of vid), overload and
+// readiness, token, operation, rate, vehicle. Readiness is checked after everything that depends on
+// the request alone, so that a wrong request gets its error even while the service starts. It is
+// checked before the token, because a node that has lost contact with the store cannot check
+// tokens.
 //
-// An invalid token is refused with 401, or with 429 if too many tokens from the
-// client's address were refused before (refusals.go, client.go). A sandbox token is
-// answered by sandbox.go and not from the fleet table. The outcome of a call with a
-// known token is counted for that token.
+// An invalid token is refused with 401, or with 429 if too many tokens from the client's address
+// were refused before (refusals.go, client.go). A request with a sandbox token is answered by
+// sandbox.go and not from the fleet table. The outcome of a call with a known token is counted for
+// that token.
 //
-// This package must never do I/O while answering. It must never write a request, or
-// any part of one except the vid, into a response, a log or a metric: the access token
-// is part of the request line. It must never let a client see whether a vehicle exists
-// that its token was not granted.
+// This package must never do I/O while answering. It must never write a request, or any part of one
+// except the vid, into a response, a log or a metric, because the access token is part of the
+// request line. It must never let a client see whether a vehicle exists that its token was not
+// granted.
 package query

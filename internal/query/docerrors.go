@@ -8,7 +8,7 @@ import (
 	"carstate/internal/access"
 )
 
-// failureDoc documents one failure. The documentation adds the failure's own message.
+// failureDoc documents one failure. The documentation also contains the failure's own message.
 type failureDoc struct {
 	failure *failure
 	name    string // the name of the example in the OpenAPI document

@@ -29,16 +29,16 @@ const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'
 	"img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// A browser revalidates pages each time, so that they are never older than the service.
-// It may cache the files that they load for an hour.
+// A browser must revalidate a page each time, so that the page is never older than the service. It
+// may cache the files that a page loads for an hour.
 const (
 	cachePage  = "no-cache"
 	cacheAsset = "public, max-age=3600"
 )
 
-// newDocuments returns the documentation of a service that answers verdicts up to the age
-// maxAge. It panics if a file is missing or a template fails: the files are part of the
-// binary, so that would be a bug.
+// newDocuments returns the documentation of a service that answers verdicts up to the age maxAge.
+// It panics if a file is missing or a template fails, which would be a bug, because the files are
+// part of the binary.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
 		"/":                     ownDocument("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),

@@ -17,7 +17,7 @@ type document struct {
 // documents maps the paths of the public documentation to their documents.
 type documents map[string]*document
 
-// documentTimeout is how long a document may take to be written: the largest has 400 KB,
+// documentTimeout is the time that sending a document may take. The largest document has 400 KB,
 // and a reader in a train may have a slow connection.
 const documentTimeout = 30 * time.Second
 

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// failure is an answer that says what was wrong with a request. Its text is fixed: no part
-// of the request is ever put into it.
+// failure is an answer that says what was wrong with a request. Its text is fixed, and no part of
+// the request is ever put into it.
 type failure struct {
 	status  int
 	outcome outcome
@@ -20,8 +20,8 @@ type failure struct {
 	authenticate string
 	// retryAfter is the value of Retry-After, in seconds, or "" for no such header.
 	retryAfter string
-	// closes is set if the connection is closed after the answer: because the end of the
-	// request is uncertain, or because there are too many connections.
+	// closes is set if the connection is closed after the answer. The reason is that the end of the
+	// request is uncertain, or that there are too many connections.
 	closes bool
 }
 
@@ -47,8 +47,8 @@ func unauthorized(text string) *failure {
 	return f
 }
 
-// missing is like unauthorized, for a request without a token. RFC 6750 does not call that
-// an error, so WWW-Authenticate has no error code.
+// missing is like unauthorized, for a request without a token. RFC 6750 does not treat a missing
+// token as an error, so WWW-Authenticate has no error code.
 func missing(text string) *failure {
 	f := fail(401, invalidToken, text)
 	f.authenticate = `Bearer realm="carstate"`
@@ -108,8 +108,7 @@ var (
 		"a vehicle id consists of ASCII letters and digits only")
 )
 
-// checkVid returns the failure of a missing or malformed vid, or nil if the vid has the
-// form of a vehicle id.
+// checkVid returns the failure of a missing or malformed vid, or nil if the vid has a valid form.
 func checkVid(p *params) *failure {
 	switch {
 	case !p.hasVid:
@@ -166,7 +165,7 @@ var (
 	failRateLimited = fail(429, rateLimited, "") // response.failOverRate writes the text
 )
 
-// failScope has the failure of a token that lacks the operation.
+// failScope maps each operation to the failure of a token that does not permit it.
 var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
 
 // tokenFailure returns the failure of an invalid token. err is the error of
@@ -189,8 +188,8 @@ func tokenFailure(err error, token []byte) *failure {
 	return malformed(token)
 }
 
-// malformed returns the failure of a text that does not have the form of a token. It
-// guesses what was sent in place of one, so that the message can say what to do.
+// malformed returns the failure of a text that does not have the form of a token. It guesses what
+// the client sent instead, so that the message can say what to do.
 func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {

@@ -4,7 +4,7 @@ import (
 	"bytes"
 )
 
-// head holds those facts about a request's header block that the answerer needs.
+// head holds what the answerer needs to know about a request's header block.
 type head struct {
 	fault         *failure // the failure of an invalid header block; nil if it is valid
 	hosts         int      // number of Host headers
@@ -15,9 +15,9 @@ type head struct {
 	gzip          bool     // the client accepts a body in gzip
 }
 
-// scanHead parses a header block as sent, from the first header to the empty line. It
-// relies on no other parser: where two parsers disagree on the end of a request, one
-// request can be smuggled inside another.
+// scanHead parses a header block as sent, from the first header to the empty line. It does not rely
+// on another parser: if two parsers disagree on the end of a request, one request can be smuggled
+// inside another.
 func scanHead(raw []byte) (h head) {
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')
@@ -147,8 +147,8 @@ func hasOption(list []byte, option string) bool {
 	return false
 }
 
-// acceptsGzip reports whether an Accept-Encoding names gzip with a weight other than zero.
-// It ignores "*": a client that sends it accepts an uncompressed body, too.
+// acceptsGzip reports whether an Accept-Encoding names gzip with a weight other than zero. It
+// ignores "*", because a client that sends "*" also accepts an uncompressed body.
 func acceptsGzip(list []byte) bool {
 	for len(list) > 0 {
 		var item []byte

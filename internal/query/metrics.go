@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// operation is one of the two operations. noOperation is the operation of a request whose
-// path is neither of theirs.
+// operation is one of the two operations of the service, or noOperation for a request with any
+// other path.
 type operation uint8
 
 const (
@@ -56,8 +56,8 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf returns the outcome of a call as the usage of its token has it. err says why the
-// token is invalid, or is nil if the token is valid.
+// usageOf converts the outcome of a call to the form that the usage statistics of its token have.
+// err says why the token is invalid, or is nil if the token is valid.
 func usageOf(o outcome, err error) access.Outcome {
 	switch {
 	case errors.Is(err, access.ErrExpired):
@@ -79,17 +79,17 @@ func usageOf(o outcome, err error) access.Outcome {
 	}[o]
 }
 
-// metrics counts requests. The counters of all label values are looked up at the start, so
-// that counting takes no lock. A vehicle that is not granted has the outcome unknown, as in
-// the answer.
+// metrics counts requests. The counters of all label values are looked up at the start, so that
+// counting takes no lock. A query for a vehicle that is not granted is counted with the outcome
+// unknown, which is also the answer.
 type metrics struct {
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer
 	dropped  prometheus.Counter
 }
 
-// The names of metrics that other packages read: a counter with the labels operation and
-// outcome, and a histogram.
+// The names of metrics that other packages read. The first is a counter with the labels operation
+// and outcome, the second a histogram.
 const (
 	MetricQueries  = "carstate_queries_total"
 	MetricDuration = "carstate_query_duration_seconds"

@@ -13,8 +13,8 @@ var openAPITemplate = template.Must(template.New("openapi.json.tmpl").Funcs(temp
 	"words":    firstWords,
 }).ParseFS(docFiles, "docs/openapi.json.tmpl"))
 
-// renderOpenAPI returns the document at /openapi.json. Its examples of failures are made
-// from the failures themselves.
+// renderOpenAPI returns the document at /openapi.json. Its examples of failures are generated from
+// the failures that the service sends.
 func renderOpenAPI() []byte {
 	var b bytes.Buffer
 	if err := openAPITemplate.Execute(&b, nil); err != nil {

@@ -5,20 +5,20 @@ import (
 	"cmp"
 )
 
-// params holds the two parameters of an operation, form-decoded. A parameter that was sent
-// without a value is present (hasVid, hasToken) and empty. If the query is refused, token is
-// still set to the token in it, but is empty unless there is exactly one.
+// params holds the two parameters of an operation, form-decoded. hasVid and hasToken say whether a
+// parameter is present; one that was sent without a value is present and empty. Even if the query
+// is refused, token is the token in it, but only if there is exactly one; otherwise it is empty.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
 }
 
-// parseQuery parses a query string as application/x-www-form-urlencoded: pairs separated by
-// '&', '+' for a blank, percent-encoding in names and values. It ignores unknown
-// parameters. Decoded values are appended to *scratch, so that nothing is allocated once
-// that is large enough; a value that needs no decoding is a part of raw. first is the
-// first failure found. The rest of the query is parsed even after a failure, because the
-// token in it decides about the rate-limit headers of the answer.
+// parseQuery parses a query string as application/x-www-form-urlencoded, which has pairs separated
+// by '&', '+' for a blank, and percent-encoding in names and values. It ignores unknown parameters.
+// Decoded values are appended to *scratch, so that nothing is allocated once *scratch is large
+// enough. A value that needs no decoding is a part of raw. The result first is the first failure
+// found. The rest of the query is parsed even after a failure, because the token in it decides
+// about the rate-limit headers of the answer.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
 		first = failEncoding

@@ -12,10 +12,11 @@ const (
 	readBuffer  = maxHead + 1<<10
 )
 
-// headEnd returns the number of bytes of the head at the start of b, or 0 if its end has
-// not arrived. from is the index at which to start, 0 or the next of an earlier call with
-// fewer bytes. A head ends with an empty line. A line that ends in LF alone is a line here
-// as well: such a head is refused later, but no more input is awaited for it.
+// headEnd returns the number of bytes of the head at the start of b, or 0 if the end of the head
+// has not arrived. The search starts at index from. It is 0 at the first call for a head, and the
+// result next of the previous call when more bytes have arrived. A head ends with an empty line. A
+// line that ends in LF alone counts as a line here. Such a head is refused later, but the server
+// need not wait for more input to find its end.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')

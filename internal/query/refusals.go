@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Within refusedWindow, refusedTokens tokens of one address may be refused with 401;
-// further ones get 429. A valid token within its rate is answered all the same, so that no
-// client can lock out another one behind the same address.
+// Within refusedWindow, refusedTokens tokens of one address may be refused with 401; further ones
+// get 429. A valid token within its rate is answered even from such an address, so no client can
+// lock out another one behind the same address.
 const (
 	refusedTokens = 100
 	refusedWindow = time.Minute
 )
 
-// The memory for refusals is bounded: refusalSets times refusalWays addresses, each of
-// about 850 bytes once a token was refused to it. When a set is full, the address in it
-// whose last refusal is the oldest is evicted.
+// The memory for refusals is bounded to refusalSets times refusalWays addresses, each of about 850
+// bytes after its first refused token. When a set is full, it evicts the address whose last refusal
+// is the oldest.
 const (
 	refusalSets = 512 // a power of two
 	refusalWays = 8
@@ -43,8 +43,8 @@ type refusalLog struct {
 	at   [refusedTokens]time.Duration
 }
 
-// network identifies the clients whose refusals are counted together: an IPv4 address, or
-// an IPv6 network of 64 bits, which is the smallest that one customer gets.
+// network identifies the clients whose refusals are counted together. It is an IPv4 address, or an
+// IPv6 network of 64 bits, which is the smallest that one customer gets.
 type network [16]byte
 
 func networkOf(a netip.Addr) network {
@@ -58,9 +58,9 @@ func networkOf(a netip.Addr) network {
 
 func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 
-// noteRefusal records that a token from the address is refused at now. If the address has had too
-// many refusals already, noteRefusal returns how long it must wait. Such a refusal is not
-// recorded, so that a client never waits longer than it was asked to.
+// noteRefusal records that a token from the address is refused at the time now. If the address
+// already has too many refusals, noteRefusal records nothing and returns how long the address must
+// wait. Since these refusals are not recorded, a client never waits longer than it was asked to.
 func (r *refusals) noteRefusal(a netip.Addr, now time.Time) (wait time.Duration) {
 	from, at := networkOf(a), time.Duration(now.UnixNano())
 	s := r.setOf(from)
@@ -92,18 +92,18 @@ func (r *refusals) setOf(from network) *refusalSet {
 	return &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
 }
 
-// wait returns the time until the oldest refusal leaves the window, or 0 if the window has
-// room for one more.
+// wait returns the time until the oldest refusal leaves the window, or 0 if one more refusal is
+// allowed now.
 func (l *refusalLog) wait(at time.Duration) time.Duration {
 	oldest := l.at[(l.last+1)%refusedTokens]
-	// An age below zero means that the clock was set back. The times are useless then.
+	// A negative age means that the clock was set back. The recorded times are then useless.
 	if age := at - oldest; oldest != 0 && age >= 0 && age < refusedWindow {
 		return refusedWindow - age
 	}
 	return 0
 }
 
-// logOf returns the log of a network. A new log takes a free place in the set, or that of
+// logOf returns the log of a network. A new log takes a free place in the set, or else the place of
 // the network whose last refusal is the oldest. The caller holds mu.
 func (s *refusalSet) logOf(from network) *refusalLog {
 	victim := 0

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// requestIDs generates the values of X-Request-Id: consecutive numbers, encrypted with a
-// random key of this process. An ID is unique. It reveals nothing about the request, nor how
-// many requests of other clients came before it.
+// requestIDs generates the values of X-Request-Id, which are consecutive numbers, encrypted with a
+// random key of this process. An ID is unique. It reveals nothing about the request, nor how many
+// requests of other clients came before it.
 type requestIDs struct {
 	block cipher.Block
 	last  atomic.Uint64

@@ -23,7 +23,7 @@ type response struct {
 	outcome   outcome
 	sandbox   bool // the token is a sandbox token
 
-	// The following are for the access log.
+	// The following fields are for the access log.
 	id    uint64 // the number that is encrypted in X-Request-Id
 	token string // the ID of the token, if it is known
 	vid   []byte // the vid of the request
@@ -95,9 +95,9 @@ func (w *response) fail(f *failure) {
 	w.body = append(w.body, f.body...)
 }
 
-// writeRecord writes the record about a vehicle. If why is Answered, the record has the value,
-// and made is the time of the verdict. Otherwise it has none, and why is the reason. field is
-// the JSON text between the status and the value.
+// writeRecord writes the record about a vehicle. If why is Answered, the record contains value, and
+// made is the time of the verdict. Otherwise the record contains no value, and why is the reason.
+// field is the JSON text between the status and the value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -144,13 +144,12 @@ func (w *response) setPolicy(name string, r access.Rate) {
 	w.setFrom("RateLimit-Policy", start)
 }
 
-// setRemaining adds RateLimit: how many calls are left, and within how many seconds there
-// will be one more. next is the time until then if no call is left, as
-// [access.Budget.Take] returns it, and is ignored otherwise.
+// setRemaining adds the header RateLimit. It says how many calls are left, and in how many seconds
+// there will be one more. If no call is left, next is that time, as [access.Budget.Take] returns
+// it; otherwise next is ignored.
 func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
-		// The budget refills evenly: there is one call more after one
-		// interval at the latest.
+		// The budget refills evenly, so there is one more call after one interval at the latest.
 		next = r.Window / time.Duration(r.Calls)
 	}
 	start := len(w.values)
@@ -161,7 +160,7 @@ func (w *response) setRemaining(name string, r access.Rate, remaining int64, nex
 	w.setFrom("RateLimit", start)
 }
 
-// setRateHeaders adds the rate-limit headers of a token, if it has a limit. It uses up nothing
+// setRateHeaders adds the rate-limit headers of a token, if it has a limit. It does not use up any
 // of the budget.
 func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
@@ -171,7 +170,8 @@ func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	}
 }
 
-// failOverRefusals is like fail, for an address with too many refused tokens, which must wait.
+// failOverRefusals is like fail, for an address with too many refused tokens. wait is how long the
+// address must wait.
 func (w *response) failOverRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)
@@ -184,7 +184,8 @@ func (w *response) failOverRefusals(wait time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// failOverRate is like fail, for a token over its rate, which has its next call after next.
+// failOverRate is like fail, for a token that is over its rate r. next is the time until its next
+// call is allowed.
 func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
 	w.setRetryAfter(next)

@@ -8,12 +8,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The sandbox answers sandbox tokens. It has no telemetry and never looks at a real
-// vehicle. A developer can get every answer of the service from it, identical to the real
-// one to the byte. docs/sandbox.md has the table of its vehicles.
+// The sandbox answers sandbox tokens. It has no telemetry and never looks at a real vehicle. A
+// developer can get every answer of the service from it, byte for byte the same as the real one.
+// docs/sandbox.md has the table of its vehicles.
 
-// sandbox returns the verdicts about a reserved vehicle, made at now, and the outcome of
-// each operation, which says why there is no answer.
+// sandbox returns the verdicts about a reserved vehicle, dated now, and for each operation the
+// outcome, which says why there is no answer if there is none.
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {
@@ -42,12 +42,12 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	}, drives, vehicle.Answered
 }
 
-// sandboxRate is the rate limit in the answer about SandboxRateLimited to a token that has
-// no limit.
+// sandboxRate is the rate limit that the answer about SandboxRateLimited names if the token has no
+// limit of its own.
 var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 
-// pretendRate answers as if the token were over its rate, for the vehicle
-// SandboxRateLimited. As with a real refusal, it uses up nothing of the budget.
+// pretendRate answers a query about the vehicle SandboxRateLimited as if the token were over its
+// rate. Like a real refusal, it uses up none of the budget.
 func (w *response) pretendRate(rate access.Rate) {
 	if !rate.Limited() {
 		rate = sandboxRate

@@ -24,18 +24,18 @@ import (
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// MaxAge is the maximum age of a verdict that is answered. If zero or less, verdicts
-	// of any age are.
+	// MaxAge is the maximum age of a verdict that is answered. If it is zero or less, verdicts of
+	// any age are answered.
 	MaxAge time.Duration
-	// Ready returns why the node cannot answer queries at now, or nil if it can. It is
-	// called for every query, after the query has arrived, and must not block or
-	// allocate. Its error is not shown to clients. If nil, the node is always ready.
+	// Ready returns nil if the node can answer queries at the time now, and otherwise the reason
+	// why it cannot. It is called for every query, after the query has arrived, and must not block
+	// or allocate. Its error is not shown to clients. If nil, the node is always ready.
 	Ready func(now time.Time) error
-	// Overloaded reports whether more requests arrive than are answered. It is called
-	// when a connection is accepted, and again at its first request if it was true
-	// then. If it is still true, that request gets 503 and the connection is closed;
-	// older connections are not affected. It must return at once. If nil, the server
-	// is never overloaded.
+	// Overloaded reports whether more requests arrive than are answered. It is called when a
+	// connection is accepted. If it returns true, it is called again at the connection's first
+	// request. If it still returns true, that request gets 503 and the connection is closed.
+	// Connections from before the overload are not affected. It must return at once. If nil, the
+	// server is never overloaded.
 	Overloaded func() bool
 	// Excess reports whether a connection is one too many for the present load; the
 	// server closes it after its next answer. The argument is a layer over the
@@ -44,23 +44,22 @@ type Config struct {
 	Excess func(net.Conn) bool
 	// NoDocs turns the public documentation off: its paths get 404.
 	NoDocs bool
-	// TrustedProxies are the addresses of the proxies in front of the server. The client
-	// of a request that a trusted proxy sent is read from X-Forwarded-For.
+	// TrustedProxies are the addresses of the proxies in front of the server. If a request arrives
+	// from such a proxy, the client's address is read from X-Forwarded-For.
 	TrustedProxies []netip.Prefix
 	// AccessLog gets one line per request. If nil, no access log is written.
 	AccessLog *AccessLog
 	// MaxInFlight limits the requests in progress, from the parsed head to the finished
 	// answer; further ones get 503. If zero, the limit is 4096.
 	MaxInFlight int
-	// MaxConnections limits the open connections. At the limit, a connection that waits
-	// for a request or does not read its answers is closed for a newer one (see
-	// netguard). If there is none, the newer one gets 503 to its first request and is
-	// closed; beyond SpareConnections more, it is closed without an answer. A connection
-	// takes about 10 KiB of memory. If zero, the limit is 16384.
+	// MaxConnections limits the open connections. At the limit, a connection that waits for a
+	// request or does not read its answers is closed to admit a newer one (see netguard). If no
+	// connection can be closed, the newer one gets 503 to its first request and is then closed. At
+	// most SpareConnections connections beyond the limit get that answer; further ones are closed
+	// without an answer. A connection takes about 10 KiB of memory. If zero, the limit is 16384.
 	MaxConnections int
-	// HeadTimeout is how long a request head may take to arrive, how long a TLS handshake
-	// may take before it, and how long a new connection may stay silent. If zero, it is
-	// 5 s.
+	// HeadTimeout limits three times: how long a request head may take to arrive, how long a TLS
+	// handshake may take, and how long a new connection may stay silent. If zero, it is 5 s.
 	HeadTimeout time.Duration
 	// WriteTimeout is how long an answer may take to be written. If zero, it is 5 s.
 	WriteTimeout time.Duration
@@ -74,8 +73,8 @@ type Config struct {
 	Registry prometheus.Registerer // if nil, no metric is registered
 }
 
-// SpareConnections is how many connections beyond MaxConnections still get an answer,
-// which says that there are too many.
+// SpareConnections is how many connections beyond MaxConnections still get an answer, which says
+// that there are too many connections.
 const SpareConnections = 256
 
 // Server answers queries. Make one with [New].
@@ -100,8 +99,9 @@ type Server struct {
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
 
-	// mu guards served. Serve checks ending and adds to served and conversations under
-	// mu, and Shutdown sets ending under mu, so no listener is served after that.
+	// mu guards served. Serve checks ending and adds to served and conversations under mu, and
+	// Shutdown sets ending under mu. So after Shutdown has set ending, no further listener is
+	// served.
 	mu     sync.Mutex
 	served []served
 }
@@ -173,9 +173,9 @@ func orDefault[T int | time.Duration](v, d T) T {
 	return d
 }
 
-// Serve answers the connections of ln until [Server.Shutdown] is called, and then
-// returns nil. It closes ln. After Shutdown it returns [ErrStopped]. Several listeners may
-// be served at once.
+// Serve answers the connections of ln until [Server.Shutdown] is called. It then closes ln and
+// returns nil. If Shutdown was called before Serve, Serve closes ln and returns [ErrStopped].
+// Several listeners may be served at once.
 func (s *Server) Serve(ln net.Listener) error {
 	g := netguard.New(netguard.Config{
 		Max: s.maxConnections, Spare: SpareConnections, SendBuffer: sendBuffer,
@@ -205,9 +205,9 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 }
 
-// Shutdown stops accepting connections, lets requests in progress finish, and closes
-// each connection when it is idle. When ctx ends first, Shutdown closes the remaining
-// connections and returns the error of ctx.
+// Shutdown stops accepting connections, lets requests in progress finish, and closes each
+// connection when it is idle. If ctx ends before all connections are closed, Shutdown closes the
+// remaining ones and returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending.Store(true)
