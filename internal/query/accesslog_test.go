@@ -138,8 +138,8 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	}
 }
 
-// After the file was renamed and Reopen was called, lines go to a new file. While that
-// cannot be opened, they go to the old one.
+// TestAccessLogReopens checks that lines go to a new file after the old one was renamed and Reopen
+// was called. While the new file cannot be opened, lines go to the old one.
 func TestAccessLogReopens(t *testing.T) {
 	f := newFixture(t)
 	dir := filepath.Join(t.TempDir(), "logs")
@@ -192,7 +192,7 @@ func TestAccessLogReopens(t *testing.T) {
 	}
 }
 
-// blocked is a disk on which a write blocks until hold is closed.
+// blocked is a disk on which a write blocks until the channel hold is closed.
 type blocked struct {
 	hold chan struct{}
 	mu   sync.Mutex
@@ -207,7 +207,8 @@ func (b *blocked) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// If the disk blocks, lines are lost, and answers do not wait.
+// TestAccessLogDropsRatherThanWaits checks that answers do not wait if the disk blocks, and that
+// lines of the log are lost instead.
 func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
 	reg := prometheus.NewRegistry()
@@ -239,7 +240,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	}
 }
 
-// narrow is a disk with space for room more bytes.
+// narrow is a disk on which the number of free bytes is room.
 type narrow struct {
 	bytes.Buffer
 	room int
@@ -255,7 +256,8 @@ func (n *narrow) Write(p []byte) (int, error) {
 	return fits, nil
 }
 
-// A full disk may cut a line short. The next line must not continue it.
+// TestAccessLogOnAFullDisk checks that after a full disk has cut a line short, the next line does
+// not continue it.
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
 	reg := prometheus.NewRegistry()

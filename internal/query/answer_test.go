@@ -83,8 +83,8 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 	}
 }
 
-// TestEveryFailureIsAnEnvelope checks the body of each failure in docerrors.go, which has
-// all of them.
+// TestEveryFailureIsAnEnvelope checks the body of each failure. It takes the failures from
+// docerrors.go, which has all of them.
 func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	var all []*failure
 	for _, s := range statusDocs {
@@ -109,8 +109,8 @@ func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	}
 }
 
-// The answer for a vehicle that exists and is not granted must equal that for one that does
-// not exist, whatever its verdicts are.
+// TestNotGrantedIsUnknown checks that the answer about a vehicle that exists but is not granted
+// equals the answer about a vehicle that does not exist, whatever the verdicts of the former are.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "NONE", access.TokenRequest{Vehicles: access.VehicleSet("Other")})
@@ -182,8 +182,9 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestRequestIDsTellNoNumber: two IDs have no more digits in common than by chance, which
-// is one in sixteen. So a client cannot see how many requests came between two of its own.
+// TestRequestIDsTellNoNumber checks that two consecutive IDs do not agree in clearly more digits
+// than by chance, which is one digit in sixteen. So a client cannot see from two of its own IDs how
+// many requests came between them.
 func TestRequestIDsTellNoNumber(t *testing.T) {
 	ids := newRequestIDs()
 	const pairs, digits = 1000, 32
@@ -219,7 +220,8 @@ func TestAnswer_RecordsLastUse(t *testing.T) {
 	}
 }
 
-// The answerer checks the framing by itself and relies on no code before it.
+// TestFraming checks that the answerer checks the framing by itself, so that it relies on no code
+// before it.
 func TestFraming(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -290,7 +292,7 @@ func TestScanHead_FactsAndFaults(t *testing.T) {
 	}
 }
 
-// An answer must contain no part of its request except the vid.
+// TestNothingIsEchoed checks that an answer contains no part of its request except the vid.
 func TestNothingIsEchoed(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()

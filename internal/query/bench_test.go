@@ -37,7 +37,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkLoopback measures the whole server over loopback, client included: with one
+// BenchmarkLoopback measures the whole server over loopback, client included. It does so with one
 // request at a time, and with pipelined requests, which share the cost of system calls.
 func BenchmarkLoopback(b *testing.B) {
 	for _, depth := range []int{1, 16} {

@@ -55,8 +55,8 @@ func TestClientOf_ForwardedFor(t *testing.T) {
 	}
 }
 
-// A client may put anything into the header: the proxy appends the client's address, and
-// that is the one that is used.
+// TestClientOf_IgnoresMadeUpMembers checks that the address which the proxy appends to
+// X-Forwarded-For is used, whatever the client has put into the header.
 func TestClientOf_IgnoresMadeUpMembers(t *testing.T) {
 	proxies := prefixes("10.0.0.0/8")
 	rapid.Check(t, func(t *rapid.T) {

@@ -18,7 +18,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// Answers to clients that do not read do not delay the answers to others.
+// TestSend_UnreadAnswersDelayNoOthers checks that answers which their clients do not read do not
+// delay the answers to other clients.
 func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 	f := newFixture(t)
 	f.MaxInFlight = 2
@@ -38,7 +39,7 @@ func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 	}
 	c := r.dial(t)
 	in := bufio.NewReader(c)
-	// Before all answers wait for their readers, some requests may be in progress.
+	// Some requests may be in progress until all unread answers wait for their clients.
 	testkit.Await(t, "a query is answered", func() bool {
 		io.WriteString(c, f.query("CarJam"))
 		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
@@ -52,8 +53,8 @@ func cutAll(r *running) {
 	_ = r.Shutdown(ctx)
 }
 
-// opened returns the number of open connections with one of the uses, or with any use if
-// none is given.
+// opened returns the number of open connections that have one of the uses. If no use is given, it
+// counts all open connections.
 func (r *running) opened(uses ...netguard.Use) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +67,8 @@ func (r *running) opened(uses ...netguard.Use) (n int) {
 // waiting returns the number of connections that wait for a request.
 func (r *running) waiting() int { return r.opened(netguard.Silent, netguard.Idle) }
 
-// If there are too many connections and none of them waits for a request, a newer one gets
-// 503.
+// TestTooManyConnections checks that a new connection gets 503 if there are too many connections
+// and none of the open ones waits for a request.
 func TestTooManyConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxConnections = 1
@@ -96,15 +97,15 @@ func TestTooManyConnections(t *testing.T) {
 	if _, err := in2.ReadByte(); err != io.EOF {
 		t.Errorf("after it: %v", err)
 	}
-	// The older connection is served all the same.
+	// The older connection is still served.
 	close(hold)
 	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
 		t.Errorf("got %s", a.raw)
 	}
 }
 
-// A connection that is silent, has sent half a head, or waits for its next request is closed
-// for a newer one.
+// TestConnectionsThatWaitMakeRoom checks that a connection that is silent, has sent half a head, or
+// waits for its next request is closed to admit a newer one.
 func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	for name, said := range map[string]string{
 		"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -147,8 +148,9 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	}
 }
 
-// TestStrangersMakeRoom: connections without a TLS handshake, and those that do not read a
-// document, are closed for a newer one. A client that waits for its next query is not.
+// TestStrangersMakeRoom checks that connections without a TLS handshake, and those that do not read
+// a document, are closed to admit a newer one. A connection whose client waits before its next
+// query must stay open.
 func TestStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"no handshake": true, "unread documents": false} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +194,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// flaky fails to accept a few times before it does.
+// flaky is a listener whose first calls of Accept fail.
 type flaky struct {
 	net.Listener
 	fails []syscall.Errno
@@ -224,7 +226,8 @@ func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
 	}
 }
 
-// During an overload, new connections are refused, and open ones are still answered.
+// TestServer_OverloadRefusesNewConnections checks that during an overload new connections are
+// refused, and open ones are still answered.
 func TestServer_OverloadRefusesNewConnections(t *testing.T) {
 	f := newFixture(t)
 	var over atomic.Bool
@@ -261,7 +264,8 @@ func TestServer_OverloadRefusesNewConnections(t *testing.T) {
 	}
 }
 
-// A connection that is one too many is closed after its next answer. Others stay open.
+// TestServer_ExcessEndsConnection checks that a connection for which Excess is true is closed after
+// its next answer, and that others stay open.
 func TestServer_ExcessEndsConnection(t *testing.T) {
 	f := newFixture(t)
 	var excess atomic.Value // a client's address
@@ -286,8 +290,9 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 	}
 }
 
-// A connection that was accepted during an overload and sends its first request after it is
-// answered, then and later. If there are too many connections then, an older one is closed.
+// TestServer_AnswersAfterOverload checks a connection that was accepted during an overload and
+// sends its first request after the overload. This request and later ones are answered. If there
+// are too many connections at that time, an older one is closed.
 func TestServer_AnswersAfterOverload(t *testing.T) {
 	for name, most := range map[string]int{"room": 2, "one too many": 1} {
 		t.Run(name, func(t *testing.T) {

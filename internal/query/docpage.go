@@ -103,8 +103,8 @@ func renderPage(maxAge time.Duration) []byte {
 	return b.Bytes()
 }
 
-// inWords returns a duration as a text for people, in the largest unit that divides it and of which
-// it has at least two. It returns "" if d is not positive.
+// inWords returns a duration as a text for people, in the largest unit that divides it and gives
+// a number above one. It returns "" if d is not positive.
 func inWords(d time.Duration) string {
 	for _, u := range []struct {
 		name string

@@ -24,8 +24,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestEveryFailureIsDocumented compares docerrors.go with failure.go, and the page with
-// both.
+// TestEveryFailureIsDocumented checks that docerrors.go has exactly the failures of failure.go, and
+// that the page shows all of them.
 func TestEveryFailureIsDocumented(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "failure.go", nil, 0)
 	if err != nil {
@@ -60,8 +60,8 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	}
 }
 
-// TestSlowReadersHoldUpNoQuery: clients that request large documents and do not read them,
-// as many as there may be requests in progress, do not keep queries from being answered.
+// TestSlowReadersHoldUpNoQuery checks that queries are answered while many clients request large
+// documents and do not read them. The number of these clients is the limit of requests in progress.
 func TestSlowReadersHoldUpNoQuery(t *testing.T) {
 	f := newFixture(t)
 	f.MaxInFlight = 2
@@ -82,7 +82,8 @@ func TestSlowReadersHoldUpNoQuery(t *testing.T) {
 	})
 }
 
-// TestDocumentsNameNoOtherHost looks for addresses in every document of ours.
+// TestDocumentsNameNoOtherHost checks that no document of this project contains the address of
+// another host.
 func TestDocumentsNameNoOtherHost(t *testing.T) {
 	address := regexp.MustCompile(`(?:https?:)?//[a-zA-Z0-9][^\s"'<>)]*`)
 	for path, d := range newDocuments(maxAge) {
@@ -125,8 +126,8 @@ func TestAcceptsGzip(t *testing.T) {
 	}
 }
 
-// TestSandboxTableIsTrue queries the vehicle of every row of the page's table with a sandbox
-// token, at each of six minutes, and compares the row with the answers.
+// TestSandboxTableIsTrue checks the table of the sandbox in the page. It queries the vehicle of
+// each row with a sandbox token in six different minutes, and compares the answers with the row.
 func TestSandboxTableIsTrue(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -206,8 +207,8 @@ func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	}
 }
 
-// TestSamplesFollowNoRedirect: if the service's address redirects to another host, that
-// host must not get the token.
+// TestSamplesFollowNoRedirect checks that no sample program follows a redirect of the service to
+// another host, because that host must not get the token.
 func TestSamplesFollowNoRedirect(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")

@@ -18,8 +18,8 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
 
 const maxAge = 5 * time.Minute
 
-// fixture is the configuration of a server with a fleet, some tokens, and a clock that
-// always shows noon.
+// fixture is the configuration of a server with a fleet, some tokens, and a clock that always shows
+// noon.
 type fixture struct {
 	Config
 	// secrets maps the scripts' placeholders to the secrets that replace them.
@@ -59,7 +59,7 @@ func newFixture(t testing.TB) *fixture {
 		Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: at(90 * time.Second)},
 	})
 
-	// Real cars may bear reserved names; no sandbox token sees them.
+	// Real cars may have the names of reserved vehicles. A sandbox token must not see such a car.
 	driving(access.SandboxJam, vehicle.NormalDriving, fresh)
 	driving(access.SandboxUnknown, vehicle.SlowDriving, fresh)
 

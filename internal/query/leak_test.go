@@ -21,10 +21,10 @@ import (
 // of TestNothingPrintsTheToken.
 const secretForChild = "CARSTATE_TEST_TOKEN"
 
-// TestNothingPrintsTheToken sends a server requests about which an HTTP library complains,
-// and looks for the token in the whole output of the process. The server runs in a process
-// of its own: a library's logger keeps the standard error that it found at its start, so
-// only the output of a whole process is complete.
+// TestNothingPrintsTheToken sends a server requests about which an HTTP library complains, and
+// looks for the token in the whole output of the process. The server runs in a process of its own,
+// because the logger of a library keeps the standard error that it found at its start. So only the
+// output of a whole process is complete.
 func TestNothingPrintsTheToken(t *testing.T) {
 	if tok := os.Getenv(secretForChild); tok != "" {
 		sufferHostility(t, tok)
@@ -45,7 +45,7 @@ func TestNothingPrintsTheToken(t *testing.T) {
 	}
 }
 
-// sufferHostility serves hostile requests and prints logs and metrics.
+// sufferHostility runs a server, sends it hostile requests, and prints its logs and metrics.
 func sufferHostility(t *testing.T, tok string) {
 	f := newFixture(t)
 	f.Tokens.Put(access.Credential{

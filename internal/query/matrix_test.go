@@ -31,20 +31,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The row matrix of the torture runs TestMatrix with a large -rapid.checks, against the
-// binary under test.
+// These flags are for the row "matrix" of the torture tests, which runs TestMatrix with a large
+// -rapid.checks against the binary under test.
 var (
 	matrixBinary = flag.String("matrix.binary", "", "the carstate that TestMatrix starts (default: it builds one)")
 	matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
 )
 
-// TestMatrix compares a real node with a model of the contract: tokens of all kinds,
-// vehicles of all kinds, both operations, while grants change, tokens are revoked and
+// TestMatrix compares a real node with a model of the contract. It queries vehicles of all kinds
+// with tokens of all kinds, with both operations. Meanwhile grants change, tokens are revoked and
 // rotated, and vehicles report and are forgotten. The model is written from the text of the
-// contract and shares no code with the service. A change must be in effect once it is
-// acknowledged. While it is in progress, the answer before it and the answer after it are
-// both right. Every answer is compared to the byte, so that a vehicle that is not granted
-// cannot differ from one that does not exist.
+// contract and shares no code with the service. A change must be in effect once it is acknowledged.
+// While a change is in progress, the answer before the change and the answer after it are both
+// right. All bytes of an answer are compared, so that the answer about a vehicle that is not
+// granted cannot differ from the answer about one that does not exist.
 func TestMatrix(t *testing.T) {
 	testkit.Slow(t, "it builds and starts a node")
 	if *matrixBinary == "" { // a few checks are enough beside all other tests
@@ -85,8 +85,8 @@ var matrixOperations = [...]struct{ path, name, field, nothing string }{
 	{nodeprocess.ThrottlePath, "throttle_system", "throttle_system", ""},
 }
 
-// verdict is the expected answer about a car for one operation: a value, or the reason why
-// there is none.
+// verdict is the expected answer about a car for one operation. It is a value, or the reason why
+// there is no value.
 type verdict struct{ value, reason string }
 
 var unknownVerdict = verdict{reason: "unknown"}
@@ -99,7 +99,7 @@ type car struct {
 	gone     bool // forgotten, so that no token can be granted it
 }
 
-// carKinds lists the last samples of cars, and the verdicts that follow from them.
+// carKinds lists, for each kind of car, its last sample and the verdicts that follow from it.
 var carKinds = []struct {
 	signals  string // "": it never reported
 	age      time.Duration
@@ -128,8 +128,8 @@ type holder struct {
 	secrets    []secret  // all that were handed out, the current one last
 }
 
-// secret is a secret of a token, and the time at which it ends. If end is zero, the secret
-// is valid as long as the token.
+// secret is a secret of a token, and the time at which its validity ends. If end is zero, the
+// secret is valid as long as the token.
 type secret struct {
 	text string
 	end  time.Time
@@ -153,7 +153,8 @@ type question struct {
 	date           string // the answer's Date
 }
 
-// expected returns the answer that the model expects at a time, in the form of plain.
+// expected returns the answer that the model expects at the time at, in the form that plain
+// returns.
 func (m *model) expected(q *question, at time.Time) string {
 	op, c := matrixOperations[q.operation], m.cars[q.car]
 	if q.holder < 0 {
@@ -195,7 +196,7 @@ func (m *model) expected(q *question, at time.Time) string {
 	}
 }
 
-// inSandbox returns the answer about a vehicle of the sandbox, as docs/sandbox.md has it.
+// inSandbox returns the answer that docs/sandbox.md promises for a vehicle of the sandbox.
 func (m *model) inSandbox(q *question, at time.Time) string {
 	op := matrixOperations[q.operation]
 	minute := at.Unix() / 60
@@ -222,8 +223,8 @@ func (m *model) inSandbox(q *question, at time.Time) string {
 	return answered(op.field, op.nothing, 0, "Carstate-Reason: unknown\r\n")
 }
 
-// head is the head of every answer, with one verb for the status and one for the headers that
-// not all answers have.
+// head is a format for the head of every answer. The first verb is for the status, the second for
+// the headers that not all answers have.
 const head = "HTTP/1.1 %s\r\nDate: D\r\nContent-Type: application/json\r\n" +
 	"Cache-Control: private, no-store\r\nX-Request-Id: R\r\n%sContent-Length: L\r\n\r\n"
 
@@ -236,8 +237,8 @@ func failed(status, kind, headers string) string {
 	return fmt.Sprintf(head+`{"code":%s,"msg":"%s: …","data":null}`, status, headers, status[:3], kind)
 }
 
-// plainly lists the parts that differ from answer to answer, and their replacements: the time
-// to wait, the request's id, and a failure's text.
+// plainly lists the parts that differ from answer to answer, and their replacements. These parts
+// are the time to wait, the ID of the request, and the text of a failure.
 var plainly = []struct {
 	part *regexp.Regexp
 	as   string
@@ -258,8 +259,8 @@ func plain(text, vid string) string {
 	return strings.Replace(text, `"vid":"`+vid+`"`, `"vid":"VID"`, 1)
 }
 
-// matrix is the state machine of the test: a node, the model of it, and the connections to
-// it.
+// matrix is the state machine of the test. It has a node, the model of the node, and the
+// connections to the node.
 type matrix struct {
 	model
 	node    *nodeprocess.Node
@@ -321,7 +322,8 @@ func newMatrix(t *testing.T) *matrix {
 	return m
 }
 
-// addNobody adds queries with texts that somebody might send in place of a token.
+// addNobody adds queries that have, in place of a token, a text that somebody might send by
+// mistake.
 func (m *matrix) addNobody(t *testing.T, id string) {
 	operator, err := m.admin.AddOperator(t.Context(), "grace")
 	if err != nil {
@@ -343,7 +345,7 @@ func (m *matrix) addNobody(t *testing.T, id string) {
 	}
 }
 
-// newCar sends the sample of a car of a kind, and waits until the node knows the car.
+// newCar sends a sample of a car of the given kind, and waits until the node knows the car.
 func (m *matrix) newCar(t rapid.TB, kind int) car {
 	m.made++
 	k := carKinds[kind]
@@ -412,8 +414,8 @@ func (m *matrix) issue(t *rapid.T) {
 	m.holders = append(m.holders, h)
 }
 
-// pickToken draws a token that can be changed and for which may is true. It skips the action if
-// there is none.
+// pickToken draws a token that can be changed and for which the function may returns true. If there
+// is none, it skips the action.
 func (m *matrix) pickToken(t *rapid.T, may func(*holder) bool) *holder {
 	var which []int
 	for i := range m.holders {
@@ -464,7 +466,7 @@ func (m *matrix) revoke(t *rapid.T) {
 	}, func() { h.revoked = true })
 }
 
-// rotate replaces a token's secret. The old one is valid during the overlap.
+// rotate replaces a token's secret. The old secret is valid until the end of the overlap.
 func (m *matrix) rotate(t *rapid.T) {
 	overlap := rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond, 24 * time.Hour}).Draw(t, "overlap")
 	h := m.pickToken(t, func(h *holder) bool { return len(h.secrets) < 8 })
@@ -487,12 +489,12 @@ func (m *matrix) rotate(t *rapid.T) {
 	})
 }
 
-// report adds a car.
+// report adds a car that has reported one sample.
 func (m *matrix) report(t *rapid.T) {
 	m.cars = append(slices.Clone(m.cars), m.newCar(t, rapid.IntRange(0, len(carKinds)-1).Draw(t, "kind")))
 }
 
-// forget forgets a car that this check added.
+// forget forgets a car that this check of rapid added.
 func (m *matrix) forget(t *rapid.T) {
 	added := m.grantable()[len(m.lasting):]
 	if len(added) == 0 {
@@ -506,9 +508,9 @@ func (m *matrix) forget(t *rapid.T) {
 	}, func() { m.cars[i].verdicts, m.cars[i].gone = [2]verdict{unknownVerdict, unknownVerdict}, true })
 }
 
-// change makes a change to the node, asks questions while that is in progress, and then
-// applies the change to the model. An answer from that time is right if the model before the
-// change or the one after it expects it.
+// change makes a change to the node, asks questions while the change is in progress, and then
+// applies it to the model. The answer to such a question is right if the model expects it before or
+// after the change.
 func (m *matrix) change(t *rapid.T, count *int64, do func() error, apply func()) {
 	before := model{slices.Clone(m.cars), slices.Clone(m.holders)}
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "questions during the change"), 0))
@@ -554,7 +556,7 @@ func (m *matrix) ask(t *rapid.T) {
 	}
 }
 
-// question draws a question. If unlimited is set, it uses no token with a limit.
+// question draws a question. If unlimited is set, the question uses no token with a rate limit.
 func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	q := question{operation: rng.IntN(2), car: rng.IntN(len(m.cars)), head: rng.IntN(10) == 0,
 		holder: rng.IntN(len(m.holders))}
@@ -576,10 +578,9 @@ func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	return q
 }
 
-// send sends a question and returns the answer in the form of plain.
+// send sends a question and returns the answer in the form that plain returns.
 func (m *matrix) send(t *rapid.T, q *question) string {
-	// Each request has another client address. Otherwise the invalid tokens would lead
-	// to 429.
+	// Each request has its own client address. Otherwise the invalid tokens would lead to 429.
 	m.callers++
 	vid, method, query := m.cars[q.car].vid, "GET", []string{q.query, "vid=" + m.cars[q.car].vid}
 	if q.head {
@@ -607,13 +608,14 @@ func (m *matrix) send(t *rapid.T, q *question) string {
 	return plain(text, vid)
 }
 
-// check fails the test run unless one of the models expects the answer, at the time at which
-// the question was sent or at that of the answer.
+// check fails the test run unless one of the models expects the answer, either at the time at which
+// the question was sent or at the time at which the answer arrived.
 func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	var want string
 	for _, m := range models {
 		for _, at := range []time.Time{q.sent, q.received} {
-			// D is the Date of the answer, and Last-Modified in the sandbox.
+			// In expected answers, the letter D stands for the Date of the answer. In the sandbox,
+			// Last-Modified has the same time.
 			if want = strings.ReplaceAll(m.expected(q, at), "D\r\n", q.date+"\r\n"); q.head {
 				want = want[:strings.Index(want, "\r\n\r\n")+4]
 			}
@@ -630,8 +632,8 @@ func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	t.Fatalf("wrong: %s, a vehicle that is %s: answered %q, want %q", m.describe(q), m.known(q), is[i], should[i])
 }
 
-// describe returns the kind of the token and the operation, and known the vehicle's grant
-// and verdict, both without names.
+// describe returns the kind of the token and the operation. known returns whether the vehicle is
+// granted, and its verdict. Neither contains the name of a token or vehicle.
 func (m *matrix) describe(q *question) string {
 	who := "no token"
 	if q.holder >= 0 {
@@ -653,8 +655,8 @@ func (m *matrix) known(q *question) string {
 	return to + " and " + cmp.Or(v.reason, "known")
 }
 
-// wire is a connection for many requests. It reads answers to the byte, which no client
-// library does.
+// wire is a connection for many requests. It returns answers byte for byte, which no client library
+// does.
 type wire struct {
 	conn net.Conn
 	in   *bufio.Reader

@@ -54,9 +54,9 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestOpenAPIDescribesEveryAnswer sends the requests of the contract in testdata and compares
-// every answer of the two operations with the document: its status, all of its headers, its
-// body. Every status in the document must be among the answers.
+// TestOpenAPIDescribesEveryAnswer sends the requests of the contract in testdata. It compares the
+// status, all headers and the body of every answer of the two operations with the OpenAPI document.
+// Every status in the document must be among the answers.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
 	closeSchemas(doc)
@@ -122,9 +122,9 @@ func closeSchemas(doc *openapi3.T) {
 	}
 }
 
-// TestOpenAPITellsTheVariantsApart: an answer with a value of the other variant does not
-// conform to the document. One with a value that only clients accept does not conform to
-// the closed schemas.
+// TestOpenAPITellsTheVariantsApart checks that an answer to one operation with a value of the other
+// operation does not conform to the document. An answer with a value that only clients have to
+// accept must not conform to the closed schemas.
 func TestOpenAPITellsTheVariantsApart(t *testing.T) {
 	open, closed := openAPI(t), openAPI(t)
 	closeSchemas(closed)
@@ -150,8 +150,8 @@ func TestOpenAPITellsTheVariantsApart(t *testing.T) {
 	}
 }
 
-// TestOpenAPIPassesTheRulesOfOthers: redocly and spectral, which authors of clients use,
-// report nothing about any of our OpenAPI documents with their recommended rules.
+// TestOpenAPIPassesTheRulesOfOthers checks that redocly and spectral, which authors of clients use,
+// report nothing about our OpenAPI documents with their recommended rules.
 func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	testkit.Slow(t, "it starts programs of Node.js")
 	dir := t.TempDir()
@@ -217,8 +217,9 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 	}
 }
 
-// TestOpenAPIExamplesAreAnswers sends the request of each example of success and compares
-// the answer. The examples of failures are made from the failures themselves.
+// TestOpenAPIExamplesAreAnswers checks the examples of success. It sends the request of each
+// example and compares the answer. The examples of failures are not checked, because they are
+// generated from the failures that the service sends.
 func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	doc := openAPI(t)
 	f := newFixture(t)

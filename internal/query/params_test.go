@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// FuzzQueryString compares parseQuery with net/url. If both accept a query, vid and
-// access_token must be equal. If only net/url accepts it, a parameter must occur twice. An
-// encoding that parseQuery refuses must be invalid for net/url, too.
+// FuzzQueryString checks parseQuery against net/url. If both accept a query, vid and access_token
+// must be equal. If only net/url accepts it, a parameter must occur twice. An encoding that
+// parseQuery refuses must be invalid for net/url, too.
 func FuzzQueryString(f *testing.F) {
 	for _, s := range []string{
 		"", "&", "=", "vid", "vid=", "vid=A1", "access_token=cst_x&vid=A1", "vid=A1&access_token=cst_x",

@@ -26,7 +26,7 @@ func TestHeadEnd_AnyArrival(t *testing.T) {
 		if got, _ := headEnd([]byte(text), 0); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
-		// The end is found at the same index if the text arrives byte by byte.
+		// If the text arrives byte by byte, the end must be found at the same index.
 		scanned, got := 0, 0
 		for n := 0; n <= len(text) && got == 0; n++ {
 			got, scanned = headEnd([]byte(text[:n]), scanned)
@@ -49,8 +49,8 @@ func TestDates_MatchNetHTTP(t *testing.T) {
 	}
 }
 
-// FuzzRequests compares our parser with that of net/http: a request that ours accepts, net/http
-// accepts as well, with the same parts and the same end. net/http may accept more.
+// FuzzRequests checks our parser against that of net/http. net/http must accept each request that
+// our parser accepts, and find the same parts and the same end. It may accept other requests, too.
 func FuzzRequests(f *testing.F) {
 	line := "GET " + drivingPath + "?vid=CarJam HTTP/1.1\r\n"
 	for _, seed := range append(hostile("cst_secret"),
@@ -86,7 +86,7 @@ func FuzzRequests(f *testing.F) {
 		in := bufio.NewReader(bytes.NewReader(ours))
 		theirs, err := http.ReadRequest(in)
 		if err != nil {
-			// It checks more of targets and hosts than we need.
+			// net/http checks more of targets and hosts than we need.
 			if strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host") {
 				return
 			}
@@ -107,8 +107,8 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// TestQueryAllocatesNothing counts the allocations from the complete head to the bytes that
-// will be written, with access log and rate limit.
+// TestQueryAllocatesNothing checks that a query makes no allocation between the complete head and
+// the bytes of the answer, with access log and rate limit.
 func TestQueryAllocatesNothing(t *testing.T) {
 	f := newFixture(t)
 	log, err := OpenAccessLog(AccessLogConfig{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})

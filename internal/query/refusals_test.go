@@ -23,7 +23,8 @@ func TestRefusalsLimit(t *testing.T) {
 			t.Fatalf("refusal %d has to wait %v", i+1, wait)
 		}
 	}
-	// The hundred refusals came within ten seconds. The first leaves the window first.
+	// The hundred refusals came within ten seconds. The first of them is the first to leave the
+	// window.
 	for _, c := range []struct{ at, wait time.Duration }{
 		{10 * time.Second, 50 * time.Second},
 		{59 * time.Second, time.Second},
@@ -65,8 +66,8 @@ func TestRefusalsByNetwork(t *testing.T) {
 	}
 }
 
-// The memory for refusals is bounded, and an address with recent refusals is not evicted for
-// addresses with older ones.
+// TestRefusalsAreBounded checks that the memory for refusals is bounded, and that an address with
+// recent refusals is not evicted while there are addresses with older ones.
 func TestRefusalsAreBounded(t *testing.T) {
 	r := newRefusals()
 	busy := netip.MustParseAddr("192.0.2.1")
@@ -103,8 +104,8 @@ func TestRefusalsWithAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// No minute ever has more refusals than allowed, and a client that waits as long as it was
-// asked to is not asked to wait again.
+// TestRefusalsProperty checks that no minute has more refusals than allowed, and that a client that
+// waits as long as it was asked to is not asked to wait again.
 func TestRefusalsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRefusals()
@@ -132,8 +133,8 @@ func TestRefusalsProperty(t *testing.T) {
 	})
 }
 
-// Behind a trusted proxy, refusals are counted per client; and a client with too many is
-// still answered if it sends a valid token.
+// TestRefusalsBehindAProxy checks that refusals behind a trusted proxy are counted per client, and
+// that a client with too many refusals is still answered if it sends a valid token.
 func TestRefusalsBehindAProxy(t *testing.T) {
 	f := newFixture(t)
 	f.TrustedProxies = prefixes("127.0.0.0/8")
@@ -162,8 +163,8 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 	}
 }
 
-// Refused calls of one token use up nothing of another token's budget; neither do refused
-// tokens.
+// TestRefusalsCostNoBudget checks that neither the refused calls of one token nor refused tokens
+// use up the budget of another token.
 func TestRefusalsCostNoBudget(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "OTHER", access.TokenRequest{Vehicles: access.AllVehicles(),
@@ -187,9 +188,10 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 	}
 }
 
-// Every way to try a token is recorded. This includes requests that fail for another reason,
-// since their answer has the limit of a valid token. An address with too many refusals no
-// longer sees that limit, and a token over its rate gets the answer of an invalid one.
+// TestRefusalsCoverEveryTry checks that each request with an invalid token is recorded as a
+// refusal. This includes requests that fail for another reason, because their answer shows the rate
+// limit of a valid token. An address with too many refusals must no longer see that limit, and a
+// token over its rate must get the answer of an invalid one.
 func TestRefusalsCoverEveryTry(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
@@ -246,8 +248,8 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 	}
 }
 
-// While this node cannot read some tokens because a newer version wrote them, an unknown
-// token gets 503 and not 401.
+// TestUnreadToken_IsUnavailable checks that an unknown token gets 503, not 401, while this node
+// cannot read some tokens because a newer version wrote them.
 func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	lost := f.issue(t, "LOST", access.TokenRequest{Vehicles: access.AllVehicles()})

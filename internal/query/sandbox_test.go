@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SandboxCycle has every value of both operations in turn, each for one minute, and the
-// verdict in each answer is as new as the call.
+// TestSandboxCycle checks that the vehicle SandboxCycle has every value of both operations in turn,
+// each for one minute. The time of the verdict in each answer must be the time of the call.
 func TestSandboxCycle(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -45,7 +45,7 @@ func TestSandboxCycle(t *testing.T) {
 	}
 }
 
-// The sandbox answers as the table in docs/sandbox.md says.
+// TestSandboxTable checks that the sandbox answers as the table in docs/sandbox.md says.
 func TestSandboxTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/sandbox.md")
 	if err != nil {
@@ -91,7 +91,8 @@ func TestSandboxTable(t *testing.T) {
 	}
 }
 
-// The errors that the sandbox makes up must not look like errors of the service.
+// TestSandboxIsCountedApart checks that the errors that the sandbox makes up are not counted like
+// real errors of the service.
 func TestSandboxIsCountedApart(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -113,7 +114,8 @@ func TestSandboxIsCountedApart(t *testing.T) {
 	}
 }
 
-// The usage of a token counts the outcomes of its calls, those of sandbox tokens too.
+// TestUsageIsCounted checks that the usage of each token, sandbox tokens included, counts the
+// outcomes of its calls.
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -158,9 +160,9 @@ func TestUsageIsCounted(t *testing.T) {
 	}
 }
 
-// The answer of a node that cannot answer has a valid token's limit, and the call is
-// counted. An invalid token gets the same answer without a limit, and is recorded as a
-// refusal.
+// TestRefuseRequest_LimitAndUsage checks the answers of a node that cannot answer queries. For a
+// valid token, the answer has the token's rate limit, and the call is counted. An invalid token
+// gets the same answer without a limit, and is recorded as a refusal.
 func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()

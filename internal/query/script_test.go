@@ -43,7 +43,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// haveRefused sends n unknown tokens, so that the server refuses them.
+// haveRefused sends queries with n unknown tokens, which the server refuses.
 func (r *running) haveRefused(t *testing.T, f *fixture, n int) {
 	t.Helper()
 	c := r.dial(t)
@@ -199,8 +199,8 @@ func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
 		}
 		return
 	}
-	// The connection is still open, and the server has read exactly up to the end of
-	// the request.
+	// This checks that the connection is still open, and that the server has read exactly up to the
+	// end of the request.
 	io.WriteString(conn, "GET /probe HTTP/1.1\r\nHost: x\r\n\r\n")
 	if got := readAnswer(t, in, false); got.status != "HTTP/1.1 404 Not Found" {
 		t.Errorf("%s: a request after it got %s", c.where, got.status)

@@ -54,7 +54,7 @@ func TestOverARealClient(t *testing.T) {
 			t.Errorf("got %s", body)
 		}
 	}
-	// The answer that refuses a large body must reach a client that is still sending.
+	// The answer that refuses a large body must reach a client that is still sending the body.
 	resp, err := client.Post("http://"+r.addr+drivingPath, "text/plain", bytes.NewReader(make([]byte, 200<<10)))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestServer_TLS(t *testing.T) {
 	}
 	c.Close()
 
-	// Such an answer reaches a client over TLS as well, and then the connection ends.
+	// The same answer must also reach a client over TLS, and then the connection must end.
 	c = dial()
 	io.WriteString(c, f.line("CarJam")+"Host: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
 	in = bufio.NewReader(c)
@@ -109,8 +109,9 @@ func TestServer_TLS(t *testing.T) {
 	}
 }
 
-// Half a head is answered when its time is up; a silent connection is closed without an
-// answer. The deadline for writing that was set for the handshake has passed by then.
+// TestSlowHeadOverTLS checks that a client that sends half a head gets an answer when its time is
+// up, and that a silent connection is closed without an answer. By then, the deadline for writing
+// that was set for the handshake has passed.
 func TestSlowHeadOverTLS(t *testing.T) {
 	f := newFixture(t)
 	cert, roots := selfSigned(t)
@@ -161,7 +162,7 @@ func TestSlowHead(t *testing.T) {
 	r := start(t, f.Config)
 	began := time.Now()
 	c := r.dial(t)
-	// A byte now and then must not extend the deadline.
+	// Single bytes at intervals must not extend the deadline.
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -267,7 +268,7 @@ func TestTooManyInFlight(t *testing.T) {
 	}
 }
 
-// gathered returns the sum of a metric over all series with the given label values.
+// gathered returns the sum of a metric over all series that have the given label values.
 func gathered(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) (sum float64) {
 	t.Helper()
 	families, err := reg.Gather()
@@ -389,8 +390,8 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	}
 }
 
-// pipes returns a connection from one if there is any: a pipe, on which a write blocks until
-// the other end reads.
+// pipes is a listener that returns the connection from the channel one, if there is any. That
+// connection is a pipe, on which a write blocks until the other end reads.
 type pipes struct {
 	net.Listener
 	one chan net.Conn
@@ -432,7 +433,8 @@ func TestShutdown_CutsAtDeadline(t *testing.T) {
 	testkit.Await(t, "the connection is gone", func() bool { return r.opened() == 0 })
 }
 
-// Half a head is not a request, so a shutdown does not wait for the rest.
+// TestShutdown_ClosesHalfHeads checks that a shutdown does not wait for the rest of a head, because
+// half a head is not a request.
 func TestShutdown_ClosesHalfHeads(t *testing.T) {
 	f := newFixture(t)
 	f.HeadTimeout = time.Minute
@@ -495,7 +497,8 @@ func TestPanic_InRequestEndsConnectionOnly(t *testing.T) {
 	}
 }
 
-// A panic outside of any request ends one connection and nothing else.
+// TestPanic_InHandshakeEndsConnectionOnly checks that a panic outside of any request ends only the
+// connection on which it happened.
 func TestPanic_InHandshakeEndsConnectionOnly(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer
