@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// The listen backlog is short during an overload, and long again after it.
+// TestBacklogFollowsTheLoad checks that the listen backlog is short during an overload, and long
+// again after it.
 func TestBacklogFollowsTheLoad(t *testing.T) {
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

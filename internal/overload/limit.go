@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// connLimit is an adaptive limit on the open connections of a listener. It becomes
-// active when the mean queueing delay exceeds maxMean and the minimum exceeds target.
-// While it is active it follows the minimum: it shrinks while that is above target and
-// grows while it is below. It is removed when fewer than half of the allowed
-// connections are open. So an overloaded node finds the number of connections that it can
-// serve. If it refused all newcomers while the delay is long, it would admit all of them
-// at once afterwards.
+// connLimit is an adaptive limit on the open connections of a listener. It becomes active when the
+// mean queueing delay exceeds maxMean and the minimum delay exceeds target. While it is active, it
+// shrinks if the minimum delay is above target, and grows if that is below target. It is removed
+// when fewer than half of the allowed connections are open. So an overloaded node finds the number
+// of connections that it can serve. If it only refused all new connections while the delay is long,
+// it would admit all of them at once afterwards.
 //
-// A node serves the most requests with the fewest connections that keep it busy: each
-// connection then sends its next request before its goroutine is descheduled, and its data
-// stay in the processor's cache.
+// A node serves the most requests with the fewest connections that keep it busy. Then each
+// connection sends its next request before its goroutine is descheduled, and its data stay in the
+// processor's cache.
 type connLimit struct {
 	maxMean time.Duration // the mean above which the limit becomes active
 	target  time.Duration // the minimum delay to which an active limit leads
@@ -31,24 +30,23 @@ type connLimit struct {
 
 const unlimited = math.MaxInt64
 
-// Up to minConnections connections, none is refused: if the delay is long with so few, the
-// machine is slow or busy with other work, and closing connections would not help.
+// The limit is at least minConnections. If the delay is long with so few connections, the machine
+// is slow or busy with other work, and closing connections would not help.
 const (
 	minConnections = 128
 	adaptInterval  = 100 * time.Millisecond
 )
 
-// Far above the target, the limit shrinks by farStep, and far below it grows by half of
-// that. Near the target, it changes by nearStep of the relative error only: the delay
-// follows a change late, and each connection that is closed and opened again costs as much
-// as many answers.
+// Far above the target, the limit shrinks by farStep, and far below the target it grows by half of
+// farStep. Near the target, it changes only by nearStep times the relative error. There are two
+// reasons: the delay follows a change late, and each connection that is closed and opened again
+// costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
 )
 
-// factor returns the factor by which the limit changes if delay is the minimum of the
-// queueing delays.
+// factor returns the factor by which the limit changes if the minimum queueing delay is delay.
 func (a *connLimit) factor(delay time.Duration) float64 {
 	switch {
 	case delay > a.target*2:
@@ -80,8 +78,8 @@ func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	a.adapted = now
 	switch {
 	case d.min > a.target:
-		// The limit does not fall further below the number of open
-		// connections while none of them ends.
+		// The limit does not fall further below the number of open connections until some of them
+		// end.
 		limit = max(minConnections, open-open/4, int64(a.factor(d.min)*float64(min(limit, open))))
 	case limit >= 2*max(open, minConnections):
 		limit = unlimited

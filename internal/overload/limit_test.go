@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A listener with 1,000 connections finds that it can serve 400: its limit becomes and stays
-// about 400.
+// TestLimit_FindsCapacity checks a listener with 1,000 connections that can serve 400: its limit
+// must become about 400 and stay there.
 func TestLimit_FindsCapacity(t *testing.T) {
 	const serves = 400
 	a := newConnLimit(Queries)
@@ -33,7 +33,7 @@ func TestLimit_FindsCapacity(t *testing.T) {
 		t.Errorf("the limit is %d to %d, want within a quarter of %d", least, most, serves)
 	}
 
-	// When the connections are closed, the limit is removed within about two seconds.
+	// When the connections are closed, the limit must be removed within about two seconds.
 	open = 10
 	passes := 0
 	for ; a.active(); passes++ {
@@ -44,7 +44,8 @@ func TestLimit_FindsCapacity(t *testing.T) {
 	}
 }
 
-// The limit is never below minConnections, and changes at most once in adaptInterval.
+// TestLimit_MinimumAndInterval checks that the limit is never below minConnections, and changes at
+// most once in adaptInterval.
 func TestLimit_MinimumAndInterval(t *testing.T) {
 	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -63,14 +64,15 @@ func TestLimit_MinimumAndInterval(t *testing.T) {
 	}
 }
 
-// Pauses of the process do not activate the limit: between two of them no input waits.
+// TestLimit_IgnoresPauses checks that pauses of the process do not activate the limit, because
+// between two pauses no input waits.
 func TestLimit_IgnoresPauses(t *testing.T) {
 	a := newConnLimit(Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.active() {
 		t.Error("pauses activated the limit")
 	}
-	// Nor do they keep an active limit from being removed.
+	// Pauses must not prevent the removal of an active limit either.
 	a.adapt(at, delays{time.Second, time.Second}, 1000)
 	for range 20 {
 		at = at.Add(adaptInterval)

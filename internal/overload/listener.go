@@ -1,11 +1,11 @@
 // Package overload sheds load: a [Probe] measures the queueing delay of the process, and a
-// [Listener] limits its open connections by that delay. The package limits connections
-// only: it must never look at a request or refuse one itself.
+// [Listener] limits its open connections by that delay. The package limits connections only: it
+// must never look at a request or refuse one itself.
 //
-// The package counts and evicts connections by itself, below
-// [carstate/internal/netguard]: it needs the connections in the order in which they came,
-// and measures how long they are idle by a clock that stops while the process is paused.
-// Its limit changes with the delay.
+// The package counts and evicts connections by itself, below [carstate/internal/netguard], for
+// three reasons. It needs the connections in the order in which they were accepted. It measures how
+// long they are idle by a clock that stops while the process is paused. And its limit changes with
+// the delay.
 //
 //	var probe overload.Probe
 //	go probe.Run(ctx)
@@ -22,25 +22,25 @@ import (
 )
 
 // Listener is a net.Listener that sheds load. Under overload its server refuses each new
-// connection, and a refusal costs more CPU time than an answer on an open connection. So
-// Accept slows down and the listen backlog shrinks: a connection that the kernel refuses
-// costs the process nothing. Make one with [NewListener].
+// connection, and a refusal costs more CPU time than an answer on an open connection. So Accept
+// slows down and the listen backlog shrinks, because a connection that the kernel refuses costs the
+// process nothing. Make one with [NewListener].
 type Listener struct {
 	net.Listener
 	probe *Probe
 	limit *connLimit
 
-	// mu guards backlog, the list of connections and last. open and clock are written
-	// under mu and read without it.
+	// mu guards backlog, last, and the list of connections. open and clock are written under mu and
+	// read without it.
 	mu      sync.Mutex
 	backlog int // the listen backlog that was last set
-	// newest is the newest connection that was accepted and is not closed: the head of a
-	// list of all of them. open is their number.
+	// newest is the newest open connection. It is the head of a list of all open connections; open
+	// is their number.
 	newest *trackedConn
 	open   atomic.Int64
-	// clock is about how long this process has run, in nanoseconds. A pause of the process
-	// adds longestStep at most, because a connection cannot be read during a pause. last
-	// is the time at which clock was set.
+	// clock is about how long this process has run, in nanoseconds. A pause of the process adds at
+	// most longestStep, because a connection cannot be read during a pause. last is the time at
+	// which clock was last advanced.
 	clock atomic.Int64
 	last  time.Time
 
@@ -48,11 +48,11 @@ type Listener struct {
 	closed chan struct{}
 }
 
-// A refusal costs as much as many answers. So an overloaded listener waits for the time of
-// turnsBetween requests, at most longestPause, between two newcomers. While the limit
-// applies, only shortBacklog connections may wait to be accepted: a client that finds no
-// place learns that soon, and few accepted connections have a client that has given up,
-// which would have a cost, too.
+// A refusal costs as much as many answers. So an overloaded listener pauses before each Accept, for
+// the time that turnsBetween requests take, but at most for longestPause. While the limit applies,
+// at most shortBacklog connections may wait to be accepted. So a client that finds no place learns
+// that soon, and few accepted connections belong to clients that have already given up, which would
+// also cost CPU time.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -60,15 +60,16 @@ const (
 	longBacklog  = 1 << 16 // the kernel reduces it to its own maximum
 )
 
-// NewListener returns a listener that admits every connection of l until the delays that
-// the probe measures exceed the bounds.
+// NewListener returns a listener that admits every connection of l as long as the delays that the
+// probe measures are within the bounds.
 func NewListener(l net.Listener, p *Probe, b Bounds) *Listener {
 	s := &Listener{Listener: l, probe: p, limit: newConnLimit(b), backlog: longBacklog, closed: make(chan struct{})}
 	p.follow(s.update)
 	return s
 }
 
-// update adapts the limit, the marks of excess connections and the backlog to the delays.
+// update adapts three things to the delays: the limit, the marks of excess connections, and the
+// backlog.
 func (l *Listener) update(now time.Time, d delays) {
 	l.advanceClock(now)
 	if l.limit.adapt(now, d, l.open.Load()) && l.limit.active() {
@@ -77,8 +78,8 @@ func (l *Listener) update(now time.Time, d delays) {
 	l.updateBacklog()
 }
 
-// advanceClock advances the clock to now. If another goroutine has advanced it beyond now
-// since now was read, advanceClock does nothing.
+// advanceClock advances the clock to the time now. If another goroutine has already advanced it
+// beyond that time, advanceClock does nothing.
 func (l *Listener) advanceClock(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,9 +111,9 @@ func (l *Listener) updateBacklog() {
 	}
 }
 
-// markExcess marks the newest connections beyond the limit and unmarks all others. If the
-// limit is less than an eighth below the number of open connections, it marks none: the
-// next small change of the limit would admit others in the place of those closed.
+// markExcess marks the newest connections beyond the limit and unmarks all others. If less than an
+// eighth of the open connections is beyond the limit, it marks none. Closing them would be useless,
+// because the next small change of the limit would admit others in their place.
 func (l *Listener) markExcess() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +133,8 @@ func (l *Listener) Overloaded() bool {
 	return l.open.Load() > l.limit.max.Load()
 }
 
-// Excess reports whether a connection is one of the newest that are too many. It looks
-// through every layer over the connection that has a method NetConn, and takes no lock.
+// Excess reports whether a connection is one of the newest connections beyond the limit. It finds
+// the connection below all layers that have a method NetConn, such as TLS. It takes no lock.
 func (l *Listener) Excess(c net.Conn) bool {
 	if !l.limit.active() {
 		return false
@@ -150,8 +151,8 @@ func (l *Listener) Excess(c net.Conn) bool {
 	}
 }
 
-// Accept waits for the next connection. Under overload it first pauses, so that the open
-// connections are served.
+// Accept waits for the next connection. Under overload it first pauses, so that requests on the
+// open connections are served.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.Overloaded() {
 		l.pause(l.serviceTime(turnsBetween))
@@ -225,17 +226,17 @@ func (c *trackedConn) Close() error {
 const (
 	idleTime = 10 * time.Second
 	workTime = 20 * time.Second
-	// longestStep is the longest step of a listener's clock. Only during a pause of the
-	// process is the time between two bytes of the probe longer.
+	// longestStep is the longest step of a listener's clock. The time between two bytes of the
+	// probe is longer only if the process was paused.
 	longestStep = time.Second
 )
 
-// extendDeadline keeps the connection from being evicted as idle for d from now on.
+// extendDeadline prevents the eviction of the connection for the time d from now on.
 func (c *trackedConn) extendDeadline(d time.Duration) {
 	c.deadline.Store(c.listener.clock.Load() + int64(d))
 }
 
-// Read reads from the connection. If something has arrived, it extends the deadline.
+// Read reads from the connection. If anything has arrived, it extends the deadline.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	if n > 0 {
@@ -244,7 +245,8 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// evictIdle closes the connection whose deadline passed first, if one has passed.
+// evictIdle closes the connection whose deadline passed first. If no deadline has passed, it does
+// nothing.
 func (l *Listener) evictIdle() {
 	l.mu.Lock()
 	var idle *trackedConn
@@ -260,8 +262,8 @@ func (l *Listener) evictIdle() {
 	}
 }
 
-// serviceTime estimates how long n requests take: within one mean queueing delay, every
-// open connection is served once.
+// serviceTime estimates how long n requests take, at most longestPause. It assumes that the server
+// serves every open connection once within one mean queueing delay.
 func (l *Listener) serviceTime(n int) time.Duration {
 	return min(longestPause, time.Duration(n)*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
 }

@@ -42,7 +42,7 @@ func TestListener_ShedsLoad(t *testing.T) {
 		t.Errorf("not overloaded with %d connections and a delay of a second", len(open))
 	}
 
-	// Accept skips a connection whose client has closed it.
+	// Accept must skip a connection whose client has closed it.
 	gone, here := dial(), dial()
 	gone.Close()
 	if _, err := io.WriteString(here, "x"); err != nil {
@@ -76,9 +76,9 @@ type layer struct{ net.Conn }
 
 func (l layer) NetConn() net.Conn { return l.Conn }
 
-// Exactly the newest connections beyond the limit are marked, and Excess sees the mark through
-// the layers over a connection. This holds after older ones were closed. Without a limit none
-// is marked.
+// TestListener_MarksNewestAsExcess checks that exactly the newest connections beyond the limit are
+// marked, also after older ones were closed, and that none is marked if there is no limit. Excess
+// must see the mark through the layers over a connection.
 func TestListener_MarksNewestAsExcess(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -152,8 +152,8 @@ func TestListener_MarksNewestAsExcess(t *testing.T) {
 	}
 }
 
-// On a machine that is slow for other reasons, idle connections are evicted for newer ones,
-// and those with requests are not.
+// TestListener_EvictsIdleUnderOverload checks a machine that is slow for other reasons: idle
+// connections are evicted to admit newer ones, and connections with requests are not.
 func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -170,7 +170,7 @@ func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 	if come(); !l.Overloaded() || l.open.Load() != minConnections+2 {
 		t.Errorf("got %d open connections, want %d and an overload", l.open.Load(), minConnections+2)
 	}
-	// All but one are idle for long.
+	// All connections but one are idle for long.
 	for _, c := range servers {
 		c.(*trackedConn).deadline.Add(-int64(2 * idleTime))
 	}
@@ -215,8 +215,8 @@ func connect(t *testing.T, l *Listener) (client, server net.Conn) {
 	return client, server
 }
 
-// full returns a listener whose limit is reached by connections that are idle for long, and
-// these connections.
+// full returns a listener whose limit is reached, and its connections. All of them have been idle
+// for long.
 func full(t *testing.T, wrap func(net.Listener) net.Listener) (*Listener, []net.Conn) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -243,7 +243,8 @@ func closedOf(all []net.Conn) (n int) {
 	return n
 }
 
-// If all places are taken by idle connections, each newcomer gets the place of one of them.
+// TestListener_EvictsIdleAtLimit checks that if idle connections have reached the limit, each new
+// connection evicts one of them.
 func TestListener_EvictsIdleAtLimit(t *testing.T) {
 	l, all := full(t, func(l net.Listener) net.Listener { return l })
 	for range 20 {
@@ -267,8 +268,8 @@ func (l *later) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// No connection is evicted for a newcomer that arrives after an overload, even if the
-// listener began to wait for it during the overload.
+// TestListener_EvictsNoneAfterOverload checks that no connection is evicted to admit one that
+// arrives after an overload, even if the listener began to wait for that one during the overload.
 func TestListener_EvictsNoneAfterOverload(t *testing.T) {
 	port := &later{whileWaiting: func() {}}
 	l, all := full(t, func(l net.Listener) net.Listener { port.Listener = l; return port })
@@ -280,7 +281,8 @@ func TestListener_EvictsNoneAfterOverload(t *testing.T) {
 	}
 }
 
-// A client that has closed only its sending side is accepted while few connections are open.
+// TestListener_AcceptsHalfClosedAmongFew checks that a client that has closed only its sending side
+// is accepted while few connections are open.
 func TestListener_AcceptsHalfClosedAmongFew(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -314,8 +316,9 @@ func TestListener_AcceptsHalfClosedAmongFew(t *testing.T) {
 	}
 }
 
-// A pause of the process, or a change of the system clock, does not make a connection idle.
-// The time in which the process ran does, and sooner if nothing has ever arrived on it.
+// TestListener_IdleTimeExcludesPauses checks that neither a pause of the process nor a change of
+// the system clock makes a connection idle. Time in which the process runs must make it idle, and
+// sooner if nothing has ever arrived on it.
 func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 	l := NewListener(&net.TCPListener{}, new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -356,7 +359,8 @@ func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 	wants(0, "after workTime")
 }
 
-// After something has arrived, a connection keeps its place for longer than a silent one.
+// TestListener_ExtendsDeadlineOnRead checks that a connection on which something has arrived keeps
+// its place for longer than a silent one.
 func TestListener_ExtendsDeadlineOnRead(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -382,7 +386,7 @@ func TestListener_ExtendsDeadlineOnRead(t *testing.T) {
 	}
 }
 
-// A pause ends when the listener is closed.
+// TestListener_CloseEndsPause checks that closing the listener ends a pause of Accept.
 func TestListener_CloseEndsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewListener(&net.TCPListener{}, overrun(), Queries)

@@ -4,6 +4,6 @@ package overload
 
 import "net"
 
-// peerClosed returns false: only Linux has TCP_INFO with the state of a connection. On other
-// systems an overloaded listener accepts a connection whose client has gone, like any other.
+// peerClosed returns false, because only Linux has TCP_INFO with the state of a connection. On
+// other systems an overloaded listener also accepts connections whose clients have gone.
 func peerClosed(net.Conn) bool { return false }

@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// Probe measures the queueing delay of this process: how long input waits until the
-// process reads it. It sends a byte through a pipe 50 times per second. The reading end
-// waits for its turn among all connections, as a request does: in the kernel's list of
-// ready descriptors, and among the runnable goroutines. The number of requests in progress
-// does not show the delay: a query takes microseconds, so that two are rarely in progress
-// at the same time, however many wait.
+// Probe measures the queueing delay of this process, which is how long input waits until the
+// process reads it. It sends a byte through a pipe 50 times per second. Like a request, the byte
+// waits in the kernel's list of ready descriptors, and its reader waits among the runnable
+// goroutines. The number of requests in progress does not show the delay. Because a query takes
+// microseconds, two queries are rarely in progress at the same time, however many wait.
+//
+// The zero value is ready to run. [Listener] and [Probe.Mean] read the measurements.
 //
 // The zero value is ready to run. [Listener] and [Probe.Mean] read it.
 type Probe struct {
@@ -35,10 +36,10 @@ type passage struct {
 	took time.Duration
 }
 
-// delays are recent queueing delays. mean is the expected delay of a request that arrives at
-// a random time; a pause of the process, such as one by a CPU quota, makes it long. min is
-// the smallest delay of a recent byte, measured from when it was written, which happens only
-// while the process runs; it is long only if input waits at every moment.
+// delays are recent queueing delays. mean is the expected delay of a request that arrives at a
+// random time; a pause of the process, such as one by a CPU quota, makes it long. min is the
+// smallest delay of a recent byte, measured from the time at which the byte was written. Since
+// bytes are written only while the process runs, min is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
 // Bounds say which queueing delays a listener accepts.
@@ -47,22 +48,22 @@ type Bounds struct {
 	Target  time.Duration // the minimum to which the limit of an overloaded listener leads
 }
 
-// maxMean is 125 ms because the mean of a process that has used up its CPU quota stays below
-// that if the quota is renewed ten times per second, which is usual. The mean is taken over
-// about the time memory, because a single byte may arrive fast while others wait.
+// maxMean is 125 ms because a process that has used up its CPU quota has a mean below 125 ms if the
+// quota is renewed ten times per second, which is usual. The mean is taken over about the time
+// memory, because a single byte may arrive fast while others wait.
 const maxMean = 125 * time.Millisecond
 
 var (
 	// Queries are the bounds of a listener for small requests.
 	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond}
-	// Telemetry are the bounds of a listener whose requests wait more than once: for the
-	// body, for the group commit, for the answer.
+	// Telemetry are the bounds of a listener whose requests wait more than once: for the body, for
+	// the group commit, and for the answer.
 	Telemetry = Bounds{MaxMean: maxMean / 3, Target: 15 * time.Millisecond}
 )
 
 const (
-	// longestByte is the largest delay that a byte adds to the mean. It lets the mean
-	// return to normal within half a second after a pause of the whole process.
+	// longestByte is the largest delay with which one byte enters the mean. Because of this limit,
+	// the mean returns to normal within half a second after a pause of the whole process.
 	longestByte   = 4 * maxMean
 	memory        = 250 * time.Millisecond
 	probeInterval = 20 * time.Millisecond
@@ -120,8 +121,9 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send reports whether to write a byte that was due at the time due, and notes that it is in
-// flight. It returns false if a byte is in flight already.
+// send reports whether to write a byte now. due is the time at which the byte was due. If send
+// returns true, it notes that the byte is in flight. It returns false if a byte is in flight
+// already.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,9 +150,9 @@ func (p *Probe) arrived(now time.Time) {
 	}
 }
 
-// meanAt returns the mean delay at now. Each byte is weighted by its own delay, because a
-// request that arrives at a random time meets a long delay more often than a short one. The
-// byte in flight counts with its delay until now. The caller holds mu.
+// meanAt returns the mean delay at now. Each byte is weighted by its own delay, because a request
+// that arrives at a random time meets a long delay more often than a short one. The delay of the
+// byte in flight is its delay until now. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
@@ -162,7 +164,7 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 
 // delaysAt returns the delays at now. The caller holds mu.
 func (p *Probe) delaysAt(now time.Time) delays {
-	// The byte in flight makes the mean longer only: it may still take long.
+	// The byte in flight may only make the mean longer, because its delay is still growing.
 	d := delays{mean: max(p.mean, p.meanAt(now))}
 	d.min = p.recent[p.last].took
 	if !p.sent.IsZero() {

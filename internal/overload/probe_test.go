@@ -8,8 +8,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// A byte with a long delay makes the mean grow while it is still in flight, and the mean
-// falls again after it.
+// TestProbe_MeanAndMinimum checks that a byte with a long delay makes the mean grow while the byte
+// is still in flight, and that the mean falls after the byte has arrived.
 func TestProbe_MeanAndMinimum(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -42,7 +42,7 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	}
 	at = at.Add(300 * time.Millisecond)
 	p.arrived(at)
-	// A byte that was due during a pause of the process, and arrives at once after it,
+	// If a byte was due during a pause of the process, and arrives at once after the pause, it
 	// makes the mean longer and not the minimum.
 	paused := p.delaysAt(at).mean
 	at = at.Add(memory + probeInterval)
@@ -62,8 +62,8 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	}
 }
 
-// A caller may have read the time before the byte was sent, and have waited since. It must
-// not see a delay that no request has.
+// TestProbe_EarlierTime checks a caller that has read the time before the byte was sent, and has
+// waited since. It must not see a delay that no request has.
 func TestProbe_EarlierTime(t *testing.T) {
 	at := time.Now()
 	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {
@@ -75,9 +75,9 @@ func TestProbe_EarlierTime(t *testing.T) {
 	}
 }
 
-// A process with a CPU quota of a quarter of a core, on two cores, is paused for 88 ms of each
-// 100 ms in which it uses up the quota. It serves all its requests all the same, so that is
-// no overload.
+// TestQuotaIsNoOverload checks that a process with a CPU quota is not considered overloaded while
+// it serves all its requests. The process has a quota of a quarter of a core on two cores. It is
+// paused for 88 ms of each 100 ms in which it uses up the quota.
 func TestQuotaIsNoOverload(t *testing.T) {
 	p := new(Probe)
 	a := newConnLimit(Telemetry)
@@ -101,7 +101,7 @@ func TestQuotaIsNoOverload(t *testing.T) {
 	}
 }
 
-// Run sends bytes through the pipe and measures their delay.
+// TestProbe_Runs checks that Run sends bytes through the pipe and measures their delay.
 func TestProbe_Runs(t *testing.T) {
 	p := new(Probe)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -39,7 +39,7 @@ var (
 )
 
 // TestMatrix compares a real node with a model of the contract. It queries vehicles of all kinds
-// with tokens of all kinds, with both operations. Meanwhile grants change, tokens are revoked and
+// with tokens of all kinds, with both operations. During this, grants change, tokens are revoked and
 // rotated, and vehicles report and are forgotten. The model is written from the text of the
 // contract and shares no code with the service. A change must be in effect once it is acknowledged.
 // While a change is in progress, the answer before the change and the answer after it are both
@@ -614,7 +614,7 @@ func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	var want string
 	for _, m := range models {
 		for _, at := range []time.Time{q.sent, q.received} {
-			// In expected answers, the letter D stands for the Date of the answer. In the sandbox,
+			// In expected answers, the letter D means the Date of the answer. In the sandbox,
 			// Last-Modified has the same time.
 			if want = strings.ReplaceAll(m.expected(q, at), "D\r\n", q.date+"\r\n"); q.head {
 				want = want[:strings.Index(want, "\r\n\r\n")+4]
