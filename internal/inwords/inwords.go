@@ -1,5 +1,5 @@
 // Package inwords formats ages, durations, numbers and sizes for people, so that the console and
-// the command line format them the same way. It knows nothing about pages, and no language but
+// the command line format them in the same way. It knows nothing about pages, and supports only
 // English.
 package inwords
 
@@ -17,7 +17,7 @@ var units = [...]struct {
 	unit time.Duration
 }{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Duration formats d in the largest unit that fits into d at least twice, rounded down.
+// Duration formats d, rounded down, in the largest unit that fits into d at least twice.
 func Duration(d time.Duration) string {
 	for _, u := range units {
 		if d >= 2*u.unit {
@@ -27,7 +27,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago formats how long ago something was.
+// Ago formats a time in the past. d is how long ago it was.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"
@@ -35,8 +35,8 @@ func Ago(d time.Duration) string {
 	return Duration(d) + " ago"
 }
 
-// Until formats how far ahead something is. It rounds up, so that a period of 90 days that began
-// just now ends in 90 days.
+// Until formats a time in the future. d is the time until then. It is rounded up, so that a period
+// of 90 days that began just now ends in 90 days.
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"
@@ -59,8 +59,8 @@ func Count[N int | int32 | int64](n N) string {
 	return digits
 }
 
-// Number formats a measured value: with one decimal, from 100 on with none, and below 0.1 with two
-// significant digits.
+// Number formats a measured value with one decimal. A value of 100 or more has no decimal, and a
+// value below 0.1 has two significant digits.
 func Number(f float64) string {
 	size := math.Abs(f)
 	switch {

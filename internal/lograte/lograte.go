@@ -1,6 +1,6 @@
 // Package lograte limits the rate of repeated log lines. A warning is logged at once, and then at
 // most once a minute, with the number of lines that were left out. Otherwise an outage could fill a
-// disk with one line for each partition and try.
+// disk with one line for each attempt on each partition.
 package lograte
 
 import (
@@ -20,8 +20,8 @@ type Warning struct {
 	suppressed int // lines left out since last
 }
 
-// Log logs the warning, unless it was logged less than [Every] ago; then it only counts. A line has
-// the number of lines that were left out since the line before.
+// Log logs the warning, unless it was logged less than [Every] ago; then Log only counts it. A
+// logged line contains the number of warnings that were left out since the previous line.
 func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()

@@ -9,16 +9,16 @@ import (
 
 // inHTTP is the state of a connection whose owner is a server of net/http.
 type inHTTP struct {
-	// mu guards all fields below. The use of the connection is changed under mu to follow
-	// them.
+	// mu guards all fields below. The use of the connection is changed under mu, so that it always
+	// agrees with these fields.
 	mu     sync.Mutex
 	holds  int  // requests between Hold and Release: HTTP/2 has many at a time
 	answer bool // the connection is held until the answer in progress was written
 	active bool // net/http has a request, from its head to the end of the answer
 }
 
-// Attach makes a server of net/http report the states of its connections to the guard. The
-// server must accept them from [Guard.Listener]. Its own ConnContext is still called; its
+// Attach makes a server of net/http report the states of its connections to the guard. The server
+// must accept its connections from [Guard.Listener]. Its own ConnContext is still called; its
 // ConnState is replaced.
 func (g *Guard) Attach(s *http.Server) {
 	next := s.ConnContext
@@ -40,8 +40,8 @@ func (g *Guard) Attach(s *http.Server) {
 // connKey is the key of a request's connection in the request's context.
 type connKey struct{}
 
-// ConnOf returns the connection of a request, given its context, or nil if no guard is
-// attached to its server.
+// ConnOf returns the connection of a request, given the context of the request. If no guard is
+// attached to the server, it returns nil.
 func ConnOf(request context.Context) *Conn {
 	c, _ := request.Value(connKey{}).(*Conn)
 	return c
@@ -60,7 +60,7 @@ func (c *Conn) applyState(state http.ConnState) {
 	c.settle()
 }
 
-// settle changes the use to Held or Idle, according to the requests in progress. The caller
+// settle changes the use to Held or Idle, depending on whether a request is in progress. The caller
 // holds http.mu.
 func (c *Conn) settle() {
 	switch h := &c.http; {
@@ -71,8 +71,8 @@ func (c *Conn) settle() {
 	}
 }
 
-// Hold keeps the connection of a request from being evicted until [Release]. Without a guard
-// it does nothing; nor do Release and [HoldUntilAnswered].
+// Hold prevents the eviction of a request's connection until [Release]. Without a guard, Hold,
+// Release and [HoldUntilAnswered] do nothing.
 func Hold(request context.Context) {
 	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()
@@ -94,8 +94,8 @@ func Release(request context.Context, answered bool) {
 	}
 }
 
-// HoldUntilAnswered keeps the connection of a request from being evicted until its answer
-// has been written.
+// HoldUntilAnswered prevents the eviction of a request's connection until its answer has been
+// written.
 func HoldUntilAnswered(request context.Context) {
 	Hold(request)
 	Release(request, true)

@@ -1,8 +1,7 @@
-// Package netguard limits the open connections of a listener, in the same way on every
-// listener: at the limit it evicts a connection that may be closed to admit a newer one. It
-// also limits how much the kernel buffers for a client that does not read, and Accept
-// survives a lack of file descriptors. It must never close a connection that its owner
-// holds ([Held]).
+// Package netguard limits the open connections of a listener, in the same way on every listener. At
+// the limit it evicts a connection, if one may be closed, to admit a newer one. It also limits how
+// much the kernel buffers for a client that does not read, and Accept survives a lack of file
+// descriptors. It must never close a connection that its owner holds ([Held]).
 package netguard
 
 import (
@@ -23,33 +22,33 @@ type Use int32
 
 // The uses of a connection. A new connection is Silent; its owner changes the use.
 const (
-	// Silent is the use before the first request: the client is in a handshake, or has not
-	// logged in, or has sent no complete request yet.
+	// Silent is the use before the first request. The client is in a handshake, or has not logged
+	// in, or has sent no complete request yet.
 	Silent Use = iota
-	// Idle is the use between two requests, or while a request arrives that the owner does
-	// not work on yet.
+	// Idle is the use between two requests, or while a request arrives and the owner does not work
+	// on it yet.
 	Idle
-	// Sending is the use while the owner sends something. A client that has not read it
-	// after staleAfter is taken for one that does not read.
+	// Sending is the use while the owner sends something. If the client has not read all of it
+	// after staleAfter, it counts as a client that does not read.
 	Sending
 	// Held is the use while the owner works on a request. A held connection is never
 	// evicted.
 	Held
-	// evicted is the use of a connection that was closed for a newer one, or woken by End:
-	// its owner must close it.
+	// evicted is the use of a connection that was closed to admit a newer one, or woken by End. Its
+	// owner must close it.
 	evicted
 )
 
-// staleAfter is how long a connection may be silent, or may take to read an answer, before
-// it is evicted in preference to idle ones.
+// staleAfter is how long a connection may be silent, or may take to read an answer. After that time
+// it is evicted before idle connections.
 const staleAfter = time.Second
 
-// searchSize is how many connections are examined to find the best one to evict, and maxSearch how
-// many are if none of those can be evicted.
+// searchSize is how many connections are examined to find the best one to evict. If none of them
+// can be evicted, up to maxSearch are examined.
 const searchSize, maxSearch = 64, 1024
 
-// searchPause is how long no search is made after one that found no connection to evict. If all
-// connections are held, each new connection would otherwise cost a long search.
+// searchPause is the pause after a search that found no connection to evict; during it, no search
+// is made. Otherwise, if all connections are held, each new connection would cost a long search.
 const searchPause = 10 * time.Millisecond
 
 // warnInterval is the shortest time between two warnings of Accept.
@@ -57,21 +56,21 @@ const warnInterval = time.Minute
 
 // Config configures a [Guard]. Max is required.
 type Config struct {
-	// Max is the maximum number of open connections. At the maximum, each new one has
-	// another one evicted.
+	// Max is the maximum number of open connections. At the maximum, one connection is evicted for
+	// each new one.
 	Max int
-	// Spare is how many more connections are accepted if none can be evicted. For them,
-	// [Conn.Crowded] is true, so that the owner can tell the client the reason. Further
+	// Spare is how many connections beyond Max are accepted if none can be evicted. For these
+	// connections [Conn.Crowded] is true, so that the owner can tell the client the reason. Further
 	// connections are closed at once.
 	Spare int
-	// SendBuffer limits how many bytes of data that a client has not read are buffered by
-	// the kernel. If zero, there is no limit but the kernel's, up to 4 MiB per connection.
+	// SendBuffer limits how many unread bytes the kernel buffers for a client. If zero, only the
+	// kernel's own limit applies, which is up to 4 MiB per connection.
 	SendBuffer int
-	// Full reports whether no connection is to be evicted for a newer one, since the newer
-	// one would be refused anyway. If nil, it is never the case.
+	// Full reports whether a newer connection would be refused anyway, so that no connection is to
+	// be evicted to admit it. If nil, that is never the case.
 	Full func() bool
-	// Dropped is called for each connection that is closed because there are too many. If
-	// nil, nothing is called.
+	// Dropped is called for each connection that is closed because there are too many. If nil,
+	// nothing is called.
 	Dropped func()
 	// Log gets a warning if Accept fails with a transient error, such as a lack of file
 	// descriptors. If nil, nothing is logged.
@@ -82,14 +81,14 @@ type Config struct {
 type Guard struct {
 	c Config
 
-	// mu guards all fields below. A connection is added to and removed from open and
-	// clients under mu, so that both always agree.
+	// mu guards all fields below. A connection is added to open and clients, and removed from them,
+	// in one critical section, so that open and clients always agree.
 	mu      sync.Mutex
 	open    map[*Conn]struct{}
 	clients map[netip.Prefix]int // the number of open connections of each client
 	ending  bool                 // End was called
-	// noneUntil is the time before which no search for a connection to evict is made, in
-	// Unix nanoseconds.
+	// noneUntil is the end of the present searchPause, in Unix nanoseconds. Until then, no search
+	// for a connection to evict is made.
 	noneUntil int64
 }
 
@@ -113,8 +112,8 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 	return &listener{Listener: l, guard: g, closed: make(chan struct{})}
 }
 
-// Count returns the number of open connections with one of the uses, or with any use if none
-// is given.
+// Count returns the number of open connections that have one of the uses. If no use is given, it
+// counts all open connections.
 func (g *Guard) Count(uses ...Use) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,8 +128,8 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// admit puts a connection under the guard. It evicts another one if there are too many. It
-// returns nil if there is no room, or the guard has ended.
+// admit puts a connection under the guard. If there are too many connections, it evicts another
+// one. It returns nil if there is no room, or the guard has ended.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
@@ -159,9 +158,9 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	return c
 }
 
-// peerOf returns the address at the other end of a connection, without a zone and never as
-// IPv4 in IPv6, so that equal addresses compare equal. It returns the zero Addr if there is
-// none.
+// peerOf returns the address at the other end of a connection in a form in which equal addresses
+// compare equal: it has no zone, and IPv4 is never written as IPv6. It returns the zero Addr if
+// there is no such address.
 func peerOf(c net.Conn) netip.Addr {
 	if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return t.AddrPort().Addr().Unmap().WithZone("")
@@ -169,8 +168,8 @@ func peerOf(c net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// clientOf returns the client to which the connections of a peer are counted: its IPv4
-// address, or its IPv6 network of 64 bits.
+// clientOf returns the client to which the connections of a peer are counted. The client is an IPv4
+// address, or an IPv6 network of 64 bits.
 func clientOf(peer netip.Addr) netip.Prefix {
 	bits := 64
 	if peer.Is4() {
@@ -181,17 +180,16 @@ func clientOf(peer netip.Addr) netip.Prefix {
 }
 
 // evict closes a connection to admit a newer one, and reports whether it found one. Without
-// it, a client that opens Max connections would keep all others out. The caller holds mu.
+// eviction, a client that opens Max connections would keep all others out. The caller holds mu.
 //
-// The order of eviction among the examined connections is: first those that were silent, or
-// did not read an answer, for staleAfter; then idle ones; last those that became silent or
-// began to send less than staleAfter ago, since they may be about to send a request. If a
-// client has more than an eighth of all connections, the last kind of its connections is
-// evicted first, too. Among connections of the same rank, one of the client with the most
-// connections is evicted.
+// The order of eviction among the examined connections is: first those that were silent, or did not
+// read an answer, for staleAfter; then idle ones; last those that became silent or began to send
+// less than staleAfter ago, since they may be about to send a request. If a client has more than an
+// eighth of all connections, its connections of the last kind are evicted first, too. Among
+// connections of the same rank, one of the client with the most connections is evicted.
 //
-// The connection is closed at once, and not only by its owner: its place is taken, so its file
-// descriptor must be free, however late the owner notices.
+// The connection is closed here, and not only by its owner. The newer connection takes its place at
+// once, so its file descriptor must be free, even if the owner notices the eviction late.
 func (g *Guard) evict() bool {
 	now := time.Now().UnixNano()
 	if now < g.noneUntil {
@@ -240,7 +238,7 @@ func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	return victim, use
 }
 
-// remove removes a connection from the count, if it is in there. The caller holds mu.
+// remove removes a connection from the count, if it is counted. The caller holds mu.
 func (g *Guard) remove(c *Conn) {
 	if _, ok := g.open[c]; !ok {
 		return
@@ -255,9 +253,9 @@ func (g *Guard) remove(c *Conn) {
 // more connections.
 func (g *Guard) End() { g.wakeAll(Silent, Idle) }
 
-// EndSilent is like [Guard.End], but wakes only silent connections. It is for a server of
-// net/http, whose Shutdown closes idle connections by itself, but waits five seconds for the
-// first request of a silent one.
+// EndSilent is like [Guard.End], but wakes only silent connections. It is for a server of net/http.
+// Its Shutdown closes idle connections by itself, but would wait five seconds for the first request
+// of a silent one.
 func (g *Guard) EndSilent() { g.wakeAll(Silent) }
 
 func (g *Guard) wakeAll(uses ...Use) {
@@ -295,7 +293,7 @@ type Conn struct {
 	http  inHTTP
 }
 
-// Under returns the guarded connection below TLS and other layers, or nil if there is none.
+// Under returns the guarded connection below TLS and other layers, or nil if c has none.
 func Under(c net.Conn) *Conn {
 	for {
 		switch t := c.(type) {
@@ -312,13 +310,13 @@ func Under(c net.Conn) *Conn {
 // NetConn returns the connection below the guard.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Peer returns the address at the other end, without a zone and never as IPv4 in IPv6, or the
-// zero Addr if there is none.
+// Peer returns the address at the other end, without a zone and never as IPv4 in IPv6. If there is
+// no such address, it returns the zero Addr.
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
-// Crowded reports whether there was no room for the connection when it was accepted, and
-// there is still none. It evicts another connection to make room, if it can. Only the owner's
-// goroutine may call it.
+// Crowded reports whether there was no room for the connection when it was accepted, and there is
+// still no room. If it can, it evicts another connection to make room. Only the owner's goroutine
+// may call it.
 func (c *Conn) Crowded() bool {
 	if !c.crowded {
 		return false
@@ -330,8 +328,8 @@ func (c *Conn) Crowded() bool {
 	return c.crowded
 }
 
-// Become changes the use of the connection. It reports false if the connection was evicted:
-// then its owner must close it. Only one goroutine at a time may change the use.
+// Become changes the use of the connection. It returns false if the connection was evicted; its
+// owner must then close it. Only one goroutine at a time may change the use.
 func (c *Conn) Become(u Use) bool {
 	for {
 		was := c.use.Load()
@@ -344,14 +342,14 @@ func (c *Conn) Become(u Use) bool {
 	}
 }
 
-// Send is like Become([Sending]), where now is the time at which sending begins.
+// Send is like Become([Sending]). The parameter now is the time at which sending begins.
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(now.UnixNano())
 	return c.Become(Sending)
 }
 
-// wake wakes the connection if it has the given use: the read or write for which its owner
-// waits fails, so that the owner closes it. It reports whether it did so.
+// wake wakes the connection if it has the given use, and reports whether it did so. The read or
+// write for which the owner waits then fails, so that the owner closes the connection.
 func (c *Conn) wake(used Use) bool {
 	if !c.use.CompareAndSwap(int32(used), int32(evicted)) {
 		return false
@@ -363,7 +361,7 @@ func (c *Conn) wake(used Use) bool {
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// The deadlines of an evicted connection remain in the past, whatever its owner sets.
+// The deadlines of an evicted connection remain in the past, even if its owner sets others.
 
 // SetDeadline is that of [net.Conn].
 func (c *Conn) SetDeadline(t time.Time) error { return c.unlessEvicted(c.Conn.SetDeadline, t) }
@@ -411,8 +409,8 @@ type listener struct {
 	warned time.Time // the time of the last warning; used by the goroutine in Accept only
 }
 
-// Accept waits for the next connection for which there is room. After a transient error it
-// tries again, with backoff. If file descriptors run out, it evicts a connection.
+// Accept waits for the next connection for which there is room. After a transient error it tries
+// again, with backoff. If the process has no more file descriptors, it also evicts a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	for {
@@ -454,8 +452,8 @@ func (l *listener) Close() error {
 	return l.err
 }
 
-// isTransient reports whether an error of Accept is transient. On Linux, Accept also
-// returns pending errors of the new connection; see accept(2).
+// isTransient reports whether an error of Accept is transient. On Linux, Accept also returns errors
+// that are pending on the new connection; see accept(2).
 func isTransient(err error) bool {
 	var temporary interface{ Temporary() bool }
 	if errors.As(err, &temporary) && temporary.Temporary() {

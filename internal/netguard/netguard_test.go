@@ -12,7 +12,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// open starts a guarded listener. dial opens a connection to it and returns both ends.
+// open returns a guard with a listener, and a function dial that opens a connection to the listener
+// and returns both ends.
 func open(t *testing.T, c Config) (g *Guard, dial func() (client net.Conn, ours *Conn)) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,11 +56,12 @@ func isEvicted(c *Conn) bool { return Use(c.use.Load()) == evicted }
 
 func age(c *Conn, d time.Duration) { c.since.Store(time.Now().Add(-d).UnixNano()) }
 
-// TestEvict_Order: connections that are silent or do not read are evicted before idle ones,
-// and idle ones before those that became silent just now. Held ones are never evicted.
+// TestEvict_Order checks that connections that are silent or do not read are evicted before idle
+// ones, and idle ones before those that became silent just now. Held ones must never be evicted.
 func TestEvict_Order(t *testing.T) {
 	dropped := 0
-	// All connections here have the same client. A large Max below keeps it within its share.
+	// All connections here have the same client. With the large Max below, they are
+	// less than its share.
 	g, dial := open(t, Config{Max: 4, Dropped: func() { dropped++ }})
 	var all [4]*Conn
 	for i := range all {
@@ -92,8 +94,8 @@ func TestEvict_Order(t *testing.T) {
 	}
 }
 
-// TestEvict_Share: a connection that became silent just now is evicted before idle ones if
-// its client has more than an eighth of all connections.
+// TestEvict_Share checks that a connection that became silent just now is evicted before idle ones
+// if its client has more than an eighth of all connections.
 func TestEvict_Share(t *testing.T) {
 	g, dial := open(t, Config{Max: 2})
 	_, idle := dial()
@@ -107,8 +109,8 @@ func TestEvict_Share(t *testing.T) {
 	}
 }
 
-// TestAdmit_Crowded: if no connection can be evicted, Spare more are accepted and crowded,
-// and further ones are closed.
+// TestAdmit_Crowded checks that if no connection can be evicted, Spare connections beyond Max are
+// accepted and crowded, and further ones are closed.
 func TestAdmit_Crowded(t *testing.T) {
 	g, dial := open(t, Config{Max: 1, Spare: 1})
 	_, held := dial()
@@ -136,8 +138,8 @@ func TestAdmit_Crowded(t *testing.T) {
 	}
 }
 
-// TestEvict_WakesReaderAndWriter: on an evicted connection Read and Write fail, even after a
-// new deadline is set.
+// TestEvict_WakesReaderAndWriter checks that Read and Write fail on an evicted connection, even
+// after a new deadline is set.
 func TestEvict_WakesReaderAndWriter(t *testing.T) {
 	g, dial := open(t, Config{Max: 10, SendBuffer: 4096})
 	for _, what := range []string{"read", "write"} {
@@ -179,8 +181,8 @@ func TestEvict_WakesReaderAndWriter(t *testing.T) {
 	}
 }
 
-// TestSendBuffer: the kernel buffers a limited number of bytes for a client that does not
-// read.
+// TestSendBuffer checks that the kernel buffers a limited number of bytes for a client that does
+// not read.
 func TestSendBuffer(t *testing.T) {
 	_, dial := open(t, Config{Max: 10, SendBuffer: 64 << 10})
 	_, c := dial()
@@ -190,8 +192,8 @@ func TestSendBuffer(t *testing.T) {
 	}
 }
 
-// TestAttach_HoldsRequests checks connections of a server of net/http: one whose request is held
-// is not evicted until its answer was written. Another one is.
+// TestAttach_HoldsRequests checks connections of a server of net/http. A connection whose request
+// is held must not be evicted until its answer was written. Another connection may be evicted.
 func TestAttach_HoldsRequests(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -259,8 +261,9 @@ func TestAttach_HoldsRequests(t *testing.T) {
 	}
 }
 
-// TestRelease_HoldsUntilWritten: a connection is held until its answer was written, and no
-// longer. If the client has gone before the handler ends, it is not held for the answer.
+// TestRelease_HoldsUntilWritten checks that a connection is held until its answer was written, and
+// no longer. If the client has gone before the handler ends, the connection is not held for the
+// answer.
 func TestRelease_HoldsUntilWritten(t *testing.T) {
 	_, dial := open(t, Config{Max: 10})
 	_, c := dial()

@@ -218,11 +218,11 @@ func (c *trackedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// Under overload, the listener evicts a connection for a newer one if nothing has arrived
-// on it for workTime, or nothing at all within idleTime. Otherwise, on a machine that is
-// slow for other reasons, minConnections silent connections could keep all others out.
-// workTime is the longer one because a request may take long: telemetry waits up to 15 s
-// for the store.
+// At its limit, the listener evicts a connection to admit a newer one if nothing has arrived on it
+// for workTime, or nothing at all in the first idleTime after it was accepted. Otherwise, on a
+// machine that is slow for other reasons, minConnections silent connections could keep all others
+// out. workTime is longer than idleTime because a request may take long. For example, telemetry
+// waits up to 15 s for the store.
 const (
 	idleTime = 10 * time.Second
 	workTime = 20 * time.Second

@@ -17,8 +17,6 @@ import (
 // microseconds, two queries are rarely in progress at the same time, however many wait.
 //
 // The zero value is ready to run. [Listener] and [Probe.Mean] read the measurements.
-//
-// The zero value is ready to run. [Listener] and [Probe.Mean] read it.
 type Probe struct {
 	// mu guards all fields below.
 	mu        sync.Mutex

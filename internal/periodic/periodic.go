@@ -1,5 +1,5 @@
-// Package periodic provides loops that run at an interval until a context ends. It must not know
-// what the loops do.
+// Package periodic provides loops that run at an interval until a context ends. The package must
+// not know what the loops do.
 package periodic
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Every yields after each interval d until ctx ends. Ticks that are missed because the loop body is
-// slow are dropped.
+// Every yields after each interval d until ctx ends. If the loop body is slow, the ticks that it
+// misses are dropped.
 func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		tick := time.NewTicker(d)
@@ -26,7 +26,7 @@ func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	}
 }
 
-// NowAndEvery yields at once, and then like [Every].
+// NowAndEvery yields at once, and from then on like [Every].
 func NowAndEvery(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		if yield() {

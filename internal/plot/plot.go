@@ -1,5 +1,6 @@
 // Package plot converts values to SVG geometry: scales with round ticks, the path of a curve, and
-// the spans in which a value lasts. It knows no page, colour or unit; the packages that draw do.
+// the spans in which a value stays the same. It knows no page, colour or unit; the packages that
+// draw do.
 package plot
 
 import (
@@ -55,8 +56,8 @@ func (s *Scale) At(v float64) float64 {
 // Top returns the value of the upper end.
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
-// roundStep returns the least number of the form 1, 2, 3, 5 or 10 times a power of ten that is at
-// least v.
+// roundStep returns the smallest number that is at least v and has the form 1, 2, 3, 5 or 10 times
+// a power of ten.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, n := range []float64{1, 2, 3, 5} {
@@ -73,9 +74,9 @@ type Point struct {
 	Gap  bool // there is no line from the point before to this one
 }
 
-// Curve returns the path of a curve. In each column of the drawing, whose width is column, only the
-// lowest and the highest point are drawn, so that the path stays short for any number of points. If
-// column is 0, all points are drawn.
+// Curve returns the path of a curve. The drawing is divided into columns; the parameter column is
+// their width. In each column, only the lowest and the highest point are drawn, so that the path
+// stays short for any number of points. If column is 0, all points are drawn.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
@@ -102,7 +103,7 @@ func Curve(points []Point, column float64) string {
 	return b.String()
 }
 
-// Span is a part of a curve in which a value lasts.
+// Span is a part of a curve in which a value stays the same.
 type Span[X any, V comparable] struct {
 	From, To X
 	Value    V
@@ -127,7 +128,8 @@ var timeSteps = [...]time.Duration{
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// TimeTicks returns at most most round times between two times, evenly spaced.
+// TimeTicks returns round, evenly spaced times between from and till. The parameter most is the
+// maximum number of times.
 func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	step := timeSteps[len(timeSteps)-1]
 	for _, s := range timeSteps {
@@ -144,8 +146,9 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	return ticks
 }
 
-// Between returns the path around the area between two curves with the same X values. Each run of
-// points without a gap becomes one part. In each column only the first point is drawn.
+// Between returns the path around the area between the curves over and under, which have the same X
+// values. Each run of points without a gap becomes one part. In each column of the given width,
+// only the first point is drawn.
 func Between(over, under []Point, column float64) string {
 	var b strings.Builder
 	for start := 0; start < len(over); {
