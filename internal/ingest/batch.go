@@ -34,14 +34,14 @@ type batch struct {
 	bytes    int           // estimated memory, rather too high than too low
 }
 
-// Estimated memory of a batch, in bytes.
+// Estimated memory of the parts of a batch, in bytes.
 const (
 	messageBytes = 512 // a waiting MQTT message, without its samples
-	// Three times the size of a sample: a growing slice has spare capacity, and the samples of
-	// several messages are copied into one slice.
+	// Three times the size of a sample, because a growing slice has spare capacity, and the samples
+	// of several messages are copied into one slice.
 	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
-	// A refused line: its entry in the list, its text, and both again in the response.
+	// A refused line: its entry in the list and its text, and both again in the response.
 	rejectionBytes = 500
 	// The name of an unknown signal, and the known name that is suggested for it.
 	ignoredBytes = 128
@@ -105,9 +105,9 @@ func (rd *reader) end(b *batch) {
 	}
 }
 
-// lineBatch reads NDJSON. Its error is a *refusal if the whole batch is refused, errNoMemory if
-// there is not enough memory, and any other error if reading failed. With an error, the batch
-// holds the lines before it.
+// lineBatch reads NDJSON. It returns a *refusal if the whole batch is refused, errNoMemory if there
+// is not enough memory, and any other error if reading failed. If it returns an error, the batch
+// holds the lines before the one that failed.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -139,7 +139,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// objectBatch reads one JSON object, which may span lines. Its errors are those of lineBatch.
+// objectBatch reads one JSON object, which may span lines. It returns the same errors as lineBatch.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -156,9 +156,9 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch reads NDJSON or one JSON object that may span lines; MQTT does not say which. The
-// message is read as NDJSON unless its first line is the beginning of a JSON object that the
-// whole message completes.
+// messageBatch reads NDJSON or one JSON object that may span lines, because MQTT does not say which
+// of the two it is. The message is read as NDJSON unless its first line is an incomplete JSON
+// object that the whole message completes.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
@@ -172,7 +172,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
-// add decodes line number n and adds its sample, or the reason for its refusal, to b.
+// add decodes line number n. It adds the sample of the line to b, or the reason for its refusal.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
@@ -233,9 +233,9 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort orders each vehicle's samples by time. Samples of the same time keep their order. The fold
-// ignores samples that are older than the state, so samples out of order would be lost. The order
-// of samples of different vehicles has no meaning.
+// sort orders each vehicle's samples by time, because the fold ignores a sample that is older than
+// the state, so samples out of order would be lost. Samples of the same time keep their order. The
+// order of samples of different vehicles has no meaning.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -243,8 +243,8 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are already ordered by time. That is so
-// if a gateway sends the samples of one car after those of another. The function makes one map
+// sortedByVehicle reports whether each vehicle's samples are already ordered by time. This is also
+// so if a gateway sends the samples of one car after those of another. The function makes one map
 // lookup for each run of samples of one vehicle, not one for each sample.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // the end of each vehicle's latest finished run

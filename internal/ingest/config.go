@@ -22,12 +22,12 @@ type Store interface {
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
-// Limits of a request or message. One that exceeds them is refused as a whole.
+// Limits of a request or message. If it exceeds one of them, it is refused as a whole.
 const (
 	MaxBody    = 8 << 20         // bytes of a request body, after decompression
 	MaxSamples = access.MaxBatch // samples of a request or MQTT message
 	MaxSample  = 64 << 10        // bytes of one sample
-	// MaxAhead is how far a sample's time may be ahead of this node's clock.
+	// MaxAhead is how far the time of a sample may be ahead of this node's clock.
 	MaxAhead = 30 * time.Second
 )
 
@@ -40,43 +40,47 @@ type Config struct {
 	// It is called for every sample and must not block. If nil, no vehicle is forgotten.
 	Forgotten func(vehicle.ID) bool
 
-	// Admit reports whether a vehicle is known or may be added; the number of vehicles is
-	// limited. It is called for each vehicle of a batch and must not block. If nil, every
-	// vehicle may be added.
+	// Admit reports whether telemetry of a vehicle is accepted. That is so if the vehicle is known,
+	// or if it may still be added, because the number of vehicles is limited. It is called for each
+	// vehicle of a batch and must not block. If nil, every vehicle may be added.
 	Admit func(vehicle.ID) bool
 
-	// Ready returns why telemetry cannot be accepted now, or nil if it can. It is called for
-	// every request and connection and must not block. If nil, the service is always ready.
+	// Ready returns nil if telemetry can be accepted now, and otherwise the reason why it cannot.
+	// It is called for every request and connection and must not block. If nil, the service is
+	// always ready.
 	Ready func() error
 
-	// ReadOnly reports whether an operator has switched telemetry off for maintenance; Ready
-	// then returns an error. It is called for every MQTT message. If nil, telemetry is never
-	// switched off.
+	// ReadOnly reports whether an operator has switched telemetry off for maintenance. In that case
+	// Ready must return an error. ReadOnly is called for every MQTT message. If nil, telemetry is
+	// never switched off.
 	ReadOnly func() bool
 
-	// Overloaded reports whether more work arrives than is done. It is called for every
-	// connection and must not block. If it is true when an HTTP connection is accepted and still
-	// at the connection's first request, the request gets 503 and the connection is closed.
-	// Connections from before the overload are served. If nil, the service is never overloaded.
+	// Overloaded reports whether more work arrives than is done. It is called for every connection
+	// and must not block. If it returns true when an HTTP connection is accepted, it is called
+	// again at the connection's first request. If it still returns true, the request gets 503 and
+	// the connection is closed. Connections from before the overload are served. If nil, the
+	// service is never overloaded.
 	Overloaded func() bool
 
-	// Excess reports whether an HTTP connection, as its guard handed it out, is one too many for
-	// the present load; it is then closed after the next response. It is called for every request
-	// and must take no lock. If nil, no connection is in excess.
+	// Excess reports whether an HTTP connection is one too many for the present load; the
+	// connection is then closed after its next response. The argument is the connection that the
+	// guard returned (see netguard). Excess is called for every request and must take no lock. If
+	// nil, no connection is in excess.
 	Excess func(net.Conn) bool
 
 	// TLS is the configuration with which [HTTP.Serve] and [MQTT.ServeTLS] speak TLS. If nil,
 	// [HTTP.Serve] speaks plain HTTP.
 	TLS *tls.Config
 
-	// MaxHTTPConnections is how many HTTP connections may be open. To admit another one, a
-	// connection without a request in progress is closed (see netguard); during an overload, the
-	// new one is closed instead. Each source has a share of the connections with requests in
-	// progress. 0 means 4,096.
+	// MaxHTTPConnections is how many HTTP connections may be open. At the limit, a connection
+	// without a request in progress is closed to admit a new one (see netguard); during an
+	// overload, the new one is closed instead. Each source has a share of the connections with
+	// requests in progress. 0 means 4,096.
 	MaxHTTPConnections int
-	// MaxConnections is how many MQTT connections may be open. To admit another one, a
-	// connection that has not logged in is closed; if all have, the new one is. A login of a
-	// source that has used up its share of the connections is refused. 0 means 20,000.
+	// MaxConnections is how many MQTT connections may be open. At the limit, a connection that has
+	// not logged in is closed to admit a new one; if all have logged in, the new one is closed. If
+	// a source has used up its share of the connections, its further logins are refused. 0 means
+	// 20,000.
 	MaxConnections int
 
 	// MaxBytes limits the memory, in bytes, of unanswered telemetry, for HTTP and MQTT
@@ -133,5 +137,5 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// storeTimeout is how long to wait for a store that neither succeeds nor fails.
+// storeTimeout is how long ingest waits for a store that neither succeeds nor fails.
 const storeTimeout = 15 * time.Second

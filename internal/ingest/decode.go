@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxDepth is how deep JSON may be nested. A sample needs 3 levels; the others are for members
-// that are ignored.
+// maxDepth is how deep JSON may be nested. A sample needs 3 levels. The other levels are for
+// members that are ignored.
 const maxDepth = 16
 
 // maxCodes is how many trouble codes a sample may carry. SAE J1979 counts the codes of one
@@ -42,7 +42,8 @@ func NewDecoder() *Decoder {
 }
 
 // Sample decodes line, which holds one sample. topic is the vehicle that an MQTT topic names, or
-// empty; latest is the latest time that a sample may have. Each error is a *refusal.
+// empty if there is no topic. latest is the latest time that a sample may have. Each error is a
+// *refusal.
 func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if x, ok := d.quick.sample(d, line, topic, latest); ok {
 		return x, nil
@@ -50,7 +51,8 @@ func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 	return d.careful(line, topic, latest)
 }
 
-// careful is Sample for any line, valid or not. It determines the reason for a refusal.
+// careful does the same as Sample for any line, valid or not. It determines the reason for a
+// refusal.
 func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if !utf8.Valid(line) {
 		return vehicle.Sample{}, errNotUTF8
@@ -188,8 +190,8 @@ func (d *Decoder) text() ([]byte, error) {
 	return d.scratch, syntax(err)
 }
 
-// expect returns nil if the next value is of kind k. Otherwise it returns wrong, or if what
-// follows is not JSON, the refusal that says so.
+// expect returns nil if the next value is of kind k. Otherwise it returns wrong. If the next bytes
+// are not JSON, it returns the refusal that says so.
 func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	switch d.json.PeekKind() {
 	case k:
@@ -217,8 +219,8 @@ func (d *Decoder) skip() error {
 	}
 }
 
-// syntax converts an error of the JSON parser, whose text repeats input, into a refusal. It
-// returns nil for nil.
+// syntax converts an error of the JSON parser into a refusal, because the text of such an error
+// repeats input. If err is nil, it returns nil.
 func syntax(err error) error {
 	if err == nil {
 		return nil

@@ -3,25 +3,24 @@
 // [Store], and acknowledges only what the store has on disk. It speaks two protocols: [HTTP]
 // (NDJSON or JSON) and [MQTT] (3.1.1 and 5). DESIGN.md describes the flow.
 //
-// The package must never interpret what a reading means, keep samples itself, write input to a
-// log, or acknowledge a sample before it is on disk. A response repeats nothing of its request
-// except names of unknown signals: ten at most, and only names spelled like those of VSS (see
-// ignored). A sender that gets no acknowledgement sends again; storing a sample twice is
-// harmless.
+// The package must never interpret what a reading means, keep samples itself, write input to a log,
+// or acknowledge a sample before it is on disk. A response repeats nothing of its request except at
+// most ten names of unknown signals, and only names spelled like those of VSS (see ignored). A
+// sender that gets no acknowledgement sends again. Storing a sample twice is harmless.
 //
 // # Format of a sample
 //
 //	{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4}}
 //
 // A sample is one JSON object. Members other than vid, time and signals are ignored, so that a
-// sender may add its own. Signals have VSS names. Signals that no rule uses are ignored, counted
-// and named in the response; if the source is strict, they cause the sample to be refused. A name
-// that appears twice in one object causes a refusal at any level, because it is unclear which
+// sender may add its own. Signals have VSS names. A signal that no rule uses is ignored, counted
+// and named in the response; if the source is strict, the sample is refused instead. A sample is
+// also refused if a name appears twice in one object, at any level, because it is unclear which
 // value was meant. null is not a reading and is refused. A list of trouble codes has at most 255
 // entries. time is RFC 3339 or Unix milliseconds (a fraction of a millisecond is dropped). It may
 // be at most 30 s ahead of this node's clock, and not before the year 2000, because Unix seconds
-// sent by mistake look like such a time. A sample is refused as a whole: one impossible value
-// makes the others doubtful.
+// sent by mistake look like such a time. A sample is refused as a whole, because one impossible
+// value makes the others doubtful.
 //
 // # Memory
 //

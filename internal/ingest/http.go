@@ -39,8 +39,8 @@ const telemetryPath = "/v1/telemetry"
 //	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}
 //
 // in one line. "rejected" lists at most 1,000 lines; if there are more, "rejected_total" is their
-// number. "ignored" and the members that belong to it are present only if the batch has unknown
-// signals. The body of every other response is {"error":"…"}.
+// number. "ignored" and the other members about unknown signals are present only if the batch has
+// unknown signals. The body of every other response is {"error":"…"}.
 type HTTP struct {
 	in     *intake
 	server *http.Server
@@ -77,11 +77,12 @@ func NewHTTP(c Config) *HTTP {
 	return h
 }
 
-// sendBuffer is how many bytes of unread responses the kernel buffers for a connection.
+// sendBuffer is the maximum number of bytes of unread responses that the kernel buffers for one
+// connection.
 const sendBuffer = 32 << 10
 
 // Serve serves l until [HTTP.Shutdown] is called, with TLS if it is configured. It always returns
-// an error, which wraps [http.ErrServerClosed] after Shutdown.
+// an error. After Shutdown, the error wraps [http.ErrServerClosed].
 func (h *HTTP) Serve(l net.Listener) error {
 	l = h.guard.Listener(l)
 	if h.in.TLS != nil {
@@ -106,8 +107,8 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	var o outcome
 	// A connection cannot be evicted before its sender has received the acknowledgement of stored
-	// samples. Other responses are not protected, because a client without a key could hold
-	// connections by not reading its responses.
+	// samples. Other responses do not prevent eviction, because otherwise a client without a key
+	// could hold connections by not reading its responses.
 	netguard.Hold(r.Context())
 	defer func() { netguard.Release(r.Context(), o == stored) }()
 	w.Header().Set("Cache-Control", "no-store")
@@ -117,7 +118,7 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
-// httpConn is what the handler knows of a connection.
+// httpConn is what the handler remembers of a connection.
 type httpConn struct {
 	fromOverload atomic.Bool // accepted during an overload; cleared when a request finds no overload
 
@@ -131,15 +132,16 @@ type httpConnKey struct{}
 
 func connOf(request context.Context) *httpConn { return request.Value(httpConnKey{}).(*httpConn) }
 
-// connContext returns the context of a connection that was accepted.
+// connContext returns the context of a connection that was just accepted.
 func (h *HTTP) connContext(ctx context.Context, _ net.Conn) context.Context {
 	c := new(httpConn)
 	c.fromOverload.Store(h.in.Overloaded())
 	return context.WithValue(ctx, httpConnKey{}, c)
 }
 
-// isShed reports whether to reject a request because its connection was accepted during an
-// overload that still lasts. Once the overload has ended, the connection is like any other.
+// isShed reports whether to reject a request because its connection was accepted during an overload
+// that still lasts. A connection with a request after the overload is from then on treated like any
+// other.
 func (h *HTTP) isShed(c *httpConn) bool {
 	if !c.fromOverload.Load() {
 		return false
@@ -177,7 +179,7 @@ func (c *httpConn) endRequest() {
 
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
-	// connections, memory. Only then is the body read.
+	// connections, memory. The body is read only after all of them.
 	c := connOf(r.Context())
 	if h.isShed(c) {
 		w.Header().Set("Connection", "close")
@@ -197,7 +199,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	source, err := h.authenticate(w, r)
 	if ready != nil && errors.Is(err, access.ErrNotKnown) || errors.Is(err, access.ErrUnread) {
 		// The table of sources may not be loaded yet, or a newer version may have written the
-		// source. A sender that got 401 would give up.
+		// record of the source. A sender that got 401 would give up.
 		w.Header().Del("WWW-Authenticate")
 		return failUnavailable(w, notYet)
 	}
@@ -253,18 +255,18 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	return h.storeAndRespond(w, r, b)
 }
 
-// notYet is the error for a node that is starting or cannot store at present.
+// notYet is the error of a node that is starting or cannot store at present.
 const notYet = "the service is not ready for telemetry: send the same again later"
 
 // readOnly is the error after an operator has switched telemetry off.
 const readOnly = "this node is read-only for maintenance: send the same again later"
 
-// overQuota is the error if the memory or the connections are used up, or the source's share of
+// overQuota is the error if all memory or all connections are in use, or the source's share of
 // them.
 const overQuota = "too much telemetry is in progress, in total or of this source; nothing of this request was accepted"
 
-// challenge is the WWW-Authenticate of a response to a missing or invalid key, without its error
-// parameter.
+// challenge is the value of WWW-Authenticate, without its error parameter, in a response to a
+// missing or invalid key.
 const challenge = `Bearer realm="carstate-ingest"`
 
 // authenticate returns the source of the request's key. On failure it sets WWW-Authenticate and

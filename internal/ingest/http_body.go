@@ -56,9 +56,9 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
 // read decodes the body into a batch. It holds one line of the body at a time. The limits count
-// decompressed bytes; the compressed body may not be longer than MaxBody either. The large buffers
-// are taken only after the first headBytes, or the whole body, have arrived, so that a slow sender
-// does not hold them.
+// decompressed bytes; in addition, the compressed body may not be longer than MaxBody. The large
+// buffers are taken only after the first headBytes, or the whole body, have arrived, so that a slow
+// sender does not hold them.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
 	a := arrivals.Get().(*arrival)
 	defer a.release()
@@ -98,14 +98,14 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	}
 	b, err := read(body, o)
 	if err == nil {
-		// While the samples are stored, the server goes on reading to notice a disconnect. The
-		// body's deadline must not apply to that.
+		// While the samples are stored, the server continues to read, in order to notice a
+		// disconnect. The deadline of the body must not apply to that read.
 		err = a.paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err
 }
 
-// arrival is a body that is being received, with its small buffers.
+// arrival is the state of receiving one body, with small buffers.
 type arrival struct {
 	paced   pacedBody
 	limited limited         // reads from paced
@@ -148,7 +148,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// limited reads up to left bytes from r and fails with errBodyTooLarge at the first byte beyond.
+// limited reads up to left bytes from r. It fails with errBodyTooLarge if r has more bytes.
 type limited struct {
 	r    io.Reader
 	left int
@@ -168,7 +168,7 @@ func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err e
 		h.in.refuse(source, whole.kind, 1)
 		return fail(w, http.StatusRequestEntityTooLarge, whole.text)
 	}
-	// The end of the body is unknown, so the next request on this connection is, too.
+	// Because the end of the body is unknown, the start of the next request is unknown, too.
 	w.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		h.in.refuse(source, access.TooSlow, 1)
@@ -181,8 +181,8 @@ func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err e
 }
 
 // withinRate reports whether the source's rate allows a number of samples, and subtracts them from
-// what remains. With samples = 0 it reports whether the rate allows any. It sets the RateLimit
-// headers, as the query API does for a token.
+// the samples that the source has left. With samples = 0 it reports whether the rate allows any. It
+// sets the same RateLimit headers for the source as the query API does for a token.
 func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples int) bool {
 	r := source.Rate
 	if !r.Limited() {
@@ -218,8 +218,8 @@ func seconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }
 
-// retryAfter is the Retry-After of a 503, in seconds. An overload ends quickly, and NATS elects a
-// leader within a few seconds.
+// retryAfter is the value of Retry-After with status 503, in seconds. One second is enough, because
+// an overload ends quickly, and NATS elects a leader within a few seconds.
 const retryAfter = 1
 
 func failUnavailable(w http.ResponseWriter, text string) outcome {

@@ -16,7 +16,7 @@ const (
 	maxIgnoredName = 80 // bytes of a name; few VSS names have more than 64
 )
 
-// ignored describes signals whose names are unknown.
+// ignored counts and names the unknown signals of a sample or batch.
 type ignored struct {
 	count   int      // signals
 	unnamed int      // signals whose names are not in names
@@ -47,8 +47,9 @@ func (g *ignored) note(name []byte) {
 	}
 }
 
-// isShown reports whether a response may repeat the name. All VSS names have this form. A name
-// that looks like a secret is not repeated, because the responses may be logged.
+// isShown reports whether a response may repeat the name. Like all VSS names, it must consist of
+// letters, digits, '.', '_' and '-'. A name that looks like a secret is not repeated, because
+// responses may be logged.
 func isShown(name []byte) bool {
 	if len(name) == 0 || len(name) > maxIgnoredName {
 		return false
@@ -74,7 +75,7 @@ func (g *ignored) add(sample *ignored) {
 // resetNames resets the names for the next batch.
 func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// setNames sets the names to those of read, a batch that was read to its end, and sorts them.
+// setNames sets the names to those of read, and sorts them. The batch of read was read to its end.
 func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -83,7 +84,7 @@ func (g *ignored) setNames(read *ignored) {
 	}
 }
 
-// join adds the counts of another batch, and its names up to maxIgnored.
+// join adds the counts of another batch, and its names until there are maxIgnored.
 func (g *ignored) join(other *ignored) {
 	g.add(other)
 	for i, name := range other.names {
@@ -111,8 +112,8 @@ func (g *ignored) countFor(source *access.Grant) {
 const maxDigits = 4
 
 // isKept reports whether a name that is shown to its sender may also be stored and shown to
-// operators. Such a name is one of VSS or resembles a known one. Any other name can be a value that
-// the sender put in place of a name, such as a vehicle identifier.
+// operators. Such a name is a VSS name or resembles a known name. Any other name may really be a
+// value, such as a vehicle identifier, that the sender put in place of a name.
 func isKept(name string) bool {
 	digits := 0
 	for _, c := range []byte(name) {
@@ -185,7 +186,8 @@ func (g *ignored) refusal() *refusal {
 	return refuse(access.UnknownSignal, what+" is unknown, and this source is strict: it may send only known signals")
 }
 
-// maxEdits is how many letters of a misspelt name may be wrong, missing or additional.
+// maxEdits is how many letters of a known name may be wrong, missing or additional in a misspelt
+// one.
 const maxEdits = 2
 
 // otherSignals are VSS names, in lower case, that resemble known ones but mean something else.
@@ -203,8 +205,8 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 	return names
 }()
 
-// similarSignal returns the known signal whose name is nearest to an unknown name, without regard
-// to case. ok is false if no known name is within maxEdits.
+// similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
+// case. ok is false if no known name is within maxEdits.
 func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {
@@ -220,8 +222,8 @@ func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	return 0, false
 }
 
-// withinEdits reports whether at most edits changes of one letter turn a into b. Most pairs differ
-// in their first letters or in length, so that the recursion is short.
+// withinEdits reports whether a can be turned into b by at most edits changes of one letter. Most
+// pairs of names differ in their first letters or in length, so that the recursion is short.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false

@@ -13,7 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// intake is what both protocols share: the store and the metrics of what is sent to it.
+// intake is what both protocols share: the store, and the metrics of the telemetry that is stored
+// or refused.
 type intake struct {
 	Config
 	accepted prometheus.Counter
@@ -35,7 +36,8 @@ const (
 	unavailable  outcome = "unavailable"
 )
 
-// Metrics that other packages read. Both count samples; refused samples have the label reason.
+// Names of metrics that other packages read. Each metric counts samples; the metric of refused
+// samples has the label reason.
 const (
 	MetricAccepted = "carstate_samples_accepted_total"
 	MetricRefused  = "carstate_samples_refused_total"
@@ -69,7 +71,8 @@ func newIntake(c Config, protocol string) *intake {
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
 	}
-	// A counter that appears with its first event has no rate for that event, so all start at 0.
+	// All counters start at 0. A counter that appears with its first event would have no rate for
+	// that event.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable} {
 		in.duration.WithLabelValues(string(o))
 	}
@@ -77,7 +80,7 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// gauge registers a metric of how many bytes of MaxBytes are in use, as inUse returns them.
+// gauge registers a metric of how many bytes of MaxBytes are in use. inUse returns that number.
 func (in *intake) gauge(inUse func() int) {
 	in.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
@@ -86,7 +89,7 @@ func (in *intake) gauge(inUse func() int) {
 }
 
 // origin returns what is known of a batch of source s that arrives now. topic is the vehicle that
-// an MQTT topic names, or empty.
+// an MQTT topic names, or empty if there is no topic.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, vehicles: s.Vehicles, topic: topic,

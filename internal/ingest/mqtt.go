@@ -38,17 +38,18 @@ const (
 // Refused lines are counted, and the PUBACK still reports success, since sending them again would
 // not help. Under MQTT 5 its reason string names the unknown signals.
 //
-// A message that is refused as a whole gets a PUBACK with a reason code under MQTT 5 with QoS 1:
-// 0x87 for a vehicle that the source may not write for, 0x90 for a wrong topic, 0x99 if no line
-// was valid. A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK; there the
-// connection is closed, under MQTT 5 with a reason code. As an exception, a QoS 0 message with an
-// invalid payload is only dropped and counted.
+// Some messages are refused as a whole. Under MQTT 5 with QoS 1, such a message gets a PUBACK with
+// a reason code: 0x87 for a vehicle that the source may not write for, 0x90 for a wrong topic, 0x99
+// if no line was valid. A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK, so
+// in these cases the connection is closed, under MQTT 5 with a reason code. As an exception, a QoS
+// 0 message with an invalid payload is only dropped and counted.
 //
-// If the store fails, the connection is closed without an acknowledgement, and the client sends
-// the message again. The key is checked again at every message, so a source that was removed is
-// refused at its next message. While the memory is used up, nothing is read, so clients wait. A
-// message over its source's rate gets 0x97; if it cannot, because of its version or QoS, nothing is
-// read until the rate allows it. A packet that arrives too slowly ends its connection.
+// If the store fails, the connection is closed without an acknowledgement, and the client sends the
+// message again. The key is checked again at every message, so a source that was removed is refused
+// at its next message. While the memory is used up, nothing is read, so clients wait. If a message
+// exceeds the rate of its source, it gets 0x97 under MQTT 5 with QoS 1; otherwise nothing is read
+// from its connection until the rate allows the message. If a packet arrives too slowly, its
+// connection is closed.
 type MQTT struct {
 	in      *intake
 	quotas  *packetQuotas
@@ -57,8 +58,8 @@ type MQTT struct {
 	server  *mqtt.Server
 	start   sync.Once
 	refused *prometheus.CounterVec // connections, by reason
-	// unhandled limits the log lines about packets on which the library panics. A client could
-	// send them without end.
+	// unhandled limits the log lines about packets on which the library panics, because a client
+	// could send such packets without end.
 	unhandled lograte.Warning
 
 	// ctx ends when the time for a graceful shutdown is over.
@@ -102,18 +103,19 @@ func NewMQTT(c Config) *MQTT {
 	capabilities.MaximumQos = 1
 	capabilities.MaximumPacketSize = maxPacket
 	capabilities.MaximumSessionExpiryInterval = 0
-	// Nothing is published to clients. The default would cost 64 KiB a connection.
+	// Nothing is published to clients, so one entry is enough. The default would cost 64 KiB a
+	// connection.
 	capabilities.MaximumClientWritesPending = 1
 	capabilities.MinimumProtocolVersion = 4
 	capabilities.ReceiveMaximum = receiveMaximum
 	capabilities.MaximumInflight = receiveMaximum
 	capabilities.TopicAliasMaximum = maxAliases
-	// Otherwise a PUBACK repeats the message's user properties, and with them a reason code that
-	// MQTT does not define.
+	// Without this, a PUBACK repeats the message's user properties, and has a reason code that MQTT
+	// does not define.
 	capabilities.Compatibilities.NoInheritedPropertiesOnAck = true
 	m.server = mqtt.New(&mqtt.Options{
 		Capabilities: capabilities,
-		// Each conn has its own buffer, so the library's buffer is of no use.
+		// Each conn has its own buffer, so the library's buffer is not needed.
 		ClientNetReadBufferSize: 16,
 		// The library logs whole packets, passwords included.
 		Logger: slog.New(slog.DiscardHandler),
@@ -144,8 +146,8 @@ func (m *MQTT) serveGuarded(l net.Listener) error {
 	m.listeners[l] = struct{}{}
 	m.mu.Unlock()
 
-	// The library's own listeners are not used: they end silently at the first error, and a
-	// client that sends nothing stays connected for ever.
+	// The library's own listeners are not used, because they end silently at the first error, and a
+	// client that sends nothing would stay connected for ever.
 	var err error
 	m.start.Do(func() { err = m.server.Serve() })
 	if err != nil {
@@ -169,7 +171,7 @@ func (m *MQTT) accept(nc net.Conn) {
 	c := newConn(nc, m.quotas)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// A connection that has ended is counted here until its messages are stored.
+	// A connection that has ended stays in conns until its messages are stored.
 	if m.closing || len(m.conns) >= 2*m.in.MaxConnections {
 		if !m.closing {
 			m.refused.WithLabelValues("full").Inc()
@@ -205,7 +207,7 @@ func (m *MQTT) serve(c *conn) {
 		m.work.Done()
 	}()
 	if err := c.begin(connectTimeout); err != nil {
-		// If the connection was evicted, it is counted already.
+		// If the connection was evicted, it has already been counted.
 		if netguard.Under(c).Become(netguard.Silent) {
 			m.refused.WithLabelValues("no_connect").Inc()
 		}

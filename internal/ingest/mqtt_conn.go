@@ -28,7 +28,7 @@ type conn struct {
 	left   int           // bytes of the packet that are neither in head nor returned by Read
 	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
 	pace   pace          // the minimum rate of the packet
-	// The memory that the present packet holds, by quota.
+	// The memory of the present packet, from each quota.
 	receiving, finishing, processing reservation
 
 	source string        // the name of the source; set by logIn
@@ -59,16 +59,16 @@ var (
 	errSlow      = errors.New("the packet arrived too slowly")
 )
 
-// First byte of a packet, without the flags in its low half.
+// Packet types, as the first byte of a packet without the flags in its low half.
 const (
 	connectPacket    = 1 << 4
 	publishPacket    = 3 << 4
 	disconnectPacket = 14 << 4
 )
 
-// begin reads the header of the first packet and returns an error unless it is a CONNECT of at most
-// maxSmallPacket bytes. The whole CONNECT must arrive within timeout; the library would wait for
-// ever.
+// begin reads the header of the first packet. It returns an error unless the packet is a CONNECT of
+// at most maxSmallPacket bytes. The whole CONNECT must arrive within timeout; the library would
+// wait for ever.
 func (c *conn) begin(timeout time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
@@ -86,8 +86,9 @@ func (c *conn) begin(timeout time.Duration) error {
 	return c.readLength(first, maxSmallPacket)
 }
 
-// readLength reads the rest of a fixed header whose first byte is first: the length of the rest of
-// the packet, with 7 bits in a byte. It returns an error if the length exceeds limit.
+// readLength reads the rest of the fixed header that begins with the byte first. This rest is the
+// length of the packet after the header, with 7 bits in a byte. It returns an error if the length
+// exceeds limit.
 func (c *conn) readLength(first byte, limit int) error {
 	head := [5]byte{first}
 	length := 0
@@ -110,9 +111,9 @@ func (c *conn) readLength(first byte, limit int) error {
 	return errTooLarge
 }
 
-// Read reads bytes from the client, at most up to the end of a packet. Before it returns an error
-// it waits until all messages are acknowledged, because the library then closes the connection at
-// once.
+// Read reads bytes from the client, at most up to the end of a packet. Before it returns an error,
+// it waits until all messages are acknowledged, because the library closes the connection at once
+// after an error.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if err != nil {
@@ -135,7 +136,7 @@ func (c *conn) read(p []byte) (n int, err error) {
 	}
 	n, err = c.readMore(p[:min(len(p), c.left)])
 	if err == nil && c.left == 0 && c.packet > 0 {
-		// After the last byte the library begins to process the packet.
+		// After the last byte of a packet, the library begins to process it, which needs memory.
 		err = c.reserveProcessing()
 	}
 	return n, err
@@ -148,14 +149,15 @@ func (c *conn) readMore(p []byte) (int, error) {
 	}
 	n, err := c.in.Read(p)
 	c.left -= n
-	// A CONNECT has its own deadline.
+	// A CONNECT has a deadline of its own, so the pace applies only after the login.
 	if err == nil && c.left > 0 && c.source != "" {
 		err = c.pace.add(n)
 	}
 	return n, c.asSlow(err)
 }
 
-// asSlow returns errSlow if err is a deadline that passed within a packet, and otherwise err.
+// asSlow returns errSlow if err means that a deadline passed within a packet. Otherwise it returns
+// err.
 func (c *conn) asSlow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.ending.Load() {
 		return errSlow
@@ -206,8 +208,8 @@ func (c *conn) beginPace() error {
 	return nil
 }
 
-// readLarge reads a large packet into a buffer of its own, which Read returns afterwards. The
-// memory is taken from the quotas as the bytes arrive.
+// readLarge reads a large packet into a buffer of its own. Later calls of Read return the bytes of
+// that buffer. The memory is taken from the quotas as the bytes arrive.
 func (c *conn) readLarge() error {
 	header := int(c.head.Size())
 	p := make([]byte, smallPublish)
@@ -237,8 +239,9 @@ func (c *conn) readLarge() error {
 	return c.reserveProcessing()
 }
 
-// grow takes memory for a packet that has filled its buffer of size bytes, and returns the new size
-// of the buffer, at most whole. It returns false if the connection ends.
+// grow takes memory from the quotas for a packet that has filled its buffer of size bytes. It
+// returns the new size of the buffer, at most whole, which is the size of the packet. It returns
+// false if the connection ends.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
@@ -258,7 +261,7 @@ func (c *conn) reserveProcessing() error {
 	return nil
 }
 
-// releaseMemory returns the memory of the packet that was read to the quotas.
+// releaseMemory returns the memory of the previous packet to the quotas.
 func (c *conn) releaseMemory() {
 	c.receiving.release()
 	c.finishing.release()
@@ -287,11 +290,11 @@ func (c *conn) pause(d time.Duration) bool {
 }
 
 // Write sends p to the client within writeTimeout, so that a client that does not read cannot block
-// the goroutine that acknowledges. The rest of a packet that was sent in part is useless, so an
-// error ends the connection.
+// the goroutine that acknowledges. An error ends the connection, because the rest of a packet that
+// was sent in part is useless.
 func (c *conn) Write(p []byte) (int, error) {
-	// A client whose connection is taken over before it got a CONNACK would get a DISCONNECT
-	// first, which MQTT forbids (MQTT-3.14.0-1).
+	// If a client's session is taken over before it got a CONNACK, the library would send a
+	// DISCONNECT first, which MQTT forbids (MQTT-3.14.0-1).
 	if !c.greeted.Swap(true) && len(p) > 0 && p[0]&0xf0 == disconnectPacket {
 		_ = c.Close()
 		return 0, net.ErrClosed
@@ -309,8 +312,8 @@ func (c *conn) Write(p []byte) (int, error) {
 // NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// stopReading ends the connection after its messages are acknowledged. The library sets a new
-// deadline before each read, so Read also checks ending.
+// stopReading ends the connection after its messages are acknowledged. It sets a deadline that has
+// passed. Since the library sets a new deadline before each read, Read also checks ending.
 func (c *conn) stopReading() {
 	c.end()
 	_ = c.SetReadDeadline(time.Unix(1, 0))

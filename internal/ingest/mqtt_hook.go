@@ -41,8 +41,8 @@ func (h *hook) Provides(b byte) bool {
 
 // OnConnect prepares a connection that sent a well-formed CONNECT.
 func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
-	// A will would be published without a call of OnPublish. Some clients always set one, so it is
-	// dropped and the client is not refused.
+	// The library would publish a will without calling OnPublish. Some clients always set a will,
+	// so the will is dropped and the client is not refused.
 	cl.Properties.Will = mqtt.Will{}
 	if k := cl.State.Keepalive; k == 0 || k > maxKeepAlive {
 		cl.State.Keepalive, cl.State.ServerKeepalive = maxKeepAlive, true
@@ -104,9 +104,9 @@ func (h *hook) OnACLCheck(_ *mqtt.Client, _ string, write bool) bool {
 	return write
 }
 
-// OnPacketRead refuses a PUBLISH that the library would change or drop before it calls OnPublish:
-// it lowers QoS 2, and drops a topic that begins with $ without a response. It also refuses long
-// topics, which the library could store as aliases.
+// OnPacketRead refuses a PUBLISH that the library would change or drop before it calls OnPublish.
+// The library would lower QoS 2, and drop a message with a topic that begins with $ without a
+// response. OnPacketRead also refuses long topics, which the library could store as aliases.
 func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	if pk.FixedHeader.Type != packets.Publish {
 		return pk, nil
@@ -122,14 +122,14 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 		h.m.disconnect(cl, packets.ErrTopicNameInvalid)
 		return pk, packets.ErrRejectPacket
 	}
-	// The library's string shares memory with the whole packet. Without a copy, a sample or a
-	// topic alias would keep the packet in memory.
+	// The topic that the library returns shares memory with the whole packet. Without a copy, a
+	// sample or a topic alias would keep the packet in memory.
 	pk.TopicName = strings.Clone(pk.TopicName)
 	return pk, nil
 }
 
-// OnPacketEncode adds limits to a CONNACK that the library does not announce. In a CONNACK for
-// MQTT 3.1.1 it replaces reason codes that only MQTT 5 defines.
+// OnPacketEncode adds limits to a CONNACK that the library does not announce by itself. In a
+// CONNACK of MQTT 3.1.1 it replaces reason codes that only MQTT 5 defines.
 func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	switch {
 	case pk.FixedHeader.Type != packets.Connack:
@@ -143,15 +143,15 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 }
 
 // OnPublish processes a message. It always returns ErrRejectPacket, so that the library neither
-// acknowledges the message nor forwards it; the queue acknowledges it after it is stored. (Under
-// MQTT 3.1.1 the library acknowledges a message despite most other errors.)
+// acknowledges the message nor forwards it; the queue acknowledges the message after it is stored.
+// (After most other errors, the library acknowledges the message under MQTT 3.1.1.)
 func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	h.m.receive(cl, pk)
 	return pk, packets.ErrRejectPacket
 }
 
-// receive checks and decodes a message, and queues it to be stored and acknowledged, or ends the
-// connection.
+// receive checks and decodes a message. It then queues the message to be stored and acknowledged,
+// or ends the connection.
 func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	c := cl.Net.Conn.(*conn)
 	p := pending{qos: pk.FixedHeader.Qos, id: pk.PacketID, since: m.in.Now()}
@@ -229,10 +229,10 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 const maxPause = 60 * time.Second
 
 // withinRate reports whether the source's rate allows a number of samples, and subtracts them from
-// what remains. With samples = 0 it reports whether the rate allows any. If it does not, an MQTT 5
-// message with QoS 1 is refused. Other messages cannot be refused: reading from their connection
-// pauses until the rate allows the message, and if that takes longer than maxPause, the connection
-// is closed.
+// the samples that the source has left. With samples = 0 it reports whether the rate allows any. If
+// the rate does not allow the samples, an MQTT 5 message with QoS 1 is refused. Other messages
+// cannot be refused. For such a message, reading from the connection pauses until the rate allows
+// it; if that takes longer than maxPause, the connection is closed.
 func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {
 	for rate := c.grant.Rate; rate.Limited(); {
 		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
@@ -268,7 +268,7 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, err
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 
-// refusalText counts a message without an accepted sample and returns the reason.
+// refusalText counts a message without an accepted sample and returns the reason for its refusal.
 func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {

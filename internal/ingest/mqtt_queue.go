@@ -24,10 +24,10 @@ type pending struct {
 const pubackBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // queue holds the messages of one connection from arrival to acknowledgement. While some messages
-// are being stored, newer ones wait, and are then stored together; so a gateway that pipelines is
+// are being stored, newer ones wait, and are then stored together. So a gateway that pipelines is
 // not limited to one message a commit. One goroutine stores and acknowledges, so PUBACKs are sent
-// in the order of the messages. It runs only while there are messages, so an idle connection needs
-// no second goroutine.
+// in the order of the messages. The goroutine runs only while there are messages, so an idle
+// connection needs no second goroutine.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
 	changed *sync.Cond // uses mu; signaled when waiting, bytes or working change
@@ -37,7 +37,7 @@ type queue struct {
 	broken  bool // a message was not stored; no later one may be
 }
 
-// wait returns when every message is acknowledged. enqueue must not be called during wait.
+// wait waits until every message is acknowledged. enqueue must not be called while wait runs.
 func (q *queue) wait() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,7 +68,7 @@ func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	}
 }
 
-// drainQueue stores and acknowledges messages until none waits.
+// drainQueue stores and acknowledges messages until the queue is empty.
 func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,9 +94,9 @@ func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 }
 
 // storeAndAcknowledge stores the messages together and acknowledges each. If the store fails, it
-// acknowledges none, closes the connection and returns false. A later message of the connection
-// must not be stored before the client has sent these again, because the fold ignores samples that
-// are older than the state.
+// acknowledges none, closes the connection and returns false. The client then sends these messages
+// again. No later message of the connection may be stored before them, because the fold ignores
+// samples that are older than the state.
 func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 	all := new(batch)
 	for _, p := range messages {
@@ -125,7 +125,7 @@ func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 		if most := cl.Properties.Props.MaximumPacketSize; most > 0 && int64(pubackBytes+len(reason)) > int64(most) {
 			reason = ""
 		}
-		// If the client is gone, it will send the message again.
+		// If the client is gone and this fails, the client will send the message again.
 		_ = cl.WritePacket(packets.Packet{
 			FixedHeader: packets.FixedHeader{Type: packets.Puback},
 			PacketID:    p.id,

@@ -11,19 +11,19 @@ const (
 )
 
 // packetQuotas are the memory quotas that all connections share. When a quota, or a source's share
-// of it, is used up, connections that need more of it are not read from. They get memory in turn
-// once some is free.
+// of it, is used up, connections that need more of the quota are not read from. When memory is free
+// again, they get it in turn.
 //
 // There are three quotas, so that slow senders do not keep out messages that have arrived
-// completely. A packet takes from them in this order:
+// completely. A packet takes memory from the quotas in this order:
 //
-//  1. receiving, step by step, as its bytes arrive;
-//  2. finishing, if it holds some of receiving and cannot get more: all that it still needs;
-//  3. processing, when it has arrived completely.
+// 1. receiving, step by step, as its bytes arrive;
+// 2. finishing, if it holds some of receiving and cannot get more: all that it still needs;
+// 3. processing, when it has arrived completely.
 //
 // There is no deadlock. A connection that holds some of processing waits only for the store, which
-// has a time limit. A packet that holds some of receiving never waits for receiving. So every
-// quota becomes free again.
+// has a time limit. A packet that holds some of receiving never waits for more of receiving. So
+// every quota becomes free again.
 type packetQuotas struct {
 	receiving  *quota // packets that are arriving
 	finishing  *quota // the rest of packets for which receiving had too little
@@ -40,8 +40,9 @@ func (r *packetQuotas) inUse() int {
 	return r.receiving.inUse() + r.finishing.inUse() + r.processing.inUse()
 }
 
-// processingBytes returns the memory that a PUBLISH of n bytes needs at most from its arrival to
-// its acknowledgement. That is the library's second copy, and for each byte of the copy at most 9
-// bytes of decoded samples, or of user properties, which the library decodes.
-// TestProcessingBytes verifies it with the most expensive messages.
+// processingBytes returns the maximum memory that a PUBLISH of n bytes needs from its arrival to
+// its acknowledgement: messageBytes for the message itself, n bytes for the second copy of the
+// packet, which the library makes, and 9 n bytes for what is decoded from that copy. That is either
+// samples, or user properties, which the library decodes. TestProcessingBytes verifies the sum with
+// the most expensive messages.
 func processingBytes(n int) int { return messageBytes + 10*n }

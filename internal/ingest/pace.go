@@ -2,7 +2,7 @@ package ingest
 
 import "time"
 
-// The minimum rate at which the body of a request or an MQTT packet must arrive.
+// The minimum rate at which an MQTT packet or the body of a request must arrive.
 const (
 	grace       = 5 * time.Second  // before the rate applies
 	perByte     = time.Millisecond // that is, 1 KB/s
@@ -18,7 +18,8 @@ type pace struct {
 	counted int // the value of came for which the deadline was set
 }
 
-// begin starts a body or packet at now and sets its first deadline.
+// begin starts a body or packet at the time now and sets its first deadline. grace is the time
+// before the minimum rate applies.
 func (p *pace) begin(now time.Time, grace time.Duration) error {
 	p.began, p.grace, p.came, p.counted = now, grace, 0, 0
 	return p.set()

@@ -7,13 +7,14 @@ import (
 )
 
 // Most lines have the form that a program writes: plain ASCII without escapes, each member once,
-// and no nesting in members that are ignored. quick decodes such a line in a third of the time
-// that a general parser takes. It leaves every other line, above all an invalid one, to the general
+// and no nesting in members that are ignored. quick decodes such a line in a third of the time that
+// a general parser takes. It leaves every other line, above all an invalid one, to the general
 // parser (decode.go), which alone determines what is wrong with a line. So quick may give up on any
-// line, but it must accept only lines that the general parser accepts, with the same result.
+// line. If it does not, the general parser must accept the line, too, with the same result.
 // FuzzQuick verifies that.
 
-// maxUnknown is how many ignored members of one object quick can compare, to find duplicates.
+// maxUnknown is the maximum number of ignored members of one object that quick compares with each
+// other, to find duplicates.
 const maxUnknown = 16
 
 // quick decodes one line. Its methods give up by calling fail.
@@ -26,7 +27,7 @@ type quick struct {
 	times            [maxIgnored]int
 }
 
-// sample decodes line; see [Decoder.Sample]. ok is false if it gave up.
+// sample decodes line; see [Decoder.Sample]. ok is false if quick gave up.
 func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (
 	x vehicle.Sample, ok bool,
 ) {
@@ -69,8 +70,8 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 	return x, true
 }
 
-// undo restores the counts of ignored signals, because the general parser counts those of this line
-// again. It returns false.
+// undo removes this line from the counts of ignored signals, because the general parser counts its
+// signals again. It returns false.
 func (q *quick) undo(d *Decoder) bool {
 	d.ignored.count, d.ignored.unnamed, d.ignored.times = q.counted, q.unnamed, q.times
 	return false
@@ -93,7 +94,7 @@ func (q *quick) space() byte {
 	return 0
 }
 
-// take reads the byte c, and gives up if another one follows.
+// take reads the byte c. It gives up if the next byte is another one.
 func (q *quick) take(c byte) {
 	if q.space() != c {
 		q.fail()
@@ -102,8 +103,8 @@ func (q *quick) take(c byte) {
 	q.rest = q.rest[1:]
 }
 
-// begin reads the start of an object or array and reports whether it has a member. Of an empty one
-// it reads the end as well.
+// begin reads the start of an object or array and reports whether it has a member. If it has none,
+// begin also reads the end.
 func (q *quick) begin(open, end byte) bool {
 	q.take(open)
 	if q.space() == end {
@@ -113,7 +114,7 @@ func (q *quick) begin(open, end byte) bool {
 	return q.rest != nil
 }
 
-// more reads the comma or the end after a member and reports whether another member follows.
+// more reads the comma or the end after a member. It reports whether another member follows.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':
@@ -177,8 +178,8 @@ func (q *quick) number() (v float64) {
 			return 0
 		}
 	}
-	// A number of up to 15 digits is exact as a float64, and so is the power of ten. Their
-	// quotient is rounded once, exactly as ParseFloat rounds.
+	// A number of up to 15 digits is exact as a float64, and so is the power of ten. Their quotient
+	// is rounded once, so it is the number that ParseFloat returns.
 	if n+places > 15 || i < len(b) && (b[i] == 'e' || b[i] == 'E') {
 		q.fail()
 		return 0
@@ -202,7 +203,8 @@ func (q *quick) word(w string) {
 	q.rest = q.rest[len(w):]
 }
 
-// skip reads the value of an ignored member. It gives up if the object has had that name before.
+// skip reads the value of an ignored member. It gives up if the object already had a member of that
+// name.
 func (q *quick) skip(name []byte) {
 	for _, other := range q.unknown[q.from:q.n] {
 		if string(other) == string(name) {

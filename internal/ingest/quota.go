@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// quota is an amount of memory, in bytes, or of connections, that all sources share. A source that
-// holds more than an eighth of it gets more only if, afterwards, at least as much is free as the
-// source holds. So a single source can hold half of it at most, and the rest stays free for
-// others.
+// quota is an amount of memory, in bytes, or a number of connections, that all sources share. A
+// source that holds more than an eighth of the quota gets more only if, afterwards, at least as
+// much is free as the source holds. So a single source can hold at most half of the quota, and the
+// rest stays free for others.
 type quota struct {
 	size int
 
@@ -20,7 +20,7 @@ type quota struct {
 	short   bool                // a waiting claim is within its source's share but does not fit
 }
 
-// claim is a waiting request for a part of the quota.
+// claim is a call of acquire that waits for a part of the quota.
 type claim struct {
 	bytes   int
 	granted chan struct{} // closed when the bytes are taken
@@ -38,8 +38,8 @@ func (q *quota) withinShare(source string, n int) bool {
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
 }
 
-// tryAcquire takes n bytes for a source and reports whether it did. It takes none if they exceed
-// the source's share, or if an earlier claim waits for free bytes.
+// tryAcquire takes n bytes for a source and reports whether it did. It takes none if that would
+// exceed the source's share, or if an earlier claim waits for free bytes.
 func (q *quota) tryAcquire(source string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -55,10 +55,10 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 	return true
 }
 
-// acquire waits until n bytes are free and takes them; if n exceeds the size of the quota, it takes
+// acquire waits until n bytes are free and takes them. If n exceeds the size of the quota, it takes
 // the whole quota. It returns how much it took. ok is false if stop was closed first. Waiting
-// sources take turns: small claims cannot starve a large one, and the claims of one source cannot
-// starve those of another.
+// sources are served in turn, so that small claims cannot starve a large one, and the claims of one
+// source cannot starve those of another.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
@@ -160,7 +160,7 @@ type reservation struct {
 // reservationStep is the least number of bytes by which reserve enlarges a reservation.
 const reservationStep = 16 << 10
 
-// reserve enlarges r to at least n bytes and reports whether it could. It never waits.
+// reserve enlarges r to at least n bytes and reports whether it succeeded. It never waits.
 func (r *reservation) reserve(n int) bool {
 	if n <= r.bytes {
 		return true
@@ -173,14 +173,15 @@ func (r *reservation) reserve(n int) bool {
 	return true
 }
 
-// reserveWait waits until n more bytes are taken. It returns false if stop was closed first.
+// reserveWait adds n bytes to r, and waits until they are free. It returns false if stop was closed
+// first.
 func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	got, ok := r.of.acquire(r.source, n, stop)
 	r.bytes += got
 	return ok
 }
 
-// split splits n bytes off r, or all of r if it has fewer, and returns them.
+// split removes n bytes from r, or all of r if it has fewer, and returns them as a reservation.
 func (r *reservation) split(n int) reservation {
 	n = min(n, r.bytes)
 	r.bytes -= n

@@ -6,7 +6,7 @@ import (
 )
 
 // refusal is the error that says why a sample was refused. Its text is for the sender. It repeats
-// nothing of the input, except the name of an unknown signal if the source is strict.
+// no input, except the name of an unknown signal if the source is strict.
 type refusal struct {
 	kind access.Refusal
 	text string
@@ -16,7 +16,7 @@ func (r *refusal) Error() string { return r.text }
 
 func refuse(k access.Refusal, text string) *refusal { return &refusal{k, text} }
 
-// Refusals of a sample whose text is constant.
+// Refusals of a sample with a constant text.
 var (
 	errNotUTF8   = refuse(access.Malformed, "the line is not valid UTF-8")
 	errNotObject = refuse(access.Malformed, "a sample is one JSON object, such as "+

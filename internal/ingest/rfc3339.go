@@ -7,14 +7,14 @@ import (
 )
 
 // parseRFC3339 parses a date-time of RFC 3339 with upper-case T and Z. It refuses leap seconds,
-// which Go's time package does not represent, and drops digits beyond the millisecond.
+// which Go's time package cannot represent, and drops digits after the milliseconds.
 func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
 	var t time.Time
 	if t.UnmarshalText(b) != nil {
 		return 0, false
 	}
-	// UnmarshalText also accepts an hour of one digit, a comma before the fraction and offsets
-	// beyond 23:59, which RFC 3339 does not allow.
+	// RFC 3339 does not allow three forms that UnmarshalText accepts: an hour of one digit, a comma
+	// before the fraction, and offsets beyond 23:59.
 	n := len(b)
 	if n < len("2006-01-02T15:04:05Z") || b[13] != ':' || b[19] == ',' {
 		return 0, false

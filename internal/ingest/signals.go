@@ -58,7 +58,8 @@ func (d *Decoder) milOn(r *vehicle.Readings) error {
 	return errMILType
 }
 
-// set reads the next value, which the caller has inspected, and records v for signal s.
+// set reads the next value, which the caller has inspected and passes as v, and records v for
+// signal s.
 func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
@@ -114,8 +115,8 @@ func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
 	return asRefusal(r.SetCodes(slices.Clone(d.codes[:n])))
 }
 
-// asRefusal converts an error of package vehicle, which says that a value is impossible, into a
-// refusal. Such an error names the signal and its range and repeats no input.
+// asRefusal converts an error of package vehicle into a refusal. Such an error says that a value is
+// impossible. It names the signal and its range and repeats no input.
 func asRefusal(err error) error {
 	if err == nil {
 		return nil

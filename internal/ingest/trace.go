@@ -11,11 +11,11 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// untraced is the span if tracing is off.
+// untraced is the span that is used if tracing is off.
 var untraced trace.Span = noop.Span{}
 
-// span begins the span of one request, or of the messages that are stored together. A traceparent
-// header is ignored, so that senders cannot decide what is traced. No attribute names a vehicle or
+// span begins the span of one request, or of the messages that are stored together. It ignores a
+// traceparent header, so that senders cannot decide what is traced. No attribute names a vehicle or
 // a source.
 func (in *intake) span(ctx context.Context, name string, start time.Time) (context.Context, trace.Span) {
 	if in.Tracer == nil {
