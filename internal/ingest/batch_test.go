@@ -107,7 +107,8 @@ func TestLineBatch_IncompleteBody(t *testing.T) {
 	}
 }
 
-// An MQTT message does not say whether it is NDJSON or one object that spans lines.
+// TestMessageBatch_LinesOrOneObject checks that an MQTT message is read correctly whether it is
+// NDJSON or one object that spans lines, because the message does not say which of the two it is.
 func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 	spread := func(s string) string { return strings.ReplaceAll(s, ",", ",\n") }
 	good := sampleLine("V1", 1, 1)
@@ -145,8 +146,8 @@ func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 	}
 }
 
-// A batch keeps its order if each vehicle's samples are ordered by time. Otherwise the whole batch
-// is sorted by time.
+// TestBatchOrder checks that a batch keeps its order if each vehicle's samples are ordered by time.
+// Otherwise the whole batch must be sorted by time.
 func TestBatchOrder(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"a1 a2 b1 b2", "a1 a2 b1 b2"},             // one car after the other

@@ -39,7 +39,7 @@ func describe(x vehicle.Sample, ignored int) string {
 	return b.String()
 }
 
-// sampleCase is a pair of lines of testdata/samples.txt.
+// sampleCase is a sample in testdata/samples.txt and its result, which are two lines there.
 type sampleCase struct {
 	line      int
 	in, wants string
@@ -138,7 +138,8 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 	}
 }
 
-// The codes of a sample must not change when the decoder decodes another line.
+// TestTroubleCodesAreTheSamplesOwn checks that the codes of a sample do not change when the decoder
+// decodes another line.
 func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
 	d := NewDecoder()
 	x, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "",
@@ -192,7 +193,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzQuick checks that the general parser accepts whatever quick accepts, with the same result.
+// FuzzQuick checks that the general parser accepts every line that quick accepts, with the same
+// result.
 func FuzzQuick(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
@@ -229,7 +231,8 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// Lines in the usual form of programs must not need the general parser.
+// TestQuickReadsWhatIsUsual checks that quick reads lines in the usual form of programs, so that
+// they do not need the general parser.
 func TestQuickReadsWhatIsUsual(t *testing.T) {
 	for _, line := range []string{
 		usualLine,
@@ -260,7 +263,7 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 	}
 }
 
-// Decoding samples of the same vehicle must not allocate.
+// TestUsualLineAllocatesNothing checks that decoding samples of the same vehicle allocates nothing.
 func TestUsualLineAllocatesNothing(t *testing.T) {
 	d, line := NewDecoder(), []byte(usualLine)
 	if n := testing.AllocsPerRun(100, func() {

@@ -6,8 +6,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Samples of a forgotten vehicle are refused with their own reason; other samples of the batch are
-// accepted. A source that may not write for the vehicle gets the usual reason.
+// TestForgottenIsRefused checks that samples of a forgotten vehicle are refused with a reason of
+// their own, and that other samples of the batch are accepted. A source that may not write for the
+// vehicle must get the usual reason.
 func TestForgottenIsRefused(t *testing.T) {
 	f := newFixture(t)
 	gone := true
@@ -30,9 +31,9 @@ func TestForgottenIsRefused(t *testing.T) {
 	f.store.wants(t, "V1 1", "V2 4")
 }
 
-// TestMQTTRefusesVehicles checks that messages of a vehicle that was forgotten, or that is new and
-// exceeds the limit of vehicles, are refused with their own code and reason. MQTT 3.1.1 has no
-// code, so the connection is closed.
+// TestMQTTRefusesVehicles checks that messages of two kinds of vehicles are refused with a code and
+// reason of their own: of a forgotten vehicle, and of a new vehicle that exceeds the limit of
+// vehicles. MQTT 3.1.1 has no code, so the connection is closed.
 func TestMQTTRefusesVehicles(t *testing.T) {
 	for _, c := range []struct {
 		reason string

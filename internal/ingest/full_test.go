@@ -6,9 +6,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A sample of a new vehicle beyond the limit of vehicles is refused with its own reason. Samples of
-// known vehicles in the same batch are accepted. A sample without a known signal adds no vehicle,
-// so it is not refused.
+// TestNewVehiclesBeyondTheBoundAreRefused checks that a sample of a new vehicle beyond the limit of
+// vehicles is refused with a reason of its own. Samples of known vehicles in the same batch must be
+// accepted. A sample without a known signal must be accepted, too, because it adds no vehicle.
 func TestNewVehiclesBeyondTheBoundAreRefused(t *testing.T) {
 	f := newFixture(t)
 	f.Admit = func(id vehicle.ID) bool { return id == "V1" }

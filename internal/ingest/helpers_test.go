@@ -110,7 +110,7 @@ func mistyped(key string) string {
 }
 
 // metric returns the value of a counter or gauge, or the count of a histogram, summed over all
-// metrics that have the labels. labels alternates names and values.
+// metrics that have the labels. The parameter labels has names and values in turn.
 func (f *fixture) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := f.registry.Gather()
@@ -156,18 +156,18 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// sampleLine returns a valid sample of the vehicle, s seconds after 04:00.
+// sampleLine returns a valid sample of the vehicle. Its time is s seconds after 04:00.
 func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
 }
 
-// positionLine returns a sample of V1 with a position, one second after 04:00.
+// positionLine returns a sample of V1 with a position. Its time is one second after 04:00.
 func positionLine(latitude, longitude float64) string {
 	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":`+
 		`{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
 }
 
-// codesLine returns a valid sample of V1 with n trouble codes, s seconds after 04:00.
+// codesLine returns a valid sample of V1 with n trouble codes. Its time is s seconds after 04:00.
 func codesLine(s, n int) string {
 	codes := strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",")
 	return fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.OBD.DTCList":[%s]}}`, 1795147200000+s*1000, codes)

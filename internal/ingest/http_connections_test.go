@@ -19,8 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestHTTPConnectionsThatWaitMakeRoom checks that a client which opens as many connections as are
-// allowed locks out no other client, and that no connection with a request in progress is evicted.
+// TestHTTPConnectionsThatWaitMakeRoom checks that a client that opens the maximum number of
+// connections locks out no other client. No connection with a request in progress may be evicted.
 func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 4
@@ -66,13 +66,14 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	f.wantMetric(t, 98, "carstate_ingest_connections_dropped_total")
 }
 
-// pickText returns what connection i sends before it stops sending.
+// pickText returns the text that connection i sends before it stops sending.
 func pickText(i int) string {
 	return []string{"", "POST", "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\n"}[i%3]
 }
 
-// TestHTTPStrangersMakeRoom checks that connections that send nothing, under TLS not even a
-// handshake, are evicted for newer ones, and that an idle connection of a sender is not.
+// TestHTTPStrangersMakeRoom checks that connections that send nothing (under TLS not even a
+// handshake) are evicted to admit newer ones, and that an idle connection of a sender is not
+// evicted.
 func TestHTTPStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +111,7 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// wantCut opens one connection too many and waits until the server has closed it.
+// wantCut opens one connection beyond the limit and waits until the server has closed it.
 func wantCut(t *testing.T, address string) {
 	t.Helper()
 	c := dialHTTP(t, address, "")
@@ -137,7 +138,7 @@ func dialHTTP(t *testing.T, address, text string) net.Conn {
 	return c
 }
 
-// wantStatus reads one response.
+// wantStatus reads one response and checks its status.
 func wantStatus(t *testing.T, c net.Conn, status int) {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -156,8 +157,8 @@ func posting(key, line string) string {
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
 }
 
-// TestHTTPOverload_KeepsOpenConnections checks that during an overload a connection too many evicts
-// no open one, since its requests would be rejected anyway.
+// TestHTTPOverload_KeepsOpenConnections checks that during an overload a connection beyond the
+// limit does not evict an open one, because its requests would be rejected anyway.
 func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
@@ -178,8 +179,9 @@ func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	f.wantMetric(t, 20, "carstate_ingest_connections_dropped_total")
 }
 
-// TestHTTPOverload_EndsForWaitingConnections checks that a connection which was accepted during an
-// overload, and whose first request arrives after it, is not rejected, then or in a later overload.
+// TestHTTPOverload_EndsForWaitingConnections checks a connection that is accepted during an
+// overload and sends its first request after the overload. No request on it may be rejected, even
+// in a later overload.
 func TestHTTPOverload_EndsForWaitingConnections(t *testing.T) {
 	f := newFixture(t)
 	var over atomic.Bool
@@ -282,8 +284,8 @@ func (c *heldConn) Write(b []byte) (int, error) {
 }
 
 // TestHTTPEviction_AfterAcknowledgement checks that a connection is not evicted before the sender
-// has received the acknowledgement of stored samples. A connection whose request was refused may
-// be, since its client need not have a key.
+// has received the acknowledgement of stored samples. A connection whose request was refused must
+// be evictable, because its client need not have a key.
 func TestHTTPEviction_AfterAcknowledgement(t *testing.T) {
 	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

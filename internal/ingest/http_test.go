@@ -40,7 +40,7 @@ func startHTTP(t *testing.T, f *fixture) (h *HTTP, url string) {
 	return h, "http://" + l.Addr().String() + telemetryPath
 }
 
-// request is one HTTP request and the expected response.
+// request is one HTTP request, with the response that is expected.
 type request struct {
 	method, path string // default POST and telemetryPath
 	header       string // "Name: value" lines; they override the key and the Content-Type of NDJSON
@@ -229,15 +229,16 @@ func TestHTTPNotReady(t *testing.T) {
 	f.Ready = func() error { return errDisk }
 	_, url := startHTTP(t, f)
 	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
-	// The table of sources may still be empty, so no key may be called wrong.
+	// The table of sources may still be empty, so the response must not say that a key is wrong.
 	unknown, _ := access.NewSecret(access.SourceKind)
 	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, unknown)
 	request{body: sampleLine("V1", 1, 1), status: 401}.send(t, url, "no key of ours")
 	f.store.wants(t)
 }
 
-// A source whose record a newer version wrote is not called wrong, so that its sender tries another
-// node.
+// TestHTTPUnreadSource checks that the node answers 503 with Retry-After, not 401, while it cannot
+// read the record of a source because a newer version wrote the record. So the sender tries another
+// node. Samples of other sources must still be accepted.
 func TestHTTPUnreadSource(t *testing.T) {
 	f := newFixture(t)
 	_, other := f.add(t, "other", f.source.Vehicles)
@@ -290,7 +291,8 @@ func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
 	f.store.wants(t, "V1 1")
 }
 
-// A shutdown whose context has ended cuts off the requests in progress.
+// TestHTTPShutdownEnds checks that a shutdown whose context has ended cuts off the requests in
+// progress.
 func TestHTTPShutdownEnds(t *testing.T) {
 	f := newFixture(t)
 	arrived := make(chan struct{})
@@ -324,8 +326,8 @@ func TestHTTPShutdownEnds(t *testing.T) {
 	f.store.wants(t)
 }
 
-// During an overload, requests on new connections are rejected before anything else about them is
-// checked, and those on older connections are served.
+// TestHTTPOverload checks that during an overload, requests on new connections are rejected before
+// anything else about them is checked, and requests on older connections are served.
 func TestHTTPOverload(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.add(t, "gateway", access.AllVehicles())
@@ -369,13 +371,15 @@ func TestHTTPOverload(t *testing.T) {
 		t.Errorf("the older connection: got %d %s, want 202", status, body)
 	}
 	over.Store(false)
-	// The rejection closed the connection of newer, so this is another one.
+	// The rejection has closed the first connection of newer, so this request uses another
+	// connection.
 	if status, _, body := send(newer); status != http.StatusAccepted {
 		t.Errorf("after the overload: got %d %s, want 202", status, body)
 	}
 }
 
-// A response on a connection in excess says that the connection ends. Other connections go on.
+// TestHTTPExcess checks that a response on a connection in excess says that the connection ends.
+// Other connections must stay open.
 func TestHTTPExcess(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.add(t, "gateway", access.AllVehicles())

@@ -37,14 +37,15 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine("Vehicle.Sped"), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
-		// The names of all samples, each once, sorted.
+		// The response has the names of all samples, each once, sorted.
 		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"),
 			status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},
 		// The general parser reads the second line.
 		{body: signalsLine("x") + "\n" + strings.Replace(signalsLine("z", "x"), "vid", `v\u0069d`, 1), status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["x","z"]}`},
-		// quick begins the line and the general parser ends it: each signal is counted once.
+		// Here quick begins the line and the general parser ends it. Each signal must be counted
+		// only once.
 		{body: strings.Replace(signalsLine(append(unknownNames(11), "y")...), "}}", `},"n":{}}`, 1), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":` +
 				`["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
@@ -52,7 +53,7 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 			answer: `{"accepted":1,"rejected":[],"ignored":` + quoted + `,"ignored_unnamed":3}`},
 		{body: signalsLine("<b>", "ä", "", "a b", strings.Repeat("x", 81)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored_unnamed":5}`},
-		// A key in place of a name is not repeated.
+		// A key in place of a name must not be repeated.
 		{body: signalsLine(f.key, "x."+f.key), status: 202, answer: `{"accepted":1,"rejected":[],"ignored_unnamed":2}`},
 		{body: signalsLine(strings.Repeat("x", 80)), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["` + strings.Repeat("x", 80) + `"]}`},
@@ -78,8 +79,8 @@ func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 }
 
 // TestIgnoredSignalsAreCountedByNameForTheirSource checks that a source's ignored signals are
-// counted by name, for a few names. A name that may be an identifier, a position or a secret is
-// counted without its name.
+// counted by name, up to a few names. A signal whose name may be an identifier, a position or a
+// secret must be counted without its name.
 func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
@@ -98,8 +99,8 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	}
 }
 
-// TestIgnoredNamesOfJoinedBatches checks that counts by name are added up when batches are joined,
-// as for MQTT messages that are stored together.
+// TestIgnoredNamesOfJoinedBatches checks that counts by name are added up when batches are joined.
+// This is done for MQTT messages that are stored together.
 func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 	rd := testReader()
 	var all batch
@@ -119,7 +120,7 @@ func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 	}
 }
 
-// strictText ends the refusal of a sample with an unknown signal.
+// strictText is the end of the refusal of a sample with an unknown signal.
 const strictText = " is unknown, and this source is strict: it may send only known signals"
 
 func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
@@ -195,7 +196,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 			t.Errorf("%s: got code %#x, reason %q; want 0, %q", payload, code, reason, wants)
 		}
 	}
-	// QoS 0 has no PUBACK to carry a reason. The connection goes on.
+	// QoS 0 has no PUBACK that could carry a reason. The connection must stay open.
 	if _, err := client.Publish(shutdownContext(t),
 		&paho.Publish{Topic: topicV1, Payload: []byte(signalsLine("x"))}); err != nil {
 		t.Error(err)
@@ -215,8 +216,8 @@ func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
 	}
 }
 
-// The library does not send a PUBACK that is larger than the client accepts, so the reason must be
-// left out of it.
+// TestMQTTReason_FitsMaximumPacketSize checks that the reason is left out of a PUBACK that would be
+// larger than the client accepts. The library does not send such a PUBACK.
 func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -285,7 +286,8 @@ func TestResemblingNames(t *testing.T) {
 	}
 }
 
-// A gateway may send the same unknown names with every sample, so only the first may allocate.
+// TestIgnoredNameAllocatesOnce checks that only the first sample with an unknown name allocates,
+// because a gateway may send the same unknown names with every sample.
 func TestIgnoredNameAllocatesOnce(t *testing.T) {
 	d, line := NewDecoder(), []byte(signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>"))
 	if n := testing.AllocsPerRun(100, func() {

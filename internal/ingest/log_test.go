@@ -15,8 +15,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// The log has one line when the store begins to fail and one when it recovers. It has no key and no
-// input.
+// TestLog_StoreOutageWithoutSecrets checks that the log has one line when the store begins to fail
+// and one when it recovers. Neither line may contain a key or input.
 func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	f := newFixture(t)
 	var log testkit.Buffer
@@ -60,8 +60,8 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle of its body gets a response that says so. Nothing of the body
-// is stored.
+// TestHTTPStalledBody checks that a client that stops in the middle of its body gets a response
+// that says so, and that nothing of the body is stored.
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
 	f.grace = 50 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// worst returns messages of about n bytes that need as much memory as possible.
+// worst returns messages of about n bytes, each of a kind that needs as much memory as possible.
 func worst(n int) map[string]string {
 	fill := func(line string) string { return strings.Repeat(line+"\n", min(max(n/(len(line)+1), 1), MaxSamples)) }
 	return map[string]string{
@@ -29,8 +29,8 @@ func worst(n int) map[string]string {
 	}
 }
 
-// until returns a memory.append that sends to arrived, if not nil, and then blocks until release is
-// closed.
+// until returns a function for memory.append. It sends to arrived, if that is not nil, and then
+// blocks until release is closed.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {
@@ -45,8 +45,9 @@ func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Contex
 	}
 }
 
-// The memory that is reserved for a packet before it is decoded must suffice for everything that is
-// made of it, and the estimate of a batch must not be below its true cost.
+// TestProcessingBytes checks that the memory that is reserved for a packet before it is decoded
+// suffices for everything that is decoded from it. The estimate of a batch must not be below its
+// true cost.
 func TestProcessingBytes(t *testing.T) {
 	o := anyone
 	o.topic = "V1"
@@ -75,8 +76,9 @@ func TestProcessingBytes(t *testing.T) {
 	}
 }
 
-// The memory in use never exceeds the quota, however many connections send however much. Nothing is
-// acknowledged before it is stored, and in the end everything is.
+// TestMQTTMemoryIsBounded checks that the memory in use never exceeds the quota while many
+// connections send many messages. No message may be acknowledged before it is stored, and in the
+// end every message must be stored.
 func TestMQTTMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 2 << 20
@@ -122,7 +124,8 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// The queue of one connection is bounded, however much of the quota is free.
+// TestMQTTConnectionIsBounded checks that the queue of one connection is bounded, even if much of
+// the quota is free.
 func TestMQTTConnectionIsBounded(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -165,8 +168,8 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 }
 
 // TestMQTTStalledPacketsOfOneSource checks that the header of a packet alone takes nothing of the
-// memory quota, and that another source can send packets of any size however many packets of one
-// source stall.
+// memory quota. While many packets of one source stall, another source must be able to send packets
+// of any size.
 func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 32 * maxPacket
@@ -216,8 +219,8 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	served()
 }
 
-// TestMQTTReceivingIsFull checks that packets which hold some of the quota receiving, and find no
-// more, are still received completely.
+// TestMQTTReceivingIsFull checks that a packet that holds a part of the quota receiving is still
+// received completely if that quota has no more free memory.
 func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket
@@ -247,8 +250,8 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	testkit.Await(t, "all memory is released", func() bool { return m.quotas.inUse() == 0 })
 }
 
-// TestMQTTSlowPacket checks that a packet that arrives too slowly ends its connection and returns
-// its memory, and that MQTT 5 clients get the reason.
+// TestMQTTSlowPacket checks that the connection is closed and the memory is returned if a packet
+// arrives too slowly, and that MQTT 5 clients get the reason.
 func TestMQTTSlowPacket(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		for name, p := range map[string][]byte{
@@ -272,7 +275,7 @@ func TestMQTTSlowPacket(t *testing.T) {
 	})
 }
 
-// Only a PUBLISH may be large.
+// TestMQTTLargePacketOfAnotherType checks that a large packet other than a PUBLISH is refused.
 func TestMQTTLargePacketOfAnotherType(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -281,8 +284,8 @@ func TestMQTTLargePacketOfAnotherType(t *testing.T) {
 	c.wantClosed(0)
 }
 
-// A waiting message keeps its samples in memory, but not the packet. A topic alias does not keep
-// the packet either.
+// TestMQTTKeepsNoPacket checks that a waiting message keeps its samples in memory, but not its
+// packet. A topic alias must not keep the packet either.
 func TestMQTTKeepsNoPacket(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -312,7 +315,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 }
 
 // TestHTTPMemoryIsBounded checks that a request is refused if the quota has too little memory for
-// it, also after part of it was read, and that no request holds memory after its response.
+// it, even after a part of it was read. No request may hold memory after its response.
 func TestHTTPMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 1 << 20
@@ -349,7 +352,7 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 }
 
 // TestHTTPStalledBodiesOfOneSource checks that another source is served while many requests of one
-// source stall, on many connections or in many streams of one.
+// source stall, on many connections or in many streams of one connection.
 func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	const requests = 64
 	stall := func(t *testing.T, f *fixture, h *HTTP, open func(), send func(key string) int) {

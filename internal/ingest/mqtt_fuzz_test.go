@@ -14,10 +14,10 @@ import (
 	"carstate/internal/testkit"
 )
 
-// FuzzMQTT checks that, for any bytes that a car sends after its login or in place of one, the
-// connection ends, no message is sent to the car, and every stored sample is of one of the car's
-// vehicles. A connection with a packet that the library cannot read is closed; the log has a line
-// about it from time to time.
+// FuzzMQTT checks what happens for any bytes that a car sends after its login, or in place of a
+// login. The connection must end, no message may be sent to the car, and every stored sample must
+// be of one of the car's vehicles. If the library cannot read a packet, the connection is closed,
+// and from time to time the log has a line about it.
 func FuzzMQTT(f *testing.F) {
 	sample := sampleLine("V1", 1, 1)
 	for _, version := range []byte{4, 5} {
@@ -60,7 +60,7 @@ func FuzzMQTT(f *testing.F) {
 		store.mu.Lock()
 		store.samples = store.samples[:0]
 		store.mu.Unlock()
-		// One address would soon run out of ports.
+		// With only one client address, the ports would soon be used up.
 		from := &net.TCPAddr{IP: net.IPv4(127, byte(1+clients>>16&63), byte(clients>>8), byte(clients))}
 		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", addr)
 		if err != nil {

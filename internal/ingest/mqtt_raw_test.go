@@ -78,7 +78,7 @@ func (c *rawClient) properties(p ...byte) []byte {
 }
 
 // connect sends a CONNECT and returns the reason code of the CONNACK. If willTopic is not empty,
-// the CONNECT has a will: a sample on that topic.
+// the CONNECT has a will, which is a sample on that topic.
 func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) byte {
 	c.t.Helper()
 	flags, will := byte(0xc2), []byte(nil)
@@ -96,7 +96,7 @@ func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) 
 	return body[1]
 }
 
-// publish sends a message. flags are those of the fixed header: 2 is QoS 1, 4 is QoS 2, 1 is
+// publish sends a message. flags are the low bits of the fixed header: 2 is QoS 1, 4 is QoS 2, 1 is
 // retain.
 func (c *rawClient) publish(flags byte, id uint16, topic, payload string, properties ...byte) {
 	c.t.Helper()
@@ -130,7 +130,7 @@ func (c *rawClient) tryRead() (first byte, body []byte, err error) {
 	return first, body, err
 }
 
-// wantPuback reads the next packet, which must be the PUBACK of message id with the code.
+// wantPuback checks that the next packet is the PUBACK of message id with the given code.
 func (c *rawClient) wantPuback(id uint16, code byte) {
 	c.t.Helper()
 	first, body := c.read()
@@ -143,8 +143,9 @@ func (c *rawClient) wantPuback(id uint16, code byte) {
 	}
 }
 
-// wantClosed checks that the connection ends: under MQTT 5 with a DISCONNECT with the code, unless
-// code is 0, and without any packet under 3.1.1.
+// wantClosed checks that the server closes the connection and sends nothing more. Under MQTT 5, if
+// code is not 0, a DISCONNECT with that code must come first. Under MQTT 3.1.1, and if code is 0,
+// no packet may come.
 func (c *rawClient) wantClosed(code byte) {
 	c.t.Helper()
 	if c.version == 5 && code != 0 {
@@ -159,7 +160,8 @@ func (c *rawClient) wantClosed(code byte) {
 	}
 }
 
-// wantPong checks that the connection is alive and that no packet has arrived before.
+// wantPong checks that the connection is alive, and that the server has sent no packet that was not
+// read yet.
 func (c *rawClient) wantPong() {
 	c.t.Helper()
 	c.write([]byte{0xc0, 0})

@@ -62,10 +62,10 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 		c.wantPuback(7, 0)
 		c.publish(2, 8, "vehicles/V2/telemetry", `{"time":1795147200000,"signals":{"Vehicle.Speed":2}}`)
 		c.wantPuback(8, 0)
-		// One line is invalid: the other one is stored and acknowledged.
+		// One line is invalid. The other line must be stored, and the message acknowledged.
 		c.publish(2, 9, topicV1, sampleLine("V1", 2, 3)+"\n"+sampleLine("V2", 2, 4))
 		c.wantPuback(9, 0)
-		// QoS 0, with the retain flag, which has no effect.
+		// This message has QoS 0 and the retain flag, which has no effect.
 		c.publish(1, 0, topicV1, sampleLine("V1", 3, 5))
 		testkit.Await(t, "QoS 0 is stored", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 4 })
 		f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 5")
@@ -75,7 +75,8 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 	})
 }
 
-// An acknowledgement must not be sent before the store has returned.
+// TestMQTTAcknowledgesNothingBefore checks that no acknowledgement is sent before the store has
+// returned.
 func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -95,8 +96,8 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	})
 }
 
-// Messages that a client pipelines while the store is busy are stored together. All PUBACKs,
-// refusals included, are sent in the order of the messages.
+// TestMQTTPipelining checks that messages which a client pipelines while the store is busy are
+// stored together. All PUBACKs, refusals included, must be sent in the order of the messages.
 func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
@@ -120,7 +121,8 @@ func TestMQTTPipelining(t *testing.T) {
 	f.store.wants(t, "V1 1", "V1 5", "V1 2")
 }
 
-// A client that exceeds the receive maximum is slowed down; no message is lost.
+// TestMQTTManyAtOnce checks that a client that exceeds the receive maximum is slowed down, and that
+// no message is lost.
 func TestMQTTManyAtOnce(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -150,8 +152,9 @@ func TestMQTTManyAtOnce(t *testing.T) {
 	})
 }
 
-// After a message that was not stored, no later one of the connection may be stored: the client
-// sends the first message again, and its samples would then be older than the state.
+// TestMQTTStoresNothingAfterAFailure checks that no later message of a connection is stored after
+// one was not stored. The client sends the first message again, and its samples would then be older
+// than the state.
 func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -178,7 +181,8 @@ func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 	f.store.wants(t)
 }
 
-// A client may disconnect right after a QoS 0 message.
+// TestMQTTStoresWhatALeavingClientSent checks that a QoS 0 message is stored even if the client
+// disconnects right after sending it.
 func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -198,8 +202,9 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 	})
 }
 
-// Each case has a message, the code of its PUBACK under MQTT 5 (0: the connection is closed
-// instead), and the code of the DISCONNECT.
+// TestMQTTRefuses checks how invalid messages are refused. In each case, puback is the code of the
+// PUBACK under MQTT 5, or 0 if the connection is closed instead, and disconnect is the code of the
+// DISCONNECT.
 func TestMQTTRefuses(t *testing.T) {
 	good := sampleLine("V1", 1, 1)
 	for name, r := range map[string]struct {
@@ -248,7 +253,8 @@ func TestMQTTRefuses(t *testing.T) {
 	}
 }
 
-// QoS 0 has no acknowledgement, so an invalid payload is only counted.
+// TestMQTTDropsABadPayloadWithQoS0 checks that a QoS 0 message with an invalid payload is only
+// counted, because QoS 0 has no acknowledgement.
 func TestMQTTDropsABadPayloadWithQoS0(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -270,12 +276,12 @@ func TestMQTTTopicAliases(t *testing.T) {
 	c.wantPuback(1, 0)
 	c.publish(2, 2, "", sampleLine("V1", 2, 2), aliasProperty, 0, 1)
 	c.wantPuback(2, 0)
-	// An alias does not bypass the check of the vehicle.
+	// An alias must not bypass the check of the vehicle.
 	c.publish(2, 3, "vehicles/V9/telemetry", sampleLine("V9", 3, 3), aliasProperty, 0, 1)
 	c.wantPuback(3, 0x87)
 	c.publish(2, 4, "", sampleLine("V9", 4, 4), aliasProperty, 0, 1)
 	c.wantPuback(4, 0x87)
-	// An alias without a topic is refused.
+	// An alias without a topic must be refused.
 	c.publish(2, 5, "", sampleLine("V1", 5, 5), aliasProperty, 0, 9)
 	c.wantPuback(5, 0x90)
 	f.store.wants(t, "V1 1", "V1 2")
@@ -302,7 +308,7 @@ func TestMQTTConnectNeedsASource(t *testing.T) {
 			c.wantClosed(0)
 		}
 		f.wantMetric(t, 5, "carstate_mqtt_connections_refused_total", "reason", "credentials")
-		// The library refuses empty ones itself.
+		// The library itself refuses an empty user name or password.
 		for _, login := range [][2]string{{"", ""}, {"", f.key}, {"car", ""}} {
 			c := dialRaw(t, addr, version)
 			if code := c.connect(login[0], login[1], "", 30); code != bad && (version == 4 || code != 0x82) {
@@ -310,7 +316,7 @@ func TestMQTTConnectNeedsASource(t *testing.T) {
 			}
 			c.wantClosed(0)
 		}
-		// No user name at all.
+		// This CONNECT has no user name at all.
 		c := dialRaw(t, addr, version)
 		c.write(packet(0x10, field("MQTT"), []byte{version, 2, 0, 30}, c.properties(), field("id")))
 		if _, body := c.read(); body[1] != bad {
@@ -371,7 +377,8 @@ func TestMQTTRefusesSubscriptions(t *testing.T) {
 	})
 }
 
-// A will is dropped: a connection that breaks publishes nothing.
+// TestMQTTDropsWills checks that a will is dropped, so that nothing is published when a connection
+// breaks.
 func TestMQTTDropsWills(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -388,7 +395,8 @@ func TestMQTTDropsWills(t *testing.T) {
 	})
 }
 
-// Clients of two sources may have the same client ID without ending each other's session.
+// TestMQTTClientIDsAreASourcesOwn checks that clients of two sources may have the same client ID
+// without ending each other's session.
 func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	f := newFixture(t)
 	_, otherKey := f.add(t, "other", access.AllVehicles())
@@ -427,7 +435,9 @@ func TestMQTTNotReady(t *testing.T) {
 	})
 }
 
-// A source whose record a newer version wrote is not called wrong, at login or later.
+// TestMQTTUnreadSource checks a source whose record this node cannot read because a newer version
+// wrote the record. At login and at later messages, the client must get a code that means that the
+// server is unavailable, not that its key is wrong.
 func TestMQTTUnreadSource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -502,8 +512,8 @@ func TestMQTTConnectionsOfOneSource(t *testing.T) {
 	})
 }
 
-// TestMQTTStrangersMakeRoom checks that connections that do not log in lock out no client with a
-// valid key, and that no client that has logged in is evicted.
+// TestMQTTStrangersMakeRoom checks that connections that do not log in do not lock out a client
+// with a valid key, and that no client that has logged in is evicted.
 func TestMQTTStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -548,7 +558,8 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// The server must not wait for what a stranger's first packet announces, or allocate memory for it.
+// TestMQTTStrangers checks invalid first packets. The server must neither wait for the number of
+// bytes that such a packet announces, nor allocate memory for them.
 func TestMQTTStrangers(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -577,7 +588,8 @@ func TestMQTTStrangers(t *testing.T) {
 	f.login(t, addr, 4).wantPong()
 }
 
-// A message that is being stored during a shutdown is still acknowledged.
+// TestMQTTShutdownAcknowledges checks that a message that is being stored during a shutdown is
+// still acknowledged.
 func TestMQTTShutdownAcknowledges(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -616,8 +628,8 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	if err := m.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("shutdown: %v", err)
 	}
-	// The connection ends without an acknowledgement. A DISCONNECT may say that the sample was not
-	// stored.
+	// The connection must end without an acknowledgement. The server may send a DISCONNECT that
+	// says that the sample was not stored.
 	first, body, err := c.tryRead()
 	if err == nil && first == disconnectType && body[0] == 0x89 {
 		first, body, err = c.tryRead()
@@ -629,8 +641,8 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	f.store.wants(t)
 }
 
-// A packet that the library cannot read ends only its own connection. If a car sends it repeatedly,
-// the log has one line.
+// TestMQTTUnreadablePacket checks that a packet that the library cannot read ends only its own
+// connection. If a car sends such packets repeatedly, the log must have only one line.
 func TestMQTTUnreadablePacket(t *testing.T) {
 	f := newFixture(t)
 	log := new(testkit.Buffer)

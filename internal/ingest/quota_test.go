@@ -46,7 +46,7 @@ func TestQuotaServesInTurn(t *testing.T) {
 	}
 }
 
-// TestQuotaStop checks that a claim that stops waiting does not hold up those behind it.
+// TestQuotaStop checks that a claim that stops waiting does not block the claims behind it.
 func TestQuotaStop(t *testing.T) {
 	q := newQuota(100)
 	q.tryAcquire("a", 50)
@@ -61,9 +61,9 @@ func TestQuotaStop(t *testing.T) {
 	}
 }
 
-// TestQuotaShares checks that one source holds at most half, and only an eighth once others hold
-// the rest. It also checks that other sources' claims overtake those of a source that has used up
-// its share.
+// TestQuotaShares checks that one source holds at most half of the quota, and only an eighth of it
+// when others hold the rest. It also checks that claims of other sources overtake those of a source
+// that has used up its share.
 func TestQuotaShares(t *testing.T) {
 	q := newQuota(1600)
 	take := func(source string) (n int) {

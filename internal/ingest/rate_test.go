@@ -64,7 +64,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	}
 }
 
-// TestHTTPRateCountsWhatIsRefused checks that refused samples use up the rate, also if the body is
+// TestHTTPRateCountsWhatIsRefused checks that refused samples use up the rate, even if the body is
 // refused as a whole.
 func TestHTTPRateCountsWhatIsRefused(t *testing.T) {
 	f, key, _ := rated(t)
@@ -96,8 +96,8 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 	}
 }
 
-// TestMQTTOverTheRatePauses checks that a message which cannot be refused alone pauses reading from
-// its connection until the source's rate allows the message.
+// TestMQTTOverTheRatePauses checks the case of a message that cannot be refused alone. Reading from
+// its connection must pause until the source's rate allows the message.
 func TestMQTTOverTheRatePauses(t *testing.T) {
 	for _, tt := range []struct {
 		version, flags byte
@@ -128,8 +128,8 @@ func TestMQTTOverTheRatePauses(t *testing.T) {
 	}
 }
 
-// TestMQTTOverTheRateForLong checks that a connection is closed if its source's rate allows nothing
-// for a long time, and that a shutdown ends a pause.
+// TestMQTTOverTheRateForLong checks that a connection is closed if its source's rate allows no
+// samples for a long time, and that a shutdown ends a pause.
 func TestMQTTOverTheRateForLong(t *testing.T) {
 	f, key, _ := rated(t)
 	_, addr := startMQTT(t, f.Config)

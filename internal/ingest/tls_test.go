@@ -69,7 +69,7 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	c.wantPuback(1, 0)
 	f.login(t, plain, 4).wantPong()
-	// Plain MQTT on the TLS port is closed.
+	// A plain MQTT connection to the TLS port must be closed.
 	stray := dialRaw(t, l.Addr().String(), 4)
 	stray.write(packet(0x10, field("MQTT"), []byte{4, 2, 0, 30}, field("id")))
 	for {
@@ -87,7 +87,8 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	}
 }
 
-// A stranger that sends nothing, or half a CONNECT, is disconnected after the time-out.
+// TestMQTTStrangerThatStalls checks that a client that sends nothing, or half a CONNECT, is
+// disconnected after the time-out.
 func TestMQTTStrangerThatStalls(t *testing.T) {
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
 		here, there := net.Pipe()
