@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Answer has the fields that the answers of both operations share.
+// Answer has the fields that both operations' answers have in common.
 type Answer struct {
 	VID    string
 	Status Status
 	// Reason is why there is no answer, or "" if the service does not say.
 	Reason Reason
-	// AsOf is the time of the reading on which the answer is based, in whole seconds. It
-	// is zero if the service does not say.
+	// AsOf is the time of the reading on which the answer is based, in whole seconds. It is the
+	// zero time if the service does not say.
 	AsOf time.Time
-	// Age is how old that reading was when the service answered, by the clock of the
-	// service. It is zero if AsOf is.
+	// Age is how old that reading was when the service answered, by the clock of the service. It is
+	// zero if AsOf is the zero time.
 	Age time.Duration
 	// RequestID is the service's ID of this request. Give it to the operator when you
 	// report a problem.
@@ -26,8 +26,8 @@ type Answer struct {
 	Record json.RawMessage
 }
 
-// Answered reports whether the service has an answer. If it has none, the state is empty
-// and has no meaning.
+// Answered reports whether the service has an answer. If it has none, the state in the answer is
+// empty and has no meaning.
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].
@@ -83,7 +83,7 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
 }
 
-// Status is the outcome of a query. A text other than the constants is kept as sent.
+// Status says whether a query has an answer. A text other than the constants is kept as sent.
 type Status string
 
 // The outcomes of a query.
@@ -162,8 +162,8 @@ var reasons = map[Reason]string{
 // String returns an explanation of the reason.
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
-// nameOf returns the name of a value. If it has none, nameOf returns a text with kind and the
-// value.
+// nameOf returns the name of a value. If the value has no name, nameOf returns a text with kind and
+// the value.
 func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	if name := names[value]; name != "" {
 		return name

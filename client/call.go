@@ -19,8 +19,8 @@ const (
 	firstDelay = 100 * time.Millisecond
 )
 
-// ask sends a request and retries it until there is an answer, or a retry cannot help or
-// would take too long.
+// ask sends a request, and sends it again after an error. It returns when there is an answer, or a
+// further attempt cannot help, or the wait would be too long.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -52,10 +52,10 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns the wait before the next attempt after attempt number try, or 0 if a retry
-// cannot help, and the largest random part that is added to it. A wait that the service asks
-// for becomes longer by up to a quarter. Otherwise the whole wait is between half and all of
-// a delay that doubles.
+// delay returns the wait after attempt number try, or 0 if a retry cannot help. spread is the
+// largest random part that the caller adds to the wait. If the service asks for a wait, spread is a
+// quarter of it. Otherwise wait and spread are each half of a delay, which doubles with each
+// attempt.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):

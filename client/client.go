@@ -14,8 +14,7 @@ import (
 // concurrent use. It keeps connections open for the next call.
 type Client struct {
 	base string // the base URL, without a slash at the end; "" if it is invalid
-	// token is a function because a function prints as an address, in every way in which
-	// a Client can be printed.
+	// token is a function because every way to print a Client shows only the address of a function.
 	token    func() string
 	http     *http.Client
 	patience time.Duration
@@ -33,9 +32,9 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// WithPatience sets how long after its start a call may be retried, not counting the random
-// part of the last wait. The default is 30 seconds. A call that would have to wait longer
-// returns its error at once. With zero, no call is retried.
+// WithPatience sets the time d after the start of a call within which it may be retried; the random
+// part of the last wait does not count. The default is 30 seconds. If the next retry would be
+// later, the call returns its error at once. If d is zero, no call is retried.
 func WithPatience(d time.Duration) Option {
 	return func(c *Client) { c.patience = d }
 }
@@ -46,8 +45,8 @@ const (
 	maxHeaderBytes  = 64 << 10
 )
 
-// New returns a client of the service at baseURL, such as https://cars.example, which uses
-// the access token. If baseURL is invalid, every call returns [ErrBaseURL].
+// New returns a client of the service at baseURL, such as https://cars.example. The client sends
+// the access token with each query. If baseURL is invalid, every call returns [ErrBaseURL].
 func New(baseURL, token string, options ...Option) *Client {
 	c := &Client{
 		base:     parseBase(baseURL),
@@ -82,8 +81,8 @@ func newTransport() *http.Transport {
 	}
 }
 
-// parseBase returns a base URL without a slash at the end, or "" if s is not a valid base
-// URL. Parts that could hold a secret are not valid.
+// parseBase returns the base URL s without a slash at the end, or "" if s is not a valid base URL.
+// A URL with a part that could hold a secret is not valid.
 func parseBase(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||

@@ -17,7 +17,7 @@ import (
 	"carstate/client"
 )
 
-// TestBaseURL_Invalid: with an invalid base URL, a call fails before anything is sent.
+// TestBaseURL_Invalid checks that with an invalid base URL a call fails before anything is sent.
 func TestBaseURL_Invalid(t *testing.T) {
 	for _, base := range []string{
 		"", "cars.example", "127.0.0.1:8080", "ftp://cars.example", "http://", "http://:8080", "http://ca rs", "/api",
@@ -43,8 +43,8 @@ func TestBaseURL_Invalid(t *testing.T) {
 	}
 }
 
-// TestContext_EndsCall: when the context ends, the call ends, and its error unwraps to that of the
-// context.
+// TestContext_EndsCall checks that a call ends when its context ends, and that its error unwraps to
+// the error of the context.
 func TestContext_EndsCall(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -71,7 +71,8 @@ func TestContext_EndsCall(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestUnreachable calls a port on which nothing listens, and one with another protocol.
+// TestUnreachable checks the errors of calls to a port on which nothing listens, and to one with
+// another protocol.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,7 +94,8 @@ func TestUnreachable(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestTimeout_OfOneAttempt: one attempt does not take longer than the timeout of the HTTP client.
+// TestTimeout_OfOneAttempt checks that one attempt does not take longer than the timeout of the
+// HTTP client.
 func TestTimeout_OfOneAttempt(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
@@ -108,8 +110,8 @@ func TestTimeout_OfOneAttempt(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestCertificate: a call to a service whose certificate is not trusted fails without a retry.
-// With an HTTP client that trusts the certificate, it succeeds.
+// TestCertificate checks that a call to a service whose certificate is not trusted fails without a
+// retry. With an HTTP client that trusts the certificate, the call must succeed.
 func TestCertificate(t *testing.T) {
 	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(jam))
@@ -134,7 +136,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// counting counts the connections that it accepts.
+// counting is a listener that counts the connections that it accepts.
 type counting struct {
 	net.Listener
 	n *int
@@ -148,7 +150,8 @@ func (l *counting) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// TestBrokenConnections: when a connection breaks, the call is retried on a new one.
+// TestBrokenConnections checks that a call is retried on a new connection when its connection
+// breaks.
 func TestBrokenConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -184,7 +187,7 @@ func (e *endless) Read(b []byte) (int, error) {
 
 func (*endless) Close() error { return nil }
 
-// TestEndlessAnswer: the client reads a limited number of bytes of an answer.
+// TestEndlessAnswer checks that the client reads only a limited number of bytes of an answer.
 func TestEndlessAnswer(t *testing.T) {
 	for _, code := range []int{200, 401, 503} {
 		body := new(endless)

@@ -1,5 +1,5 @@
-// Package client queries a carstate service: how does a car drive, and is its throttle
-// system healthy? It needs the standard library only.
+// Package client queries a carstate service. It asks how a car drives, and whether its throttle
+// system is healthy. It needs only the standard library.
 //
 //	c := client.New("http://127.0.0.1:8080", os.Getenv("CARSTATE_TOKEN"))
 //	a, err := c.CarDrivingState(ctx, "NHeN4UqVsohGS55I7LBdh")
@@ -8,19 +8,19 @@
 //	}
 //	fmt.Println(a) // traffic jam (3), as of 4 s ago
 //
-// If the service has no answer about a car, that is not an error: check [Answer.Answered];
-// the Reason field says why. Every error is an [*Error] whose message is one line and says
-// what to do. [errors.Is] reports its kind: [ErrInvalidToken], [ErrRateLimited] and so on.
+// If the service has no answer about a car, that is not an error: check [Answer.Answered]; the
+// field Reason says why. Every error is an [*Error] whose message is one line and says what to do.
+// [errors.Is] reports its kind: [ErrInvalidToken], [ErrRateLimited] and so on.
 //
-// The client accepts everything that the interface allows or its samples show: a status that
-// is a number or a string, and values outside the documented set, which keep their text (see
-// [DrivingState.Unknown]).
+// The client accepts everything that the interface allows or its samples show. This includes a
+// status that is a number or a string, and values outside the documented set, which keep their text
+// (see [DrivingState.Unknown]).
 //
-// A call is retried a few times, within the time of [WithPatience], if that can help. After
-// 429, 502, 503 and 504 with Retry-After, the call waits as long as that says. After 502, 503
-// and 504 without it, which gateways send, and after a connection that failed or broke, it
-// retries soon. A random part is added to each wait, so that many clients do not return at
-// the same moment. A call never waits past the deadline of its context.
+// A call is retried a few times, within the time of [WithPatience], if a retry can help. After the
+// statuses 429, 502, 503 and 504 with Retry-After, the call waits for that time. After 502, 503 and
+// 504 without Retry-After, as gateways send them, and after a connection that failed or broke, it
+// retries soon. A random part is added to each wait, so that many clients do not return at the same
+// moment. A call never waits past the deadline of its context.
 //
 // The access token is sent in the query of the request, as the interface requires. This
 // package must never send or show it anywhere else: it follows no redirect, sends no http://

@@ -31,10 +31,10 @@ var (
 // Error says why a call failed. Its text is one line and never contains the token. It unwraps
 // to its kind and to its causes, such as [context.DeadlineExceeded].
 type Error struct {
-	// Code is the HTTP status of the answer. If the status is 200 and the envelope reports
-	// a failure, it is the code of the envelope. It is 0 if there was no answer.
+	// Code is the HTTP status of the answer. If that is 200 and the envelope reports a failure,
+	// Code is the code in the envelope. It is 0 if there was no answer.
 	Code int
-	// Message says what was wrong and what to do, mostly in the words of the service.
+	// Message says what was wrong and what to do, in most cases in the words of the service.
 	Message string
 	// RetryAfter is how long the service asks the client to wait, or 0 if it does not say.
 	RetryAfter time.Duration
@@ -45,7 +45,7 @@ type Error struct {
 	broken bool // the connection failed, or a gateway cannot reach the service: retry soon
 }
 
-// Error returns the message, followed by RetryAfter if that is known.
+// Error returns the message. If RetryAfter is known, it follows the message.
 func (e *Error) Error() string {
 	if e.RetryAfter > 0 {
 		return fmt.Sprintf("%s (Retry-After: %d s)", e.Message, e.RetryAfter/time.Second)
@@ -114,8 +114,8 @@ func isBroken(err error) bool {
 }
 
 // oneLine returns a text from the service or a library as one line of printable characters,
-// shortened to 500 bytes. It redacts after removing characters, since they may have hidden
-// the token, and before shortening, since that could leave half of it.
+// shortened to 500 bytes. It first removes all other characters, because they may hide the token.
+// Then it redacts the text. It shortens the text last, because that could leave half of the token.
 func oneLine(s string, redact func(string) string) string {
 	const most = 500
 	s = strings.Map(func(r rune) rune {

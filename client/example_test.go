@@ -9,7 +9,7 @@ import (
 	"carstate/client"
 )
 
-// The examples call a test server with a recorded answer in place of a service at
+// The examples call a test server with a recorded answer. It takes the place of a service at
 // http://127.0.0.1:8080.
 
 func Example() {

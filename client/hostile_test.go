@@ -19,8 +19,8 @@ import (
 
 const right = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
 
-// endlessly returns a function that writes piece again and again, at intervals of every, until
-// the other side closes the connection.
+// endlessly returns a function that writes piece again and again, at the interval every, until the
+// other side closes the connection.
 func endlessly(piece string, every time.Duration) func(net.Conn) {
 	return func(c net.Conn) {
 		for _, err := io.WriteString(c, piece); err == nil; _, err = io.WriteString(c, piece) {
@@ -31,7 +31,7 @@ func endlessly(piece string, every time.Duration) func(net.Conn) {
 	}
 }
 
-// bomb returns a number of zero bytes compressed with gzip.
+// bomb returns a gzip stream. Its decompressed form is the given number of zero bytes.
 func bomb(t *testing.T, zeros int64) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -49,9 +49,9 @@ type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// TestHostileServer: with a server that tries to block a client, fill its memory or keep it
-// busy, the call returns an error within its patience and the time of one attempt. The test
-// has a fake clock and uses the client's own transport.
+// TestHostileServer checks a server that tries to block a client, fill its memory or keep it busy.
+// The call must return an error within its patience and the time of one attempt. The test has a
+// fake clock and uses the client's own transport.
 func TestHostileServer(t *testing.T) {
 	says := func(text string) func(net.Conn) {
 		return func(c net.Conn) {
@@ -118,7 +118,8 @@ func TestHostileServer(t *testing.T) {
 					serving.Go(func() {
 						defer far.Close()
 						if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
-							// This notices that the client closes the connection.
+							// This read makes the test notice when the client closes the
+							// connection.
 							go func() { _, _ = io.Copy(io.Discard, far) }()
 							c.serve(far)
 						}

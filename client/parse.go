@@ -39,8 +39,8 @@ type (
 	}
 )
 
-// text is a JSON string, or the text of any other JSON value: 1 and "1" are equal, and null is
-// "".
+// text is a JSON string, or the text of any other JSON value. So 1 and "1" are equal, and null
+// equals "".
 type text string
 
 // UnmarshalJSON accepts every value.
@@ -79,15 +79,15 @@ func parse(r *reply, vid string) (*result, *Error) {
 	}
 	a.AsOf, a.Age = r.times()
 	if a.Status == Fail {
-		// Some services send a value even so, and the throttle's "0" would
+		// Some services send a value although there is no answer. The throttle's "0" would then
 		// mean an anomaly.
 		rec.Driving, rec.Throttle = "", ""
 	}
 	return &result{a, r.value(rec.Driving), r.value(rec.Throttle)}, nil
 }
 
-// value returns a value of a record. The values of the interface have one character. A longer
-// one may contain the token, so it is redacted.
+// value returns a value of a record. The values of the interface have one character. A longer value
+// may contain the token, so it is redacted.
 func (r *reply) value(t text) string {
 	if len(t) < 2 {
 		return string(t)
@@ -133,7 +133,7 @@ func badAnswer(r *reply, why string) *Error {
 // id returns the service's ID of the request.
 func (r *reply) id() string { return oneLine(r.header.Get("X-Request-Id"), r.redact) }
 
-// times returns the time in Last-Modified, and its age at the time of the answer.
+// times returns the time in Last-Modified, and the age of that time when the answer was sent.
 func (r *reply) times() (asOf time.Time, age time.Duration) {
 	asOf, err := http.ParseTime(r.header.Get("Last-Modified"))
 	if err != nil {
@@ -142,8 +142,8 @@ func (r *reply) times() (asOf time.Time, age time.Duration) {
 	return asOf, max(0, r.date().Sub(asOf))
 }
 
-// date returns the time of the answer: by the clock of the service if it sent Date, and by our
-// own clock otherwise.
+// date returns the time of the answer. If the service sent Date, that is the time by the clock of
+// the service; otherwise it is the time of arrival by our own clock.
 func (r *reply) date() time.Time {
 	if t, err := http.ParseTime(r.header.Get("Date")); err == nil {
 		return t
@@ -151,11 +151,11 @@ func (r *reply) date() time.Time {
 	return r.at
 }
 
-// maxRetryAfter is the longest wait that retryAfter returns.
+// maxRetryAfter is the longest wait that the method retryAfter returns.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// retryAfter returns the wait in Retry-After, which is in seconds or a date, or 0 if there is
-// no valid one.
+// retryAfter returns the wait that Retry-After asks for, in seconds or as a date. It returns 0 if
+// there is no valid Retry-After.
 func (r *reply) retryAfter() time.Duration {
 	value := r.header.Get("Retry-After")
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {

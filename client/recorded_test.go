@@ -20,10 +20,11 @@ import (
 	"carstate/client"
 )
 
-// token contains characters that a query must escape, so that tests see both forms.
+// token contains characters that a query must escape, so that tests see both the plain and the
+// escaped form.
 const token = "cst_0123456789/+=abcdefghijklmnopqrstuvwx"
 
-// recording is one case of testdata; README.txt there describes the format.
+// recording is one case of testdata. The file README.txt there describes the format.
 type recording struct {
 	title, operation, vid string
 	answer, want          string
@@ -89,8 +90,8 @@ func (r *recording) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// serve starts a server for the examples. Its answer is the text, which begins with the
-// status.
+// serve starts a server for the examples. It answers with the text of the parameter answer, which
+// begins with the status.
 func serve(answer string) *httptest.Server {
 	return httptest.NewServer(&recording{answer: answer})
 }
@@ -164,7 +165,8 @@ func tellError(t testing.TB, err error) string {
 	return err.Error() + "\n" + strings.Join(s, ", ") + "\n"
 }
 
-// TestRecorded_Answers makes the call of each recording to a server with the recorded answer.
+// TestRecorded_Answers makes the call of each recording to a server that sends the recorded answer,
+// and checks the result.
 func TestRecorded_Answers(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.title, func(t *testing.T) {
@@ -177,7 +179,8 @@ func TestRecorded_Answers(t *testing.T) {
 	}
 }
 
-// TestRecord_IsKeptAsSent: [client.Answer.Record] is the record as sent, with unknown members.
+// TestRecord_IsKeptAsSent checks that [client.Answer.Record] is the record as sent, including
+// unknown members.
 func TestRecord_IsKeptAsSent(t *testing.T) {
 	for _, r := range recordings(t) {
 		if r.title != "values from the future of the interface" {
@@ -195,7 +198,7 @@ func TestRecord_IsKeptAsSent(t *testing.T) {
 	t.Error("no such recording")
 }
 
-// TestRequest_AsSent checks the request that is sent.
+// TestRequest_AsSent checks the method, target and headers of the request that is sent.
 func TestRequest_AsSent(t *testing.T) {
 	for _, prefix := range []string{"", "/", "/some/prefix", "/some/prefix//"} {
 		var got *http.Request

@@ -18,7 +18,8 @@ import (
 
 const jam = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
 
-// script answers each attempt with the next of its steps, and then always with the last one.
+// script answers each attempt with the next one of its steps. After the last step, it repeats that
+// step.
 type script struct {
 	steps []step
 	at    []time.Duration // the times of the attempts, since begin
@@ -54,7 +55,7 @@ func failure(code int, headers ...string) step {
 	return says(code, fmt.Sprintf(`{"code":%d,"msg":"told so","data":null}`, code), headers...)
 }
 
-// brokenBody answers with a body that breaks off.
+// brokenBody answers with a body that ends too early.
 func brokenBody() (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(
 		strings.NewReader(jam[:20]), brokenReader{}))}, nil
@@ -72,7 +73,7 @@ var (
 		Err: &net.DNSError{Err: "server misbehaving", Name: "cars.example", IsTemporary: true}}
 )
 
-// TestRetries_WhenAndHowOften: which calls are retried, and when. The test has a fake clock.
+// TestRetries_WhenAndHowOften checks which calls are retried, and when. The test has a fake clock.
 func TestRetries_WhenAndHowOften(t *testing.T) {
 	ok := says(200, jam)
 	second := time.Second
@@ -82,8 +83,8 @@ func TestRetries_WhenAndHowOften(t *testing.T) {
 		patience time.Duration // 0: the default
 		deadline time.Duration // 0: none
 		tries    int
-		// Each wait is between Retry-After and a quarter more; without
-		// Retry-After, between half and all of 100, 200 and 400 ms.
+		// Each wait is at least Retry-After and at most a quarter longer. Without Retry-After, the
+		// three waits are at least half of 100, 200 and 400 ms, and at most those times.
 		least, most time.Duration
 		want        error
 	}{
@@ -173,8 +174,8 @@ func TestRetries_WhenAndHowOften(t *testing.T) {
 	}
 }
 
-// TestJitter_SpreadsRetries: clients that were refused at the same time do not retry at the
-// same time.
+// TestJitter_SpreadsRetries checks that clients that were refused at the same time do not retry at
+// the same time.
 func TestJitter_SpreadsRetries(t *testing.T) {
 	for name, first := range map[string]step{
 		"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, ""),
@@ -196,8 +197,8 @@ func TestJitter_SpreadsRetries(t *testing.T) {
 	}
 }
 
-// TestEndedWhileWaiting: if the context ends while the call waits for a retry, the call ends
-// with an error that unwraps to both errors.
+// TestEndedWhileWaiting checks a call whose context ends while it waits for a retry. The call must
+// end with an error that unwraps to two errors, that of the last attempt and that of the context.
 func TestEndedWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -19,8 +19,8 @@ import (
 	"carstate/client"
 )
 
-// mustBeClean checks that the error is one line, and that the token is in no form of it or of
-// the errors to which it unwraps.
+// mustBeClean checks that the error is one line, and that neither the error nor any error to which
+// it unwraps contains the token in any form.
 func mustBeClean(t testing.TB, err error) {
 	t.Helper()
 	if strings.ContainsAny(err.Error(), "\r\n") || err.Error() == "" {
@@ -51,7 +51,8 @@ func mustHide(t testing.TB, s string) {
 	}
 }
 
-// TestClient_PrintsNoToken prints clients in many ways, none of which may show the token.
+// TestClient_PrintsNoToken checks that the token is not shown when a client is printed, in many
+// ways.
 func TestClient_PrintsNoToken(t *testing.T) {
 	c := client.New("https://cars.example/api", token, client.WithHTTPClient(&http.Client{}))
 	type holder struct {
@@ -80,12 +81,12 @@ func TestClient_PrintsNoToken(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	// A token in the wrong place.
+	// Here the token is in the wrong place, the base URL.
 	mustHide(t, client.New("https://cars.example/"+token, token).String())
 }
 
-// TestRedirect: no redirect is followed, even if the caller's own HTTP client would follow it,
-// so that only the service gets the token.
+// TestRedirect checks that no redirect is followed, so that only the service gets the token. This
+// must be so even if the caller's own HTTP client would follow the redirect.
 func TestRedirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("asked %s", r.Host)
@@ -114,9 +115,9 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestEnvironmentProxy: a proxy of the environment gets no request without TLS, since it could
-// read the token. The call is made in a child process, since a process reads these variables
-// only once.
+// TestEnvironmentProxy checks that a proxy of the environment gets no request without TLS, because
+// it could read the token. The call is made in a child process, because a process reads these
+// variables only once.
 func TestEnvironmentProxy(t *testing.T) {
 	if os.Getenv("HTTP_PROXY") != "" && os.Getenv("HTTP_PROXY") == os.Getenv("ASK_THROUGH") {
 		for _, base := range []string{"http://cars.invalid", "https://cars.invalid"} {
@@ -143,7 +144,7 @@ func TestEnvironmentProxy(t *testing.T) {
 	for line := range asked {
 		got = append(got, line)
 	}
-	// With TLS through it, the proxy sees only the host's name.
+	// With TLS through the proxy, the proxy must see only the name of the host.
 	if len(got) != 1 || got[0] != "CONNECT cars.invalid:443" {
 		t.Errorf("the proxy was asked: %q", got)
 	}
@@ -158,8 +159,8 @@ func (f transport) option() client.Option {
 	return client.WithHTTPClient(&http.Client{Transport: f})
 }
 
-// TestTalkativeTransport: no error contains the token at any depth, even if the transport puts
-// the whole request into its error.
+// TestTalkativeTransport checks that no error contains the token at any depth, even if the
+// transport puts the whole request into its error.
 func TestTalkativeTransport(t *testing.T) {
 	for name, f := range map[string]transport{
 		"text": func(r *http.Request) (*http.Response, error) {

@@ -39,8 +39,8 @@ var (
 )
 
 // TestMatrix compares a real node with a model of the contract. It queries vehicles of all kinds
-// with tokens of all kinds, with both operations. During this, grants change, tokens are revoked and
-// rotated, and vehicles report and are forgotten. The model is written from the text of the
+// with tokens of all kinds, with both operations. During this, grants change, tokens are revoked
+// and rotated, and vehicles report and are forgotten. The model is written from the text of the
 // contract and shares no code with the service. A change must be in effect once it is acknowledged.
 // While a change is in progress, the answer before the change and the answer after it are both
 // right. All bytes of an answer are compared, so that the answer about a vehicle that is not
