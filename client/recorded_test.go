@@ -165,8 +165,7 @@ func tellError(t testing.TB, err error) string {
 	return err.Error() + "\n" + strings.Join(s, ", ") + "\n"
 }
 
-// TestRecorded_Answers makes the call of each recording to a server that sends the recorded answer,
-// and checks the result.
+// TestRecorded_Answers checks the result of each recorded call. A server sends the recorded answer.
 func TestRecorded_Answers(t *testing.T) {
 	for _, r := range recordings(t) {
 		t.Run(r.title, func(t *testing.T) {

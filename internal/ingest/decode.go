@@ -17,8 +17,9 @@ import (
 // members that are ignored.
 const maxDepth = 16
 
-// maxCodes is how many trouble codes a sample may carry. SAE J1979 counts the codes of one
-// control unit in 7 bits; no car is known whose control units have more than 255 together.
+// maxCodes is the maximum number of trouble codes in a sample. SAE J1979 counts the codes of one
+// control unit in 7 bits. No car is known to have more than 255 codes in all its control units
+// together.
 const maxCodes = 255
 
 // earliest is the oldest time a sample may have, 2000-01-01.

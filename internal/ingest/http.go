@@ -140,8 +140,8 @@ func (h *HTTP) connContext(ctx context.Context, _ net.Conn) context.Context {
 }
 
 // isShed reports whether to reject a request because its connection was accepted during an overload
-// that still lasts. A connection with a request after the overload is from then on treated like any
-// other.
+// that still lasts. If the overload is over, the connection is no longer treated as one from an
+// overload.
 func (h *HTTP) isShed(c *httpConn) bool {
 	if !c.fromOverload.Load() {
 		return false

@@ -49,7 +49,8 @@ func formatOf(h http.Header) (format, error) {
 	return f, nil
 }
 
-// single returns the only value of a header. Several values are joined, so they match nothing.
+// single returns the only value of a header. If the header has several values, it returns them
+// joined, which equals no valid value.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
 // inflaters pools gzip readers. Each has about 40 KiB.

@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// intake is what both protocols share: the store, and the metrics of the telemetry that is stored
-// or refused.
+// intake has what both protocols use: the store, and the metrics of the telemetry that is stored or
+// refused.
 type intake struct {
 	Config
 	accepted prometheus.Counter

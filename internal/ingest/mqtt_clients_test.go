@@ -89,8 +89,8 @@ func TestMQTT_MosquittoClients(t *testing.T) {
 	}
 }
 
-// TestMQTT_PahoClient tests with a client library that implements MQTT 5: limits from the CONNACK,
-// topic aliases, reason codes.
+// TestMQTT_PahoClient checks limits from the CONNACK, topic aliases and reason codes with a client
+// library that implements MQTT 5.
 func TestMQTT_PahoClient(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)

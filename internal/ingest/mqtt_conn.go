@@ -15,9 +15,9 @@ import (
 )
 
 // conn is the connection of a client. It tracks where packets begin and end, to limit memory where
-// the MQTT library does not: the library allocates the length that a packet announces, at once, and
-// several times that while it reads the packet. So conn hands a large packet to the library only
-// when all of it has arrived and there is memory for it (see [packetQuotas]).
+// the MQTT library does not. When a packet announces its length, the library allocates that length
+// at once, and several times that length while it reads the packet. So conn hands a large packet to
+// the library only when all of it has arrived and there is memory for it (see [packetQuotas]).
 type conn struct {
 	net.Conn
 	quotas *packetQuotas

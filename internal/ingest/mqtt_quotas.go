@@ -17,9 +17,9 @@ const (
 // There are three quotas, so that slow senders do not keep out messages that have arrived
 // completely. A packet takes memory from the quotas in this order:
 //
-// 1. receiving, step by step, as its bytes arrive;
-// 2. finishing, if it holds some of receiving and cannot get more: all that it still needs;
-// 3. processing, when it has arrived completely.
+//  1. receiving, step by step, as its bytes arrive;
+//  2. finishing, if it holds some of receiving and cannot get more: all that it still needs;
+//  3. processing, when it has arrived completely.
 //
 // There is no deadlock. A connection that holds some of processing waits only for the store, which
 // has a time limit. A packet that holds some of receiving never waits for more of receiving. So

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestFormats_ByHand compares each function with results that were written by hand.
+// TestFormats_ByHand checks each function against results that were written by hand.
 func TestFormats_ByHand(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct{ got, want string }{

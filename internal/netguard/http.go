@@ -47,7 +47,7 @@ func ConnOf(request context.Context) *Conn {
 	return c
 }
 
-// applyState applies a state that net/http reports. The caller holds http.mu.
+// applyState updates the connection after net/http has reported a state. The caller holds http.mu.
 func (c *Conn) applyState(state http.ConnState) {
 	h := &c.http
 	switch state {
@@ -82,8 +82,8 @@ func Hold(request context.Context) {
 	}
 }
 
-// Release ends a [Hold]. If answered is set, the connection is still held until the answer
-// has been written.
+// Release ends a [Hold]. If answered is set, the connection remains held until the answer has been
+// written.
 func Release(request context.Context, answered bool) {
 	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()

@@ -96,8 +96,7 @@ func (l *Listener) Limited() bool { return l.limit.active() }
 // crowded reports whether there is a limit and enough connections are open for it to matter.
 func (l *Listener) crowded() bool { return l.open.Load() >= minConnections && l.limit.active() }
 
-// updateBacklog sets the listen backlog: short if the listener is crowded, and long
-// otherwise.
+// updateBacklog makes the listen backlog short if the listener is crowded, and long otherwise.
 func (l *Listener) updateBacklog() {
 	n := longBacklog
 	if l.crowded() {

@@ -100,8 +100,7 @@ func TestAccessLog_Lines(t *testing.T) {
 	}
 }
 
-// TestNothingReachesTheAccessLog sends hostile requests to a server and looks for their
-// contents in the access log.
+// TestNothingReachesTheAccessLog checks that the access log contains nothing of hostile requests.
 func TestNothingReachesTheAccessLog(t *testing.T) {
 	f := newFixture(t)
 	tok := f.secrets["TOKEN"]

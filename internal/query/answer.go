@@ -220,8 +220,8 @@ var grantOf = [noOperation]access.Operations{
 	throttleSystem:  access.ThrottleSystem,
 }
 
-// applyGrant answers a request whose token is valid: it checks the operation and the rate, and
-// then answers for the vehicle.
+// applyGrant answers a request whose token is valid. It checks the operation and the rate, and then
+// answers for the vehicle.
 func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
@@ -253,9 +253,9 @@ func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.
 	a.answerVehicle(vid, g, now, w)
 }
 
-// answerVehicle answers with the verdict about the vehicle. A vehicle that the token was not
-// granted is looked up as well, and then answered as unknown. So neither the answer nor
-// the time that it takes shows whether the vehicle exists.
+// answerVehicle answers with the verdict about the vehicle. If the token was not granted the
+// vehicle, the vehicle is also looked up, but the answer is that it is unknown. So neither the
+// answer nor the time that it takes shows whether the vehicle exists.
 func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {
@@ -274,8 +274,7 @@ func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *
 	if !granted {
 		drives, throttles = vehicle.Unknown, vehicle.Unknown
 	}
-	// The car's clock may be a little ahead of ours: Last-Modified must not be later
-	// than Date.
+	// The car's clock may be a little ahead of ours, but Last-Modified must not be later than Date.
 	if w.operation == carDrivingState {
 		w.writeRecord(vid, drives, `,"vehicle_runing_state":"`, byte(known.Driving.State), min(known.Driving.Time, at))
 	} else {

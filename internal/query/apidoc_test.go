@@ -13,7 +13,8 @@ import (
 
 var updateAPIDoc = flag.Bool("update-api-doc", false, "write docs/query-api.md")
 
-// TestAPIDocument compares docs/query-api.md with the tables from which the page at / is made.
+// TestAPIDocument checks that docs/query-api.md agrees with the tables from which the page at / is
+// made.
 func TestAPIDocument(t *testing.T) {
 	functions := template.FuncMap{
 		"anchor": func(title string) string { return strings.ReplaceAll(strings.ToLower(title), " ", "-") },

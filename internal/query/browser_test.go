@@ -27,8 +27,8 @@ var screens = []struct {
 	{"page-390-dark", 390, 844, "dark", "#throttle-system"},
 }
 
-// TestPageInABrowser uses the page with the keyboard alone: it finds the form, types a
-// token, asks both questions, and reads the answers.
+// TestPageInABrowser checks that the page can be used with the keyboard alone. It finds the form,
+// types a token, asks both questions, and reads the answers.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -87,7 +87,8 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// TestPage_ShowsErrors sends requests that are refused, and some that have no answer.
+// TestPage_ShowsErrors checks what the page shows after requests that are refused, and after
+// requests that get no answer.
 func TestPage_ShowsErrors(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
@@ -126,7 +127,7 @@ func TestPage_ShowsErrors(t *testing.T) {
 	keepsNothing(t, b, f.secrets["SANDBOX"])
 }
 
-// TestReferenceInABrowser calls the service from the reference page.
+// TestReferenceInABrowser checks that the service can be called from the reference page.
 func TestReferenceInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -15,8 +15,8 @@ import (
 	"carstate/internal/netguard"
 )
 
-// exchange is the memory that a connection needs while it has a request in progress.
-// Exchanges are pooled, so that connections that wait for a request hold none.
+// exchange is the memory that a connection needs while it has a request in progress. Exchanges are
+// pooled, so that a connection that waits for a request holds no exchange.
 type exchange struct {
 	request  request
 	response response
@@ -379,9 +379,9 @@ func (v *conversation) sendDocument(e *exchange) bool {
 	return err == nil
 }
 
-// send writes answers to the connection. Requests whose answers are being written do not
-// count as in progress. Otherwise clients that do not read could use up MaxInFlight, and
-// all others would get 503.
+// send writes answers to the connection. A request no longer counts as in progress while its answer
+// is written. Otherwise clients that do not read could use up MaxInFlight, and all other clients
+// would get 503.
 func (v *conversation) send(b []byte) bool {
 	v.endRequest()
 	if len(b) == 0 {

@@ -239,8 +239,8 @@ func TestSamplesFollowNoRedirect(t *testing.T) {
 	}
 }
 
-// TestSamplesRun runs the programs exactly as the page shows them, with a valid and with an
-// invalid token, and checks their output.
+// TestSamplesRun checks the output of the sample programs. It runs them exactly as the page shows
+// them, with a valid and with an invalid token.
 func TestSamplesRun(t *testing.T) {
 	t.Parallel()
 	testkit.Slow(t, "it starts curl, Python and Node")

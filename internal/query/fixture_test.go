@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// noon is the time of the tests' clock, which does not move. It is not a whole second, so
-// that wrong rounding shows.
+// noon is the time of the tests' clock, which does not move. It is not a whole second, so that a
+// wrong rounding is found.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 750e6, time.UTC)
 
 const maxAge = 5 * time.Minute

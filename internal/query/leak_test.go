@@ -21,10 +21,10 @@ import (
 // of TestNothingPrintsTheToken.
 const secretForChild = "CARSTATE_TEST_TOKEN"
 
-// TestNothingPrintsTheToken sends a server requests about which an HTTP library complains, and
-// looks for the token in the whole output of the process. The server runs in a process of its own,
-// because the logger of a library keeps the standard error that it found at its start. So only the
-// output of a whole process is complete.
+// TestNothingPrintsTheToken checks that the whole output of a server process never contains the
+// token. It sends requests about which an HTTP library complains. The server runs in a process of
+// its own, because the logger of a library keeps the standard error that it found at its start. So
+// only the output of a whole process is complete.
 func TestNothingPrintsTheToken(t *testing.T) {
 	if tok := os.Getenv(secretForChild); tok != "" {
 		sufferHostility(t, tok)

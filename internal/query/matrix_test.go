@@ -38,7 +38,7 @@ var (
 	matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
 )
 
-// TestMatrix compares a real node with a model of the contract. It queries vehicles of all kinds
+// TestMatrix checks a real node against a model of the contract. It queries vehicles of all kinds
 // with tokens of all kinds, with both operations. During this, grants change, tokens are revoked
 // and rotated, and vehicles report and are forgotten. The model is written from the text of the
 // contract and shares no code with the service. A change must be in effect once it is acknowledged.

@@ -54,9 +54,9 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestOpenAPIDescribesEveryAnswer sends the requests of the contract in testdata. It compares the
-// status, all headers and the body of every answer of the two operations with the OpenAPI document.
-// Every status in the document must be among the answers.
+// TestOpenAPIDescribesEveryAnswer checks that the OpenAPI document describes the status, all
+// headers and the body of every answer of the two operations. It sends the requests of the contract
+// in testdata. Every status in the document must be among the answers.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
 	closeSchemas(doc)
@@ -105,8 +105,8 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	}
 }
 
-// closeSchemas makes the schemas as narrow as this version of the service. The document lets
-// clients accept members and values that a later version may add; this version sends none.
+// closeSchemas makes the schemas accept only what this version of the service sends. The document
+// lets clients accept members and values that a later version may add.
 func closeSchemas(doc *openapi3.T) {
 	for _, ref := range doc.Components.Schemas {
 		s := ref.Value

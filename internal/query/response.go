@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// response is the answer to a request. It is reused: its slices keep their capacity, and
-// their contents are valid until the next reset.
+// response is the answer to a request. It is used again for the next request. Its slices keep their
+// capacity, and their contents are valid until the next reset.
 type response struct {
 	status  int
 	headers []header

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// TestScripts runs the scripts of the contract, testdata/*.txt. README.txt there describes
-// their format.
+// TestScripts checks the scripts of the contract, testdata/*.txt. README.txt there describes their
+// format.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {

@@ -42,7 +42,7 @@ type Config struct {
 	// connection that the listener returned, with a method NetConn. Excess is called for
 	// every request and must take no lock. If nil, no connection is too many.
 	Excess func(net.Conn) bool
-	// NoDocs turns the public documentation off: its paths get 404.
+	// NoDocs turns the public documentation off, so that its paths get 404.
 	NoDocs bool
 	// TrustedProxies are the addresses of the proxies in front of the server. If a request arrives
 	// from such a proxy, the client's address is read from X-Forwarded-For.
