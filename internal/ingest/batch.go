@@ -64,7 +64,8 @@ func (b *batch) rejectedTotal() int {
 	return n
 }
 
-// reader reads batches. It reuses its buffers, so only one goroutine may use it at a time.
+// reader reads batches. It uses its buffers again for each batch, so only one goroutine may use it
+// at a time.
 type reader struct {
 	dec   *Decoder
 	lines *bufio.Reader

@@ -122,7 +122,7 @@ func (a *arrival) release() {
 	arrivals.Put(a)
 }
 
-// fill reads from r until p is full or r ends. whole reports whether r has ended.
+// fill reads from r until p is full or r ends. The result whole reports whether r has ended.
 func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
 	for n < len(p) && err == nil {
 		var more int

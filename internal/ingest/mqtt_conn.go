@@ -196,7 +196,7 @@ func (c *conn) nextPacket() error {
 	return c.readLarge()
 }
 
-// beginPace sets the first deadline of a packet that has not arrived completely. It replaces the
+// beginPace sets the first deadline of a packet whose bytes have not all arrived. It replaces the
 // deadline that the library has set for the time between packets.
 func (c *conn) beginPace() error {
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {

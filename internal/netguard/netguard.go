@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Use is the present use of a connection. It decides which connection is evicted if there
-// are too many.
+// Use is the present use of a connection. If there are too many connections, it decides which of
+// them is evicted.
 type Use int32
 
 // The uses of a connection. A new connection is Silent; its owner changes the use.

@@ -63,7 +63,7 @@ func newConnLimit(b Bounds) *connLimit {
 	return a
 }
 
-// adapt sets the limit from the present delays and the number of open connections, at most
+// adapt sets the limit, based on the present delays and the number of open connections, at most
 // once in adaptInterval. It reports whether it has set the limit.
 func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	limit := a.max.Load()

@@ -19,8 +19,9 @@ type Scale struct {
 	log       bool
 }
 
-// NewScale returns a scale between two positions. Its ends are round numbers that enclose low and
-// high. On a logarithmic scale they are powers of ten, and low and high must be above 0.
+// NewScale returns a scale whose ends are at the positions from and to. The values of the ends are
+// round numbers that enclose low and high. On a logarithmic scale these values are powers of ten,
+// and low and high must be above 0.
 func NewScale(low, high, from, to float64, log bool) Scale {
 	s := Scale{from: from, to: to, log: log}
 	if log {
@@ -109,8 +110,8 @@ type Span[X any, V comparable] struct {
 	Value    V
 }
 
-// Extend adds a point with a value to spans, which are sorted. The previous value lasts until this
-// point, unless there is a gap between them.
+// Extend adds a point with a value to spans, which are sorted. The value of the last span lasts
+// until this point, unless gap says that there is a gap before the point.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
 		spans[n-1].To = at

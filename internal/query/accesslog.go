@@ -20,8 +20,8 @@ import (
 	"carstate/internal/periodic"
 )
 
-// AccessLogConfig configures an [AccessLog]. Log is required, and either File or Out; the
-// zero value of every other field works.
+// AccessLogConfig configures an [AccessLog]. Log is required, and so is one of File and Out. Every
+// other field may have its zero value.
 type AccessLogConfig struct {
 	// File is the name of the file to which lines are appended. [AccessLog.Reopen] opens
 	// it again after a rotation. If empty, lines are written to Out.

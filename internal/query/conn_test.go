@@ -31,7 +31,7 @@ func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 		c := r.dial(t)
 		c.SetWriteDeadline(time.Now().Add(time.Second))
 		for {
-			// The server stops reading requests when its answers are not read.
+			// The server reads no more requests when its answers are not read.
 			if _, err := io.WriteString(c, many); err != nil {
 				break
 			}

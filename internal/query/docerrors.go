@@ -221,7 +221,7 @@ func (d failureDoc) body() string {
 	return string(w.body)
 }
 
-// message returns the text of the answer's msg after its first word.
+// message returns the text of the member msg of the answer, without its first word.
 func (d failureDoc) message() string {
 	var envelope struct{ Msg string }
 	if err := json.Unmarshal([]byte(d.body()), &envelope); err != nil {

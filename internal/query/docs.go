@@ -20,7 +20,7 @@ import (
 //go:embed docs
 var docFiles embed.FS
 
-// pagePolicy lets our own page load from and call this service, and nothing else.
+// pagePolicy permits our own page to load files from this service and to call it, and nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

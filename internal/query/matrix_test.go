@@ -115,7 +115,7 @@ var carKinds = []struct {
 	{"", 0, [2]verdict{unknownVerdict, unknownVerdict}},
 }
 
-// holder is the state of a token at one time.
+// holder is a token and its state at one time.
 type holder struct {
 	id         string
 	operations [2]bool

@@ -45,8 +45,8 @@ func skipEmptyLines(b []byte) []byte {
 	return b
 }
 
-// split splits a complete head into the three parts of the request line and the header
-// block. The answerer checks everything else.
+// split divides a complete head into the header block and the three parts of the request line. The
+// answerer checks everything else.
 func (r *request) split(head []byte) *failure {
 	i := bytes.IndexByte(head, '\n')
 	if i < 1 || head[i-1] != '\r' {

@@ -23,9 +23,9 @@ const (
 	refusalWays = 8
 )
 
-// refusals remembers the addresses to which tokens were refused recently. A request with a
-// valid token takes none of its locks, unless the token has a rate limit and the request
-// fails or exceeds the limit.
+// refusals remembers the addresses whose tokens were refused recently. A request with a valid token
+// takes no lock of refusals, unless the token has a rate limit and the request fails or exceeds
+// that limit.
 type refusals struct {
 	seed maphash.Seed // random, so that a client cannot choose addresses of one set
 	sets [refusalSets]refusalSet

@@ -214,7 +214,8 @@ type answerRead struct {
 	body   string
 }
 
-// readAnswer reads one response. It is strict: CR LF, no folding, exact names.
+// readAnswer reads one response. It is strict: lines must end in CR LF, headers must not be folded,
+// and the names of headers must be spelled exactly.
 func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 	t.Helper()
 	length := -1
@@ -257,7 +258,8 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 	return a
 }
 
-// everywhere are the headers that every answer has, unless a case gives another value.
+// everywhere lists the headers that every answer has. A case may give another value for such a
+// header.
 var everywhere = []string{
 	"Date: " + noon.Format(http.TimeFormat),
 	"Content-Type: application/json",

@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config configures a [Server]. Tokens and Fleet are required; the zero value of every
-// other field works.
+// Config configures a [Server]. Tokens and Fleet are required. Every other field may have its zero
+// value.
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
