@@ -79,8 +79,8 @@ func parse(r *reply, vid string) (*result, *Error) {
 	}
 	a.AsOf, a.Age = r.times()
 	if a.Status == Fail {
-		// Some services send a value although there is no answer. The throttle's "0" would then
-		// mean an anomaly.
+		// Some services send a value although they have no answer. The throttle's "0" would then
+		// mean an anomaly, so the value is discarded.
 		rec.Driving, rec.Throttle = "", ""
 	}
 	return &result{a, r.value(rec.Driving), r.value(rec.Throttle)}, nil

@@ -84,7 +84,7 @@ func TestRetries_WhenAndHowOften(t *testing.T) {
 		deadline time.Duration // 0: none
 		tries    int
 		// Each wait is at least Retry-After and at most a quarter longer. Without Retry-After, the
-		// three waits are at least half of 100, 200 and 400 ms, and at most those times.
+		// three waits are 50 to 100 ms, 100 to 200 ms and 200 to 400 ms.
 		least, most time.Duration
 		want        error
 	}{

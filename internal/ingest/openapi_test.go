@@ -42,8 +42,9 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 	}
 }
 
-// TestOpenAPIIsOfTheListener checks that the document has the one path, and each signal with its
-// range. In addition, every HTTP test validates its responses (see isDocumented).
+// TestOpenAPIIsOfTheListener checks that the OpenAPI document has the only path of the listener,
+// and each signal with its range. In addition, every HTTP test validates its responses (see
+// isDocumented).
 func TestOpenAPIIsOfTheListener(t *testing.T) {
 	doc, err := openAPI()
 	if err != nil {

@@ -152,8 +152,8 @@ func TestListener_MarksNewestAsExcess(t *testing.T) {
 	}
 }
 
-// TestListener_EvictsIdleUnderOverload checks a machine that is slow for other reasons: idle
-// connections are evicted to admit newer ones, and connections with requests are not.
+// TestListener_EvictsIdleUnderOverload checks that idle connections are evicted to admit newer ones
+// on a machine that is slow for other reasons, and that connections with requests are not evicted.
 func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestSend_UnreadAnswersDelayNoOthers checks that answers which their clients do not read do not
+// TestSend_UnreadAnswersDelayNoOthers checks that clients that do not read their answers do not
 // delay the answers to other clients.
 func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 	f := newFixture(t)

@@ -632,8 +632,8 @@ func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	t.Fatalf("wrong: %s, a vehicle that is %s: answered %q, want %q", m.describe(q), m.known(q), is[i], should[i])
 }
 
-// describe returns the kind of the token and the operation. known returns whether the vehicle is
-// granted, and its verdict. Neither contains the name of a token or vehicle.
+// describe returns the kind of the token and the operation. The method known returns whether the
+// vehicle is granted, and its verdict. Neither text contains the name of a token or vehicle.
 func (m *matrix) describe(q *question) string {
 	who := "no token"
 	if q.holder >= 0 {
