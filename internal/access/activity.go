@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// Refusal is the reason why telemetry of a source was refused. The set of reasons is fixed, so that
-// nothing a sender chooses becomes a counter or a label.
+// Refusal is the reason why telemetry of a source was refused. The set of reasons is fixed, so a
+// sender cannot cause new counters or labels with texts of its choice.
 type Refusal uint8
 
-// The reasons. Those up to OverRate refuse samples and are counted in metrics. A message that is
-// refused before it is parsed counts as one sample. The others refuse a source's key.
+// The reasons. The reasons from the first to OverRate refuse samples, and the metrics count these
+// samples. A message that is refused before it is parsed counts as one sample. The reasons after
+// OverRate refuse a source's key.
 const (
 	Malformed Refusal = iota // not one JSON object
 	Truncated                // JSON that ends early
@@ -69,9 +70,9 @@ type SourceActivity struct {
 	IgnoredByName map[string]int64
 }
 
-// MaxIgnoredNames is the number of names of ignored signals that a node counts per source: the
-// first that it sees. Names have at most 80 bytes, so they take less than 2 KB for each source that
-// sends any.
+// MaxIgnoredNames is the maximum number of names of ignored signals that a node counts per source.
+// It counts the names that it sees first. Names have at most 80 bytes, so they take less than 2 KB
+// for each source that sends such signals.
 const MaxIgnoredNames = 8
 
 // telemetry holds a node's counters for the telemetry of a source.
@@ -103,8 +104,9 @@ func (u *usage) CountSamples(accepted, ignored int) {
 	}
 }
 
-// CountIgnored adds n signals of this name that no rule uses. [usage.CountSamples] must count them,
-// too. The caller must limit the length of the name and ensure that it is safe to show.
+// CountIgnored adds n signals of this name that no rule uses. The caller must also pass them to
+// [usage.CountSamples], must limit the length of the name, and must ensure that the name is safe to
+// show.
 func (u *usage) CountIgnored(name string, n int) {
 	t := u.counts()
 	t.mu.Lock()
@@ -125,7 +127,7 @@ func (u *usage) CountRefused(r Refusal, n int, now time.Time) {
 }
 
 // note records that the source's key was presented at time now. If err is not nil, the key was
-// refused for that reason.
+// refused because of err.
 func (u *usage) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {

@@ -16,8 +16,8 @@ type Credential struct {
 	Kind Kind   // kind of the secret
 	Name string // a token's ID (cstid…), or a source's or operator's name; a source's is also its MQTT user name
 	Hash Hash   // hash of the current secret
-	// Earlier are the secrets that a rotation replaced, oldest first. It includes the last few that
-	// are no longer valid.
+	// Earlier are the secrets that a rotation replaced, oldest first. It also holds the last few
+	// secrets that are no longer valid.
 	Earlier  []Earlier
 	Vehicles Vehicles // empty for an operator
 	Created  time.Time
@@ -27,7 +27,7 @@ type Credential struct {
 
 	Rate Rate // limit on a token's calls or a source's samples
 
-	// Only tokens have these two.
+	// Only tokens have a Developer and Operations.
 	Developer  string
 	Operations Operations
 
@@ -111,7 +111,8 @@ type Change struct {
 }
 
 // Change applies a change at time now. A credential that has expired becomes valid again if the
-// change sets a later expiry. A revoked or removed credential cannot be changed: [ErrRevoked].
+// change sets a later expiry. For a revoked or removed credential, Change returns [ErrRevoked] and
+// changes nothing.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked
@@ -146,9 +147,9 @@ func AddOperator(name string, now time.Time) (Credential, string, error) {
 	return Credential{Kind: OperatorKind, Name: name}.begin(now)
 }
 
-// Check returns an error if this service cannot have created such a credential. It is applied to
-// new credentials, to stored ones and to those in a backup. Vehicles are not checked: a list may be
-// empty because its last vehicle was forgotten.
+// Check returns an error if this service cannot have created a credential like c. It is applied to
+// new credentials, to stored ones and to those in a backup. Check accepts any set of vehicles,
+// because a list may be empty after its last vehicle was forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -199,8 +200,8 @@ func (c Credential) begin(now time.Time) (Credential, string, error) {
 // Sandbox reports whether the credential is a token that sees only the reserved vehicles.
 func (c *Credential) Sandbox() bool { return c.Kind == SandboxKind }
 
-// Usable returns nil if the credential is valid at time now. Otherwise it returns [ErrRevoked] (for
-// a removed one, too) or [ErrExpired].
+// Usable returns nil if the credential is valid at time now. Otherwise it returns [ErrRevoked] for
+// a revoked or removed credential, and [ErrExpired] for an expired one.
 func (c *Credential) Usable(now time.Time) error {
 	switch {
 	case !c.Ended.IsZero():
@@ -217,8 +218,8 @@ var (
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
 	ErrReplaced = errors.New("it was replaced by a newer one")
-	// ErrUnread says that this node cannot decide whether the secret is valid, because a newer
-	// version wrote records that it cannot read. An upgraded node can.
+	// ErrUnread says that this node cannot decide whether the secret is valid, because it cannot
+	// read some records of a newer version. A node of the newer version can decide it.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 

@@ -4,7 +4,7 @@ import "errors"
 
 // Errors of the store of records.
 var (
-	// ErrNotFound says that no token has this ID, or no source this name.
+	// ErrNotFound says that no token has this ID, or that no source has this name.
 	ErrNotFound = errors.New("there is no such record")
 	// ErrExists says that a source of this name exists and has not been removed.
 	ErrExists = errors.New("the name is taken")

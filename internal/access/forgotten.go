@@ -17,7 +17,8 @@ import (
 // this installation. Without the key, the vid cannot be recovered, not even by trying all vids.
 type VehicleHash [sha256.Size]byte
 
-// String returns the hash in hexadecimal, as receipts, the audit and names of records have it.
+// String returns the hash in hexadecimal. Receipts, the audit and the names of records contain it
+// in this form.
 func (h VehicleHash) String() string { return hex.EncodeToString(h[:]) }
 
 // Short returns the first 16 hexadecimal digits, which are enough for people to distinguish
@@ -35,33 +36,35 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 }
 
 // Tombstone is the record of a forgotten vehicle. It is kept after all other data of the vehicle
-// are deleted, and prevents that the vehicle is stored again.
+// are deleted, and prevents new data of the vehicle from being stored.
 type Tombstone struct {
 	Vehicle   VehicleHash
 	Forgotten time.Time
 	// Removed is set once all stored data that name the vehicle have been deleted.
 	Removed bool
-	// Lifted is when the vehicle was allowed again; zero: it was not.
+	// Lifted is the time when the vehicle was allowed again. It is zero if the vehicle was not
+	// allowed again.
 	Lifted time.Time
 	// Opened is set when samples are accepted again. In the time between Lifted and Opened, every
-	// node learns that later samples are valid.
+	// node learns that samples after that time are valid.
 	Opened bool
-	// Quiet is the time since when no node stores telemetry that names the vehicle. Earlier
-	// telemetry has sequences up to Last. Zero: a node may still be storing some.
+	// Quiet is the time since when no node stores telemetry that names the vehicle. Telemetry from
+	// before that time has sequences up to Last. Quiet is zero while a node may still be storing
+	// such telemetry.
 	Quiet time.Time
 	Last  uint64
-	// Erased is when the deletion marker, which replaced the vehicle's state, was removed. On one
-	// machine it is also when the last byte that named the vehicle was erased. Zero: some may be
-	// left.
+	// Erased is the time when the deletion marker, which replaced the vehicle's state, was removed.
+	// On one machine it is also the time when the last byte that named the vehicle was erased.
+	// Erased is zero while such bytes may be left.
 	Erased time.Time
-	// Stale and Made are set for a vehicle that was allowed again: its samples stay forgotten if
-	// their sequence is at most Stale and their telemetry stream was created at Made (Unix
+	// Stale and Made are set for a vehicle that was allowed again. Its old samples stay forgotten:
+	// those with a sequence of at most Stale in the telemetry stream that was created at Made (Unix
 	// nanoseconds).
 	Stale uint64
 	Made  int64
 	// Unread is set if a newer version wrote the tombstone and this version cannot read it. The
-	// tombstone is treated as in force. Because it may have been lifted, nothing of the vehicle may
-	// be folded.
+	// tombstone is treated as in force. But it may have been lifted, so the vehicle's samples are
+	// not folded, either.
 	Unread bool
 }
 
@@ -74,8 +77,9 @@ func (t Tombstone) Covers(seq uint64, made int64) bool {
 	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
 }
 
-// Forgotten is a node's copy of all tombstones. A feed keeps it up to date, and it is consulted for
-// every sample. The zero value has no key and no tombstones. It is safe for concurrent use.
+// Forgotten is a node's copy of all tombstones. A feed keeps it up to date, and the node looks up
+// the vehicle of every sample in it. The zero value has no key and no tombstones. It is safe for
+// concurrent use.
 type Forgotten struct {
 	mu         sync.RWMutex // guards keys and tombstones
 	keys       []*vidKey
@@ -107,8 +111,8 @@ func (k *vidKey) hash(id vehicle.ID) VehicleHash {
 	return h.sum
 }
 
-// SetKeys sets the keys under which vids are hashed. The first is the key of this installation; the
-// others came with backups of other installations.
+// SetKeys sets the keys under which vids are hashed. The first key is the key of this installation;
+// the other keys came with backups of other installations.
 func (f *Forgotten) SetKeys(keys ...[]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,8 +140,8 @@ func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	return f.keys[0].hash(id)
 }
 
-// Find returns the tombstone of a vehicle. If there is one under each of several keys, a tombstone
-// that is in force takes precedence.
+// Find returns the tombstone of a vehicle. If the vehicle has tombstones under several keys, Find
+// prefers a tombstone that is in force.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false
@@ -191,23 +195,24 @@ func (f *Forgotten) All() []Tombstone {
 // ReceiptFormat identifies a file as a receipt.
 const ReceiptFormat = "carstate-forget-receipt/1"
 
-// ForgetReceipt reports what was deleted of a vehicle. It does not contain the vid, so it can be
-// kept for as long as needed and passed to a restore.
+// ForgetReceipt reports what was deleted of a vehicle. It does not contain the vid, so an operator
+// can keep it for as long as needed. A restore of a backup can use it to forget the vehicle again.
 type ForgetReceipt struct {
 	Format      string    `json:"format"`
 	Vehicle     string    `json:"vehicle"` // the keyed hash of the vid
 	ForgottenAt time.Time `json:"forgotten_at"`
-	// AllowedAt is when the vehicle was allowed again. It is nil while the vehicle is forgotten.
+	// AllowedAt is the time when the vehicle was allowed again. It is nil while the vehicle is
+	// forgotten.
 	AllowedAt *time.Time `json:"allowed_at"`
-	// ErasedBy is when the disk will hold no byte that names the vehicle, provided that the service
-	// keeps running. It is nil once the vehicle is allowed again. It is nil on a cluster, too:
-	// there, the bytes are erased when NATS compacts its files.
+	// ErasedBy is the time from which no byte on the disk names the vehicle, provided that the
+	// service keeps running. It is nil once the vehicle is allowed again. On a cluster it is always
+	// nil, because the bytes are erased when NATS compacts its files.
 	ErasedBy *time.Time   `json:"erased_by"`
 	Removed  RemovedCount `json:"removed"`
 }
 
-// RemovedCount is what a forget deleted, by kind of record. A repeated forget finds nothing left to
-// delete.
+// RemovedCount holds the numbers of records that a forget deleted, by kind of record. A repeated
+// forget finds nothing left to delete.
 type RemovedCount struct {
 	States       int `json:"states"`
 	TokenGrants  int `json:"token_grants"`

@@ -34,7 +34,8 @@ func TestForgottenUnderSeveralKeys(t *testing.T) {
 	if !f.Has("A") || f.Has("B") || f.Len() != 1 {
 		t.Error("A is forgotten, and nobody else")
 	}
-	// The vehicle is allowed again here, and forgotten by the other installation.
+	// In this installation, the vehicle was allowed again. In the other installation, it is
+	// forgotten.
 	f.Put(Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), Lifted: time.Unix(2, 0), Opened: true, Stale: 7, Made: 3})
 	if f.Has("A") || f.Len() != 0 {
 		t.Error("A was allowed again")
@@ -52,7 +53,7 @@ func TestForgottenUnderSeveralKeys(t *testing.T) {
 	if !f.Has("A") || !f.Covers("A", 99, 3) || len(f.All()) != 2 {
 		t.Error("what either installation has forgotten is forgotten")
 	}
-	// Between the two steps of allowing a vehicle, its telemetry is still refused.
+	// After the first of the two steps of allowing a vehicle, its telemetry is still refused.
 	f.Put(Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0), Lifted: time.Unix(4, 0), Stale: 9, Made: 3})
 	if !f.Has("A") || f.Covers("A", 10, 3) {
 		t.Error("half allowed: what comes now counts, and is not taken in")
@@ -73,7 +74,8 @@ func TestParseVehicleHash(t *testing.T) {
 	}
 }
 
-// TestForgottenConcurrently lets writers and readers run concurrently, for the race detector.
+// TestForgottenConcurrently runs writers and readers concurrently, so that the race detector can
+// find data races.
 func TestForgottenConcurrently(t *testing.T) {
 	var f Forgotten
 	f.SetKeys(vidKeyOf(1))
@@ -95,8 +97,8 @@ func TestForgottenConcurrently(t *testing.T) {
 	}
 }
 
-// BenchmarkForgottenHas measures the cost of the lookup for each sample: next to nothing until a
-// vehicle was forgotten, then one hash.
+// BenchmarkForgottenHas measures the cost of the lookup for each sample. It is almost zero until a
+// vehicle is forgotten, and one hash from then on.
 func BenchmarkForgottenHas(b *testing.B) {
 	for _, n := range []int{0, 1, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzSecrets checks that a text which Check accepts has the form of a secret, and that Redact
+// FuzzSecrets checks that each text that Check accepts has the form of a secret, and that Redact
 // leaves no secret in any text.
 func FuzzSecrets(f *testing.F) {
 	for _, k := range kinds {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestNamesHoldNoSecret: a secret that was put into the wrong field is not accepted as a name, so
-// it is not stored, listed or audited.
+// TestNamesHoldNoSecret checks that a secret in the field of a name is refused, so that it is not
+// stored, listed or audited.
 func TestNamesHoldNoSecret(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	add := map[string]func(name string) error{

@@ -64,8 +64,8 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// TestSourceSighting: what a node has seen of a source survives a change of its record. It is reset
-// when the source is removed and added again.
+// TestSourceSighting checks that a node keeps what it has seen of a source when the record of the
+// source changes, and drops it when the source is removed and added again.
 func TestSourceSighting(t *testing.T) {
 	var table access.Sources
 	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, noon)
@@ -98,7 +98,7 @@ func TestSourceSighting(t *testing.T) {
 		!seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
-	// A refusal that was noted while the clock was fast does not hide a later one.
+	// The first refusal is noted while the clock is fast. It must not hide the second one.
 	for _, at := range []time.Duration{4000 * day, 3 * time.Hour} {
 		if _, err := table.Verify([]byte(key), noon.Add(at)); !errors.Is(err, access.ErrReplaced) {
 			t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Rate limits the calls of a token, or the samples of a source: a burst of Calls, refilled evenly
-// over Window. The zero Rate is no limit.
+// Rate limits the calls of a token, or the samples of a source. It allows a burst of Calls, which
+// are refilled evenly over Window. The zero Rate is no limit.
 type Rate struct {
 	Calls  int64
 	Window time.Duration
@@ -58,8 +58,8 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%s", r.Calls, window)
 }
 
-// Budget is the state of one rate limit: the calls that are left under a [Rate]. It is safe for
-// concurrent use and takes no lock. The zero Budget is full.
+// Budget is the state of one rate limit: the number of calls that a [Rate] still allows. It is safe
+// for concurrent use and takes no lock. The zero Budget is full.
 //
 // It stores one number, the time at which the budget will be full again (the generic cell rate
 // algorithm, ITU-T I.371).
@@ -68,9 +68,9 @@ type Budget struct {
 }
 
 // Take uses one call at time now; r must be limited. If no call is left, ok is false and nothing is
-// used. remaining is the number of calls left afterwards. next is the time until one more call is
-// available; it is zero if remaining is not. A clock that is set back blocks a token for at most
-// one window.
+// used. remaining is the number of calls that are left after Take. next is the time until another
+// call is available; it is zero if remaining is not zero. A clock that is set back blocks a token
+// for at most one window.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, 1, 1, now)
 }
@@ -78,15 +78,16 @@ func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duratio
 // MaxBatch is the maximum number of calls that one [Budget.TakeBatch] uses.
 const MaxBatch = 10_000
 
-// TakeBatch is like Take, but uses n calls at once, at most [MaxBatch]. One call must be available;
-// the others may be taken in advance, and no call is then available until the budget has refilled
-// them. With n = 0, TakeBatch only reports. A clock that is set back blocks a source for at most
-// the time in which MaxBatch calls and one window are refilled.
+// TakeBatch is like Take, but uses n calls at once, at most [MaxBatch]. Only one of the n calls
+// must be available. The other calls may be taken in advance; then no call is available until the
+// budget has refilled them. With n = 0, TakeBatch uses nothing and only reports. A clock that is
+// set back blocks a source for at most the time in which MaxBatch calls and one window are
+// refilled.
 func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, min(int64(n), MaxBatch), MaxBatch, now)
 }
 
-// take implements TakeBatch. most is the maximum of n in all calls.
+// take implements TakeBatch. The parameter most is the maximum of n in all calls.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls
@@ -94,9 +95,10 @@ func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, ne
 	for {
 		stored := b.fullAt.Load()
 		full := max(stored, t)
-		// While the clock runs forward, full is ahead of t by at most depth and the calls taken in
-		// advance. If it is further ahead, the clock was set back by a window or more. The budget
-		// then becomes empty; otherwise it would block for as long as the clock was set back.
+		// While the clock runs forward, full is later than t by at most depth plus the time for the
+		// calls taken in advance. If it is later than that, the clock was set back by a window or
+		// more. The budget then becomes empty, because otherwise it would block for as long as the
+		// clock was set back.
 		if full-t > 2*depth-each+(most-1)*each {
 			full = t + depth
 			b.fullAt.CompareAndSwap(stored, full)

@@ -37,8 +37,8 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// TestBudgetBurst: a full budget gives Calls at once and then no more. A refused call costs
-// nothing, and the reported number of remaining calls is correct.
+// TestBudgetBurst checks that a full budget allows exactly Calls calls at once, that a refused call
+// uses nothing, and that the reported number of remaining calls is correct.
 func TestBudgetBurst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -61,8 +61,8 @@ func TestBudgetBurst(t *testing.T) {
 	})
 }
 
-// TestBudgetNeverExceeded: whatever the times of the calls, in every interval at most a full budget
-// passes, plus what is refilled evenly in that interval.
+// TestBudgetNeverExceeded checks every interval between random calls. In an interval, a budget must
+// allow at most Calls calls plus the calls that are refilled evenly in that interval.
 func TestBudgetNeverExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -94,8 +94,8 @@ func TestBudgetNeverExceeded(t *testing.T) {
 	})
 }
 
-// TestBudgetRefillsEvenly: an empty budget returns one call after each even share of the window,
-// not earlier, and reports when.
+// TestBudgetRefillsEvenly checks that an empty budget allows one call after each even share of the
+// window and not earlier, and reports when the next call is allowed.
 func TestBudgetRefillsEvenly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -124,8 +124,8 @@ func TestBudgetRefillsEvenly(t *testing.T) {
 	})
 }
 
-// TestBudgetClockJumpsBack: a clock that is set back, by any amount and any number of times, blocks
-// a token for at most one window, even if it keeps calling.
+// TestBudgetClockJumpsBack checks that a clock that is set back, by any amount and any number of
+// times, blocks a token for at most one window, even if the token is used all the time.
 func TestBudgetClockJumpsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{
@@ -155,7 +155,8 @@ func TestBudgetClockJumpsBack(t *testing.T) {
 	})
 }
 
-// TestBudgetConcurrent: of concurrent calls at one instant, exactly Calls pass.
+// TestBudgetConcurrent checks that a budget allows exactly Calls of many concurrent calls at the
+// same instant.
 func TestBudgetConcurrent(t *testing.T) {
 	r := access.Rate{Calls: 500, Window: time.Hour}
 	var b access.Budget
@@ -187,7 +188,8 @@ func BenchmarkBudgetTake(b *testing.B) {
 	}
 }
 
-// TestBudget_PeekUsesNothing: Peek returns what Take would leave, and uses no call.
+// TestBudget_PeekUsesNothing checks that Peek uses no call, and that its results agree with those
+// of a following Take.
 func TestBudget_PeekUsesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{Calls: rapid.Int64Range(1, 5).Draw(t, "calls"), Window: time.Minute}
@@ -207,8 +209,9 @@ func TestBudget_PeekUsesNothing(t *testing.T) {
 	})
 }
 
-// TestBudgetBatch: a batch passes if at least one call is available; the others are taken in
-// advance. In the long run, no more passes than the rate allows.
+// TestBudgetBatch checks that a batch is allowed if at least one call is available, because its
+// other calls are taken in advance. Over a long time, the budget allows no more calls than the
+// rate.
 func TestBudgetBatch(t *testing.T) {
 	var b access.Budget
 	r := access.Rate{Calls: 10, Window: 10 * time.Second}

@@ -28,8 +28,8 @@ type RestoreReport struct {
 // RestoreCount counts the records of one kind.
 type RestoreCount struct {
 	Restored int `json:"restored"`
-	// Kept counts the records for which the service has one that takes precedence over the
-	// backup's.
+	// Kept counts the records of the backup that were not restored because the service has a record
+	// that takes precedence.
 	Kept int `json:"kept"`
 	// Forgotten counts the records that were left out because their vehicle is forgotten.
 	Forgotten int `json:"forgotten"`

@@ -22,7 +22,7 @@ const (
 	// maxEarlier is the maximum number of replaced secrets that are valid at once.
 	maxEarlier = 8
 	// maxEnded is the number of replaced and ended secrets that are kept, so that a caller who uses
-	// one learns that it was replaced.
+	// one of them gets an error that says that it was replaced.
 	maxEnded = 8
 	// maxSkew is the maximum difference that is expected between the clocks of two nodes.
 	maxSkew = time.Hour
@@ -37,13 +37,14 @@ func CheckOverlap(d time.Duration) error {
 }
 
 // Rotate replaces the secret by the one with this hash. The replaced secret stays valid for
-// overlap, if the policy allows it. A secret that an earlier rotation replaced keeps its end, but
-// ends no later than the one replaced now. So after a rotation with no overlap, only the new secret
-// is valid; an operator needs that when a secret has leaked. The last few secrets that have ended
-// are kept, so that a caller who uses one learns that it was replaced.
+// overlap, if the policy allows an overlap. A secret that an earlier rotation replaced keeps its
+// end, but ends no later than the secret that is replaced now. So after a rotation with no overlap,
+// only the new secret is valid; an operator needs that when a secret has leaked. The last few
+// secrets that have ended are kept, so that a caller who uses one of them gets an error that says
+// that it was replaced.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
-	// A retry after a lost response must succeed, even if the record was changed since.
+	// A retry after a lost response must succeed, even if the record was changed in between.
 	if c.Hash == hash || slices.ContainsFunc(c.Earlier, func(e Earlier) bool { return e.Hash == hash }) {
 		return nil
 	}

@@ -68,8 +68,8 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	is(fourth, noon, access.ErrRevoked)
 }
 
-// TestRotateRemembersTheLast: the last eight ended secrets are answered with ErrReplaced. Older
-// ones are dropped, so that a record does not grow without limit.
+// TestRotateRemembersTheLast checks that the last eight ended secrets are refused with ErrReplaced.
+// Secrets that ended earlier are dropped, so that a record does not grow without limit.
 func TestRotateRemembersTheLast(t *testing.T) {
 	var table access.Tokens
 	tok, secret := issue(t, "d", noon)
@@ -172,8 +172,9 @@ func TestRotateSource(t *testing.T) {
 	}
 }
 
-// TestRotationKeepsItsWord: after any sequence of rotations, the newest secret is valid. Every
-// other one is valid until its promised end, but no longer than any later one.
+// TestRotationKeepsItsWord checks random sequences of rotations. After each sequence the newest
+// secret is valid. Every other secret is valid until its promised end, but not longer than any
+// secret that was created after it.
 func TestRotationKeepsItsWord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var table access.Tokens
@@ -215,7 +216,8 @@ func TestRotationKeepsItsWord(t *testing.T) {
 	})
 }
 
-// TestRotateOperator_EndsTheOldKeyOnEveryClock includes a node whose clock is far behind.
+// TestRotateOperator_EndsTheOldKeyOnEveryClock checks that the rotation of an operator's key ends
+// the old key at once, even on a node whose clock is far behind.
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
 	o, old, err := access.AddOperator("ada", noon)
@@ -234,7 +236,8 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	}
 }
 
-// TestCheck_LongestOverlap: a record with the longest overlap passes Check, to the millisecond.
+// TestCheck_LongestOverlap checks that Check accepts a record with the longest overlap, even if the
+// rotation was not at a whole millisecond.
 func TestCheck_LongestOverlap(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	_, hash := access.NewSecret(access.TokenKind)

@@ -1,8 +1,8 @@
 package access
 
-// The vids of the reserved vehicles. A sandbox token sees them on every installation, without any
-// telemetry. A real car may have the same vid; real tokens then see the real car. docs/sandbox.md
-// describes the answer for each.
+// The vids of the reserved vehicles. Sandbox tokens get answers for them on every installation,
+// without any telemetry. A real car may have the same vid; other tokens then get answers about the
+// real car. docs/sandbox.md describes the answers for each reserved vehicle.
 const (
 	SandboxNormal      = "SandboxNormal"
 	SandboxSlow        = "SandboxSlow"

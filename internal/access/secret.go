@@ -24,7 +24,7 @@ const (
 var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind, BackupKind}
 
 // A secret consists of its kind, randomLength base62 characters from crypto/rand (178 bits), and
-// the CRC-32 of all preceding bytes in checksumLength base62 characters.
+// checksumLength base62 characters with the CRC-32 of all preceding bytes.
 const (
 	randomLength   = 30
 	checksumLength = 6
@@ -78,7 +78,7 @@ func Check(kind Kind, s []byte) error {
 
 // appendRandom appends n uniformly distributed random base62 characters.
 func appendRandom(b []byte, n int) []byte {
-	// bytes from this value on are rejected, because they would make some letters more frequent
+	// bytes of fair and above are rejected, because they would make some letters more frequent
 	const fair = 256 / 62 * 62
 	var buf [64]byte
 	for n > 0 {
@@ -114,8 +114,8 @@ func newID(prefix string) string {
 // leastSecret is the number of base62 characters after a kind that make a text look like a secret.
 const leastSecret = 20
 
-// HoldsSecret reports whether a text contains what looks like a secret or most of one. The usual
-// reason is that a user put a secret into the wrong field.
+// HoldsSecret reports whether a text contains something that looks like a secret or most of one.
+// Usually such a text is a secret in the wrong field.
 func HoldsSecret(s string) bool {
 	for _, k := range kinds {
 		for rest := s; ; {
@@ -141,7 +141,8 @@ func HoldsSecret(s string) bool {
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
 // Redact replaces every run of characters in s that looks like a secret. It is for texts of unknown
-// origin, such as an error from a library. A bare prefix stays: it only shows how secrets begin.
+// origin, such as an error from a library. A prefix without random characters is not replaced,
+// because it only shows how secrets begin.
 func Redact(s string) string {
 	for _, k := range kinds {
 		for from := 0; ; {

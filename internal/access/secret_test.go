@@ -40,7 +40,8 @@ func TestSecretForm(t *testing.T) {
 				letters[secret[len(kind)+i]]++
 			}
 		}
-		// 15,000 characters, 242 of each expected; six standard deviations are about 93.
+		// Each of the 62 letters is expected 242 times in 15,000 characters; six standard
+		// deviations are about 93.
 		for i := range len(base62) {
 			if n := letters[base62[i]]; n < 149 || n > 335 {
 				t.Errorf("%s: letter %c came %d times of 15,000", kind, base62[i], n)
@@ -49,8 +50,8 @@ func TestSecretForm(t *testing.T) {
 	}
 }
 
-// TestSecretKnown: secrets are printed on paper and recognized by other people's scanners, so the
-// form and the checksum must not change.
+// TestSecretKnown checks that the form and the checksum of secrets do not change, because secrets
+// are printed on paper and recognized by other people's scanners.
 func TestSecretKnown(t *testing.T) {
 	for secret, want := range map[string]error{
 		"cst_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indg": nil,

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestOneLine_JoinsAndCleans: joined errors give one line without control characters.
+// TestOneLine_JoinsAndCleans checks that joined errors result in one line without control
+// characters.
 func TestOneLine_JoinsAndCleans(t *testing.T) {
 	err := errors.Join(errors.New("the stream was  replaced\r\n"),
 		errors.New("the tables cannot be rebuilt: no right\x1b[1m"))

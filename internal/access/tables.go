@@ -57,15 +57,15 @@ type Grant struct {
 	*usage
 }
 
-// heldSecret is a table's entry for one secret: the credential that it belongs to, and until when
-// it is valid if it was replaced.
+// heldSecret is a table's entry for one secret: the credential that it belongs to and, if the
+// secret was replaced, the time until which it is valid.
 type heldSecret struct {
 	by    *Grant
 	until time.Time // zero: the current secret
 }
 
-// secrets returns all secrets of a credential. It includes secrets that have ended, so that a
-// caller who still uses one learns that it was replaced.
+// secrets returns all secrets of a credential. It includes ended secrets, so that a caller who
+// still uses one gets an error that says that it was replaced.
 func (g *Grant) secrets() map[Hash]heldSecret {
 	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
@@ -75,8 +75,8 @@ func (g *Grant) secrets() map[Hash]heldSecret {
 	return all
 }
 
-// Put adds or replaces a record. An ended credential stays known by name, and its secret is no
-// longer valid.
+// Put adds or replaces a record. A credential that has ended can still be found by name, but its
+// secret is no longer valid.
 func (t *Credentials) Put(c Credential) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,8 +105,9 @@ func (t *Credentials) Put(c Credential) {
 }
 
 // Lose notes that the credential's record cannot be read, because a newer version wrote it. The
-// credential may have been revoked, so it is no longer valid. An unknown secret may be its new one,
-// so from now on looking up an unknown secret gives [ErrUnread].
+// credential is no longer valid, because it may have been revoked. It may also have a new secret
+// that this node does not know. So from now on, the lookup of any unknown secret returns
+// [ErrUnread].
 func (t *Credentials) Lose(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,8 +124,8 @@ func (t *Credentials) Lose(name string) {
 	}
 }
 
-// Unread reports whether records of tokens or sources are missing, because a newer version wrote
-// them.
+// Unread reports whether some records of tokens or sources cannot be read because a newer version
+// wrote them.
 func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.hasUnread.Load() }
 
 // usage returns the counters of a credential, creating them at first use. mu must be held.
@@ -140,9 +141,9 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// NoteUsage records the usage of a token that a node has stored, in place of what that node stored
-// before. A running node must not call it with what it stored itself, because that usage is already
-// counted here.
+// NoteUsage records the usage of a token that a node has stored. It replaces the usage that the
+// same node had stored before. A running node must not call it with its own stored usage, because
+// that usage is already counted here.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,9 +168,9 @@ func (t *Credentials) ForgetUsage(id, node string) {
 	delete(t.usage(id).stored, node)
 }
 
-// Usage returns the usage of a token, summed over all nodes: what they have stored, and what this
-// node has counted since it started. It leaves out future days, and a last use or refusal on a
-// future day.
+// Usage returns the usage of a token, summed over all nodes. It adds what the nodes have stored to
+// what this node has counted since it started. It leaves out future days, and a last use or refusal
+// on a future day.
 func (t *Credentials) Usage(id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,8 +185,8 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 	return all
 }
 
-// UsageOn returns the part of [Credentials.Usage] that was counted on this node, which the node is
-// to store. It includes the next maxFutureDays days.
+// UsageOn returns the part of [Credentials.Usage] that was counted on this node. This is the usage
+// that the node must store. It includes the next maxFutureDays days.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,8 +213,8 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 }
 
 // verify returns the credential of a secret. It does the same work for a known and an unknown
-// secret. If the secret is not valid, the error gives the reason in words for the caller, and the
-// grant is returned as well if there is one.
+// secret. If the secret is not valid, the error gives the reason in words for the caller. The grant
+// is then returned too, if the secret belongs to one.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -234,8 +235,8 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify returns the token of a secret. If the secret is not valid, the error gives the reason, and
-// the grant is returned as well if there is one.
+// Verify returns the token of a secret. If the secret is not valid, the error gives the reason. The
+// grant is then returned too, if the secret belongs to one.
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -299,7 +300,8 @@ func (t *Credentials) Len() int {
 	return len(t.byName)
 }
 
-// Expiring returns the number of credentials that are valid at now and no longer at then.
+// Expiring returns the number of credentials that are valid at the time now but no longer at the
+// later time then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -311,10 +313,10 @@ func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	return n
 }
 
-// shards is a map from hash to T that is read without a lock. It consists of 256 maps that are
-// never changed: a reader loads one of them, a writer replaces it. SHA-256 distributes the keys
-// evenly. Writers must not run concurrently. With 100,000 keys, a write takes 0.1 ms. More maps, or
-// sync.Map, would make writes cheaper and reads more expensive.
+// shards is a map from hash to T that is read without a lock. It consists of 256 maps, and none of
+// them is ever changed: a reader loads one map, and a writer replaces one map by a changed copy.
+// SHA-256 distributes the keys evenly. Writers must not run concurrently. With 100,000 keys, a
+// write takes 0.1 ms. More maps, or sync.Map, would make writes cheaper and reads more expensive.
 type shards[T any] struct {
 	maps [256]atomic.Pointer[map[Hash]T]
 }

@@ -132,7 +132,8 @@ func TestTokensGetAndList(t *testing.T) {
 	}
 }
 
-// TestTokensExpiring: only tokens that are valid now and no longer at the given time are counted.
+// TestTokensExpiring checks that only tokens are counted that are valid now and are no longer valid
+// at the given time.
 func TestTokensExpiring(t *testing.T) {
 	var table access.Tokens
 	for _, c := range []struct {
@@ -185,8 +186,8 @@ func TestLastUsedIsCoarse(t *testing.T) {
 	}
 }
 
-// TestTokensConcurrent: a token that stays in the table is found at any time during other writes. A
-// revoked token is never found again.
+// TestTokensConcurrent checks that a token in the table can be found at any time during writes of
+// other tokens, and that a revoked token is never found again.
 func TestTokensConcurrent(t *testing.T) {
 	var table access.Tokens
 	steady, secret := issue(t, "steady", noon)
@@ -369,8 +370,9 @@ func BenchmarkTokensPut(b *testing.B) {
 	}
 }
 
-// TestUnreadCredential: while a newer version's record of a credential cannot be read, neither its
-// secret nor an unknown secret is reported as wrong. Other credentials stay valid.
+// TestUnreadCredential checks a node that cannot read one credential because a newer version wrote
+// the record. The node must not report the secret of that credential, or an unknown secret, as
+// wrong. Other credentials stay valid.
 func TestUnreadCredential(t *testing.T) {
 	var tables access.Tables
 	lost, lostSecret := issue(t, "lost", noon)

@@ -11,7 +11,7 @@ import (
 // be added at the end.
 type Outcome uint8
 
-// The outcomes. From InsufficientScope on, the call was refused.
+// The outcomes. InsufficientScope and all outcomes after it mean that the call was refused.
 const (
 	Answered Outcome = iota
 	Unknown
@@ -36,7 +36,7 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Known reports whether the outcome exists.
+// Known reports whether o is one of the outcomes of this version.
 func (o Outcome) Known() bool { return o < outcomeCount }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
@@ -64,9 +64,9 @@ type DayCalls struct {
 // UsageDays is the number of days for which calls are kept, including today.
 const UsageDays = 30
 
-// maxFutureDays is how many future days of calls are kept: the nearest. A clock that was fast
-// leaves days in the future, which are not shown. To a node whose clock is slow, real days look
-// like the future, so they must not be dropped.
+// maxFutureDays is the maximum number of future days whose calls are kept. The nearest days are
+// kept. A clock that was fast leaves days in the future; they are not shown. But on a node whose
+// clock is slow, real days look like future days, so they must not be dropped.
 const maxFutureDays = 7
 
 // DayOf returns the day of t, numbered as in [DayCalls].
@@ -82,7 +82,7 @@ type Usage struct {
 	Reason      Outcome    // of the last refusal
 }
 
-// Since returns the sum of the calls from a day on.
+// Since returns the sum of the calls on the given day and on all later days.
 func (u *Usage) Since(day int64) (sum Calls) {
 	for i := range u.Days {
 		if u.Days[i].Day >= day {
@@ -113,15 +113,15 @@ func (u *Usage) addDay(day int64, c *Calls) {
 	u.Days[i].Calls.add(c)
 }
 
-// Trim drops the days before the last [UsageDays], and all but the nearest maxFutureDays future
-// days.
+// Trim drops days: those that are older than the last [UsageDays] days, and all future days except
+// the nearest maxFutureDays.
 func (u *Usage) Trim(now time.Time) {
 	first := DayOf(now) - UsageDays + 1
 	u.Days = slices.DeleteFunc(u.Days, func(d DayCalls) bool { return d.Day < first })
 	u.Days = u.Days[:min(len(u.Days), u.pastDays(now)+maxFutureDays)]
 }
 
-// pastDays returns the number of days up to today.
+// pastDays returns the number of days that are not in the future.
 func (u *Usage) pastDays(now time.Time) int {
 	today := DayOf(now)
 	for i := range u.Days {
@@ -132,9 +132,9 @@ func (u *Usage) pastDays(now time.Time) int {
 	return len(u.Days)
 }
 
-// upTo returns the usage without a last use or refusal that lies after the given day. Such a time
-// comes from a clock that was fast, and would hide all later uses and refusals, also those of other
-// nodes.
+// upTo returns the usage without a last use or refusal that is later than the given day. Such a
+// time comes from a clock that was fast. It would hide all following uses and refusals, also those
+// on other nodes.
 func (u Usage) upTo(day int64) Usage {
 	if DayOf(u.LastUsed) > day {
 		u.LastUsed = time.Time{}
@@ -145,8 +145,8 @@ func (u Usage) upTo(day int64) Usage {
 	return u
 }
 
-// usage holds a node's counters for a token or a source, from the node's start on. They belong to
-// the credential's name and survive every change of its record.
+// usage holds a node's counters for a token or a source, since the node's start. They belong to the
+// credential's name and survive every change of its record.
 type usage struct {
 	Budget      Budget
 	lastUsed    atomic.Int64 // Unix seconds
@@ -154,13 +154,13 @@ type usage struct {
 	days        atomic.Pointer[heldDays]
 	telemetry   atomic.Pointer[telemetry]
 
-	// stored is the usage that each node has stored, by node, without the counts of this process.
-	// Credentials.mu guards it.
+	// stored is the usage that each node has stored, by the node's name. It does not contain the
+	// counts of this process. Credentials.mu guards it.
 	stored map[string]Usage
 }
 
-// heldDays holds the counters of a process. It is immutable: the first call on another day replaces
-// it.
+// heldDays holds the counters of a process, by day. It is immutable: the first call on another day
+// replaces it.
 type heldDays struct {
 	now *dayCounter   // the day of the latest call
 	all []*dayCounter // oldest first, each day at most once
@@ -172,12 +172,12 @@ type dayCounter struct {
 	calls [2][outcomeCount]atomic.Int64
 }
 
-// lastUsedStep is the resolution of the time of the last use, in seconds. The time is for people,
-// and must not cost each query a write to shared memory.
+// lastUsedStep is the resolution of the time of the last use, in seconds. The time is only shown to
+// people, so it is not worth a write to shared memory for each query.
 const lastUsedStep = 60
 
-// Count counts a call at time now. op is one operation. Count takes no lock, and allocates at most
-// once a day.
+// Count counts a call at time now. op must be exactly one operation. Count takes no lock, and
+// allocates at most once a day.
 func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 	at := now.Unix()
 	i := 0
@@ -206,13 +206,14 @@ func (u *usage) counterOf(day int64) *dayCounter {
 	}
 }
 
-// maxHeldDays is the maximum number of days that a process holds: the days that are shown,
-// maxFutureDays future days, and as many again, which a fast clock has left and which are dropped
-// once the clock is right.
+// maxHeldDays is the maximum number of days that a process holds: UsageDays days that are shown,
+// maxFutureDays future days, and maxFutureDays days that a fast clock has left. The last are
+// dropped once the clock is right.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
 // withDay returns the counters with the given day as the current one. It adds the day if there is
-// none. If there are too many days, it drops first the most distant future days, then the oldest.
+// none. If there are too many days, it first drops the most distant future days, and then the
+// oldest days.
 func (d *heldDays) withDay(day int64) *heldDays {
 	var all []*dayCounter
 	if d != nil {
@@ -247,8 +248,8 @@ func (u *usage) counted() (sum int64) {
 	return sum
 }
 
-// running returns what this process has counted, with the last use and refusal that this node knows
-// of, on any node.
+// running returns the counts of this process, and the times of the last use and the last refusal
+// that this node knows, which may have been on another node.
 func (u *usage) running() (r Usage) {
 	for _, c := range u.counters() {
 		var calls Calls
@@ -264,8 +265,8 @@ func (u *usage) running() (r Usage) {
 	return r
 }
 
-// LastUsed returns when the token was last used, in whole minutes and as far as this node knows.
-// The zero time means never.
+// LastUsed returns when the token was last used, as far as this node knows, in whole minutes. The
+// zero time means never.
 func (u *usage) LastUsed(now time.Time) time.Time {
 	return Usage{LastUsed: u.latestUse()}.upTo(DayOf(now)).LastUsed
 }
@@ -291,8 +292,9 @@ func unpackRefusal[T Outcome | Refusal](n int64) (time.Time, T) {
 // dayAfter returns the end of the day that contains at, in Unix seconds.
 func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
-// noteRefusal stores a refusal unless a later one is stored. A stored refusal on a later day is
-// replaced nevertheless: the clock was fast then, and no refusal would be noted until that day.
+// noteRefusal stores a refusal unless a later one is stored. But a stored refusal on a later day is
+// replaced, because the clock must have been fast, and otherwise no refusal would be noted until
+// that day.
 func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
 	n, ahead := packRefusal(at, why), packRefusal[T](dayAfter(at), 0)
 	for {

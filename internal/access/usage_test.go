@@ -64,7 +64,7 @@ func TestUsageTellsTheLastRefusal(t *testing.T) {
 	}
 }
 
-// TestUsageOfNodes: the usage of all nodes is summed. The part that a node
+// TestUsageOfNodes checks that the usage of all nodes is summed, and that the usage that a node
 // stored before its restart is counted once.
 func TestUsageOfNodes(t *testing.T) {
 	table, g := counting(t)
@@ -122,8 +122,8 @@ func TestCountedYieldsWhatWasCounted(t *testing.T) {
 	}
 }
 
-// TestCountConcurrent: no call is lost, on any day and with concurrent calls. A process that runs
-// for years holds no more days than it shows.
+// TestCountConcurrent checks that no call is lost when calls are counted concurrently on several
+// days. A process that runs for years must hold no more days than it shows.
 func TestCountConcurrent(t *testing.T) {
 	table, g := counting(t)
 	const workers, days, each = 8, 100, 50
@@ -151,8 +151,8 @@ func TestCountConcurrent(t *testing.T) {
 	}
 }
 
-// TestUsageOfDaysToCome: calls that were counted on a future day, by a fast clock, are not shown
-// before that day.
+// TestUsageOfDaysToCome checks calls that a fast clock has counted on a future day. They must not
+// be shown before that day.
 func TestUsageOfDaysToCome(t *testing.T) {
 	table, g := counting(t)
 	ahead := noon.Add(3 * day)
@@ -167,14 +167,14 @@ func TestUsageOfDaysToCome(t *testing.T) {
 	if u := table.Usage(g.Name, ahead); u.Since(access.DayOf(ahead))[0][access.Answered] != 8 {
 		t.Errorf("when the day has come: %v", u.Since(access.DayOf(ahead)))
 	}
-	// They are kept until then.
+	// The calls of that future day are kept until the day has come.
 	if u := table.UsageOn("me", g.Name, noon); u.Since(0)[0][access.Answered] != 2 {
 		t.Errorf("to be stored: %v", u.Since(0))
 	}
 }
 
-// TestLastUseOfAClockAhead: once a fast clock is right again, the times that it left hide no use
-// and no refusal, on this node and on others.
+// TestLastUseOfAClockAhead checks a node whose clock was fast. Once the clock is right, the times
+// that it noted before must not hide later uses and refusals, on this node and on others.
 func TestLastUseOfAClockAhead(t *testing.T) {
 	y2038 := time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC)
 	table, g := counting(t)
@@ -205,21 +205,22 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 		t.Errorf("used %v", g.LastUsed(now))
 	}
 
-	// The next record of this node drops the time that it stored while its clock was fast.
+	// When this node next stores its usage, it drops the times that it stored while its clock was
+	// fast.
 	table, g = counting(t)
 	table.NoteUsage(g.Name, "me", access.Usage{LastUsed: y2038, LastRefused: y2038, Reason: access.Expired})
 	g.Count(access.CarDrivingState, access.Answered, now)
 	if u := table.UsageOn("me", g.Name, now); u.LastUsed != now || !u.LastRefused.IsZero() || u.Reason != 0 {
 		t.Errorf("to be stored: used %v, refused %v: %v", u.LastUsed, u.LastRefused, u.Reason)
 	}
-	// A clock that is slow by some days drops nothing.
+	// A node whose clock is slow by some days drops nothing.
 	if u := table.UsageOn("me", g.Name, now.Add(-3*day)); u.LastUsed != now {
 		t.Errorf("with the clock behind, to be stored: used %v", u.LastUsed)
 	}
 }
 
-// TestUsageOfClocksAhead: however often the clock is fast, calls that were counted on real days
-// stay, and the number of days held and stored is bounded.
+// TestUsageOfClocksAhead checks a clock that is fast many times. Calls that were counted on real
+// days must stay, and the number of held and stored days must be bounded.
 func TestUsageOfClocksAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table access.Tokens
@@ -255,7 +256,7 @@ func TestUsageOfClocksAhead(t *testing.T) {
 	})
 }
 
-// TestUsageOfAClockBehind: a clock that is slow for a while loses no calls of later days.
+// TestUsageOfAClockBehind checks that no calls of later days are lost while the clock is slow.
 func TestUsageOfAClockBehind(t *testing.T) {
 	table, g := counting(t)
 	for d := range access.UsageDays {
@@ -279,8 +280,8 @@ func TestCountAllocatesOnceADay(t *testing.T) {
 	}
 }
 
-// TestOutcomeNames: names and numbers are stored and shown. New ones may be added; existing ones
-// must not change.
+// TestOutcomeNames checks that the names and numbers of outcomes do not change, because they are
+// stored and shown. New outcomes may be added.
 func TestOutcomeNames(t *testing.T) {
 	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited",
 		"unavailable", "expired", "revoked", "replaced", "invalid_request"}

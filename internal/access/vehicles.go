@@ -8,17 +8,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Vehicles says which vehicles a token or a source covers: all, or those in a set. The zero value
-// covers none. A Vehicles is immutable; [Vehicles.With] and [Vehicles.Without] return a new one.
+// Vehicles is the set of vehicles that a token or a source covers: all vehicles, or those in a
+// list. The zero value covers none. A Vehicles is immutable; [Vehicles.With] and [Vehicles.Without]
+// return a new one.
 type Vehicles struct {
 	all bool
 	set map[vehicle.ID]struct{}
 }
 
-// AllVehicles covers every vehicle, including future ones.
+// AllVehicles returns a Vehicles that covers every vehicle, including future ones.
 func AllVehicles() Vehicles { return Vehicles{all: true} }
 
-// VehicleSet covers the given vehicles. They need not have sent telemetry yet.
+// VehicleSet returns a Vehicles that covers the given vehicles. They need not have sent telemetry
+// yet.
 func VehicleSet(ids ...vehicle.ID) Vehicles {
 	set := make(map[vehicle.ID]struct{}, len(ids))
 	for _, id := range ids {
