@@ -163,8 +163,8 @@ func TestAuditUnreadable(t *testing.T) {
 	}
 }
 
-// TestOperation_CompletesAfterTheClientDisconnects: an operation that has begun is completed even
-// if its client disconnects.
+// TestOperation_CompletesAfterTheClientDisconnects checks that an operation that has begun is
+// completed even if its client disconnects.
 func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
@@ -186,8 +186,8 @@ func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	}
 }
 
-// TestAuditNamesVehicles: the audit shows which vehicles a caller was allowed to read. It names up
-// to 20 vehicles by their hash, and gives the number of the others.
+// TestAuditNamesVehicles checks that the audit shows which vehicles a caller was allowed to read.
+// It must name up to 20 vehicles by their hash, and give the number of all further vehicles.
 func TestAuditNamesVehicles(t *testing.T) {
 	s := start(t)
 	cars := func(n int) (all []vehicle.ID) {
@@ -253,8 +253,8 @@ func TestAuditNamesVehicles(t *testing.T) {
 	}
 }
 
-// TestAuditQuotesNames: a developer's name that looks like other parts of the detail is quoted. The
-// audit also shows the expiry and the rate.
+// TestAuditQuotesNames checks that the audit quotes a developer's name that looks like other parts
+// of the detail, and that it shows the expiry and the rate.
 func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
@@ -288,7 +288,8 @@ func TestAuditQuotesNames(t *testing.T) {
 	}
 }
 
-// TestAuditIsSearchedThrough: a search reads all stored events, page by page, even if few match.
+// TestAuditIsSearchedThrough checks that a search reads all stored events, page by page, even if
+// few of them match.
 func TestAuditIsSearchedThrough(t *testing.T) {
 	s := start(t)
 	for i := range 2500 {
@@ -341,7 +342,8 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 	}
 }
 
-// TestAuditExport: an export contains every matching event of all pages, and its CSV no formula.
+// TestAuditExport checks that an export contains every matching event of all pages, and that no
+// cell of its CSV is a formula.
 func TestAuditExport(t *testing.T) {
 	s := start(t)
 	for i := range 2*ops.MaxEvents + 7 {
@@ -394,7 +396,8 @@ func TestAuditExport(t *testing.T) {
 	}
 }
 
-// TestAuditExportBreaksOff: if the store fails halfway, the client gets an error.
+// TestAuditExportBreaksOff checks that the client gets an error if the store fails in the middle of
+// an export.
 func TestAuditExportBreaksOff(t *testing.T) {
 	s := start(t)
 	for range ops.MaxEvents + 1 {

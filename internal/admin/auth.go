@@ -11,11 +11,11 @@ import (
 	"carstate/internal/ops"
 )
 
-// wrongKeys limits wrong keys, for all callers together. A right key is always accepted, so an
-// attacker cannot lock the operators out.
+// wrongKeys limits the number of wrong keys that all callers send together. A right key is always
+// accepted, so an attacker cannot lock the operators out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
-// callerKey is the context key under which a request stores its caller.
+// callerKey is the key under which the context of a request holds its caller.
 type callerKey struct{}
 
 // caller returns the caller that identify found.
@@ -26,7 +26,8 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, _, ok := s.ops.Identify(key); ok {
-			// A request without a key is not held, because its body may never arrive.
+			// Only requests with a valid key hold their connection, because the body of any other
+			// request may never arrive.
 			netguard.HoldUntilAnswered(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}

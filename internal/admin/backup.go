@@ -19,8 +19,8 @@ const (
 	progressEvery = 500 * time.Millisecond
 )
 
-// stream returns the handler of a call whose request or response body is not a JSON value and that
-// may take long.
+// stream returns the handler of a call that may take long and whose request or response body is not
+// a JSON value.
 func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request) error) http.Handler {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 			begun = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
-		// An error is ignored: the restore continues after the client has disconnected.
+		// An error is ignored, because the restore continues after the client has disconnected.
 		if json.MarshalWrite(out, l) == nil {
 			_, _ = out.Write([]byte("\n"))
 			_ = c.Flush()

@@ -94,8 +94,8 @@ func TestRestoreOverTheWire(t *testing.T) {
 	}
 }
 
-// TestBackupKeyOverTheWire: only the admin key can get the backup key. A restore sends it, and the
-// audit records a restore without one.
+// TestBackupKeyOverTheWire checks that only the admin key can get the backup key, and that a
+// restore sends the backup key. The audit must say if a backup was not authenticated.
 func TestBackupKeyOverTheWire(t *testing.T) {
 	s := start(t)
 	ada, err := s.AddOperator(t.Context(), "ada")

@@ -44,7 +44,7 @@ func explainBody[In any](err error) *ops.Refusal {
 	return ops.Refuse(http.StatusBadRequest, "the body could not be read to its end")
 }
 
-// members returns the names of a body's members, in their order.
+// members returns the names of a body's JSON members, in the order of the fields of t.
 func members(t reflect.Type) []string {
 	var names []string
 	for field := range t.Fields() {

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// FuzzBodies: every body is either accepted, or refused in one line that repeats nothing of it.
+// FuzzBodies checks that every body is either accepted, or refused in one line that repeats nothing
+// of the body.
 func FuzzBodies(f *testing.F) {
 	for _, body := range []string{
 		`{"developer":"Ada","vehicles":["A","B"],"operations":["throttle_system"],"rate":"5/s","expires_at":null}`,

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// nothing is the body of a call that takes no members.
+// nothing is the request body of a call that takes no JSON members.
 type nothing struct{}
 
 // endpoint is one call of the API: its handler, and its description for the OpenAPI document. in
@@ -79,7 +79,8 @@ func writeError(w http.ResponseWriter, r *ops.Refusal) int {
 	return r.Status
 }
 
-// writeJSON encodes the answer to the connection. An error is ignored: the client has disconnected.
+// writeJSON encodes the answer to the connection. It ignores an error, because an error means that
+// the client has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -88,7 +89,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// noNulls refuses null for optional members, because leaving one out has another meaning.
+// noNulls refuses null for optional members, because a client that sends null may mean something
+// else than a client that leaves the member out.
 var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](),
 	refuseNull[ops.VehicleList]()))
 

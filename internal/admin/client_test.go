@@ -53,8 +53,8 @@ func TestClientNobodyAnswers(t *testing.T) {
 		"no carstate answers at "+url, "is `carstate serve` running?", "--admin-addr")
 }
 
-// TestClientRate: a limit that cannot be written as a rate is refused. Otherwise the token would
-// have no limit at all.
+// TestClientRate checks that the client refuses a limit that cannot be written as a rate. Otherwise
+// the token would have no limit at all.
 func TestClientRate(t *testing.T) {
 	s := start(t)
 	for _, r := range []access.Rate{
@@ -149,7 +149,7 @@ func TestClientPatience(t *testing.T) {
 }
 
 func TestClient_OverTLS(t *testing.T) {
-	// The certificate and its client come from net/http's test server.
+	// httptest's TLS server lends its certificate, and a client that trusts the certificate.
 	lender := httptest.NewTLSServer(http.NotFoundHandler())
 	defer lender.Close()
 	s := start(t, func(c *admin.Config) {
@@ -169,8 +169,8 @@ func TestClient_OverTLS(t *testing.T) {
 	expect(t, fails(t, &stranger, t.Context()), "could not be reached", "certificate")
 }
 
-// busyServer starts a server with one call in progress, which lasts until leave is closed. answered
-// receives the call's error.
+// busyServer starts a server with one call in progress, which lasts until the channel leave is
+// closed. The channel answered receives the call's error.
 func busyServer(
 	t *testing.T,
 ) (server *admin.Server, c *client.Client, leave chan struct{}, answered, served chan error) {
@@ -203,7 +203,8 @@ func busyServer(
 	return server, c, leave, answered, served
 }
 
-// TestShutdownWaits: a call in progress is answered during a shutdown; a new one is not.
+// TestShutdownWaits checks that a call in progress is answered during a shutdown, and that a new
+// call is not.
 func TestShutdownWaits(t *testing.T) {
 	server, c, leave, answered, served := busyServer(t)
 	stopped := make(chan error, 1)
@@ -218,8 +219,8 @@ func TestShutdownWaits(t *testing.T) {
 	}
 }
 
-// TestShutdownGivesUp: if the context ends first, the connection is closed and the caller gets an
-// error.
+// TestShutdownGivesUp checks a shutdown whose context ends before the call in progress. The server
+// must close the connection, so that the caller gets an error.
 func TestShutdownGivesUp(t *testing.T) {
 	server, _, leave, answered, served := busyServer(t)
 	defer close(leave)

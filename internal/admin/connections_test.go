@@ -22,9 +22,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// startBusy starts a server that sends to entered when it receives a request for a vehicle. It does
-// not answer that request until goOn is called. ask is the text of such a request with the admin
-// key.
+// startBusy starts a server that does not answer a request for a vehicle until goOn is called. It
+// sends to the channel entered when it receives such a request. ask is the text of such a request
+// with the admin key.
 func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, goOn func()) {
 	t.Helper()
 	proceed := make(chan struct{})
@@ -54,7 +54,7 @@ func (s *service) dial(t *testing.T, text string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-// answered reports whether a complete response arrives.
+// answered reports whether a complete response arrives on the connection.
 func answered(in *bufio.Reader) bool {
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -67,8 +67,8 @@ func answered(in *bufio.Reader) bool {
 
 const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// TestTooManyConnections: clients that can reach the listener use a bounded number of file
-// descriptors. Connections that wait, for whatever reason, keep no other client out.
+// TestTooManyConnections checks that clients of the listener use a bounded number of file
+// descriptors. Connections that wait, for whatever reason, must not keep other clients out.
 func TestTooManyConnections(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	s, ask, goOn := startBusy(t, entered)
@@ -109,8 +109,9 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// TestStrangersMakeRoom: connections that send nothing, with TLS not even a handshake, are closed
-// to admit newer ones. A connection that waits for its next request is not.
+// TestStrangersMakeRoom checks that connections on which the client sends nothing are closed to
+// admit newer ones. With TLS, such a client does not even send a handshake. A connection that waits
+// for its next request must not be closed.
 func TestStrangersMakeRoom(t *testing.T) {
 	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
 	fake.StartTLS()
@@ -153,8 +154,8 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestTooManyAtWork: if all connections have a request in progress, the newest is closed. A
-// connection that ends admits another one.
+// TestTooManyAtWork checks that the newest connection is closed if all other connections have a
+// request in progress. When one of these connections ends, another one is admitted.
 func TestTooManyAtWork(t *testing.T) {
 	entered := make(chan struct{})
 	s, ask, goOn := startBusy(t, entered)
@@ -184,8 +185,8 @@ func TestTooManyAtWork(t *testing.T) {
 	}
 }
 
-// TestBodiesThatDoNotCome: net/http reads the rest of a request's body before it answers. A client
-// without a key cannot keep others out with bodies that it never sends.
+// TestBodiesThatDoNotCome checks that a client without a key cannot keep other clients out with
+// request bodies that it never sends. net/http reads the rest of such a body before it answers.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	entered, began, proceed := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(proceed) })
@@ -233,8 +234,8 @@ func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 
 func (slowPage) Close() {}
 
-// TestHTTP2WithoutAPreface: such a line is logged at debug, because it repeats what the client
-// sent.
+// TestHTTP2WithoutAPreface checks that net/http's log line about a missing HTTP/2 preface is logged
+// at level debug, because it repeats what the client sent.
 func TestHTTP2WithoutAPreface(t *testing.T) {
 	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
 	fake.StartTLS()
@@ -261,8 +262,8 @@ func TestHTTP2WithoutAPreface(t *testing.T) {
 	}
 }
 
-// TestLogOfStrangers: callers without a key cause ten lines a minute. The next line reports the
-// number of dropped lines.
+// TestLogOfStrangers checks that callers without a key cause at most ten log lines a minute. The
+// next line after these must report the number of dropped lines.
 func TestLogOfStrangers(t *testing.T) {
 	s := start(t)
 	wrong := func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }
@@ -283,7 +284,7 @@ func TestLogOfStrangers(t *testing.T) {
 	}
 }
 
-// TestHandshakeThatFails: a failed handshake is logged at debug only.
+// TestHandshakeThatFails checks that a failed TLS handshake is logged only at level debug.
 func TestHandshakeThatFails(t *testing.T) {
 	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
 	fake.StartTLS()

@@ -21,8 +21,8 @@ func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e endless) Close() { close(e.closed) }
 
-// TestConsole: the console serves the paths outside the API. It is closed when the server shuts
-// down, so the shutdown need not wait for its responses.
+// TestConsole checks that the console serves the paths outside the API. The server must close the
+// console when it shuts down, so that the shutdown need not wait for the console's responses.
 func TestConsole(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Console = endless{make(chan struct{})} })
 	req, err := http.NewRequestWithContext(context.Background(), "GET", s.URL+"/", nil)

@@ -55,7 +55,7 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error)
 	}, nil
 }
 
-// errVehiclesMissing ensures that "all" must be given explicitly.
+// errVehiclesMissing refuses a request without vehicles, so that "all" must be given explicitly.
 var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
 
 func (s *Server) listTokens(*http.Request, nothing) (wire.TokenList, error) {
@@ -185,7 +185,7 @@ func end[Out any](
 	}
 }
 
-// overlapOf returns how long the old secret is to stay valid.
+// overlapOf returns the time for which the old secret stays valid.
 func overlapOf(in wire.RotateRequest) (time.Duration, error) {
 	if in.OverlapSeconds == nil {
 		return access.DefaultOverlap, nil

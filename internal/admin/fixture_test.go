@@ -41,7 +41,7 @@ type service struct {
 	secrets []string
 }
 
-// errDisk must not be shown to a caller.
+// errDisk is an error of the store whose text must not be shown to a caller.
 var errDisk = errors.New("disk full")
 
 func start(t *testing.T, changes ...func(*admin.Config)) *service {
@@ -49,7 +49,7 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 	return startOps(t, func(*ops.Config) {}, changes...)
 }
 
-// startOps is like start, with operations that change may modify.
+// startOps is like start; the parameter change may modify the configuration of the operations.
 func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Config)) *service {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
@@ -125,7 +125,7 @@ type answer struct {
 	body   string
 }
 
-// do sends a request with the admin key; change may modify it.
+// do sends a request with the admin key. The functions in change may modify the request.
 func (s *service) do(t *testing.T, method, path, body string, change ...func(*http.Request)) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestForgetAndAllow: both are audited before they are carried out, and only with the vehicle's
-// hash.
+// TestForgetAndAllow checks that forgetting a vehicle and allowing it again are each audited before
+// they are carried out, and that the audit contains the hash of the vehicle, not its vid.
 func TestForgetAndAllow(t *testing.T) {
 	s := start(t)
 	hash := s.store.Forgotten.Hash("V1").String()
@@ -55,7 +55,8 @@ func TestForgetAndAllow(t *testing.T) {
 	}
 }
 
-// TestForgottenIsGrantedToNobody: granting a forgotten vehicle would store its vid again.
+// TestForgottenIsGrantedToNobody checks that no token or source can be granted a forgotten vehicle,
+// because the grant would store its vid again.
 func TestForgottenIsGrantedToNobody(t *testing.T) {
 	s := start(t)
 	if _, err := s.Forget(t.Context(), "F"); err != nil {

@@ -16,9 +16,9 @@ import (
 // clean.
 //
 // The listener usually listens on the loopback address, where any page that the operator opens can
-// send requests to it. A page of another site is recognized by its Origin or Sec-Fetch-Site header.
-// A page that has rebound its own host name to 127.0.0.1 is recognized by that name in Host. No
-// CORS headers are sent, so no such page can read a response either.
+// send requests to it. guard recognizes a page of another site by its Origin or Sec-Fetch-Site
+// header. If a page has rebound its own host name to 127.0.0.1, guard recognizes it by that name in
+// the Host header. No CORS headers are sent, so no such page can read a response, either.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
@@ -76,8 +76,9 @@ func keyless(p string) bool {
 	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
 }
 
-// answersTo reports whether the Host of a request is accepted. An empty Host is accepted: only
-// HTTP/1.0 clients can omit it, such as probes of load balancers, and browsers never do.
+// answersTo reports whether the server accepts requests for this Host. An empty Host is accepted,
+// because only HTTP/1.0 clients can omit it, such as probes of load balancers; browsers never omit
+// it.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -94,9 +95,9 @@ func (s *Server) answersTo(host string) bool {
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether the request was made automatically by a page of another origin,
-// or by a frame in it. Such requests could hold live pages open and read telemetry, although nobody
-// sees the result. Following a link to this listener is not such a request.
+// loadedElsewhere reports whether a page of another origin, or a frame in such a page, made the
+// request automatically. Such requests could hold live pages open and read telemetry, although
+// nobody sees the result. If a user follows a link to this listener, loadedElsewhere returns false.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":

@@ -16,8 +16,9 @@ import (
 	"carstate/internal/access"
 )
 
-// health returns a handler that answers with one line of text: well, or the error of check. Both
-// are followed by the text of add. If check is nil, all is well.
+// health returns a handler that answers with one line of text. The line begins with the text of the
+// parameter well or, with status 503, with the error of check. It ends with the result of add. If
+// check is nil, it counts as successful.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -34,8 +35,8 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 
 func addNothing() string { return "" }
 
-// copies returns the state of the node's replicated tables for /readyz, whether the node is ready
-// or not.
+// copies returns the part of the text of /readyz that describes the node's replicated tables. It is
+// shown whether the node is ready or not.
 func (s *Server) copies() (text string) {
 	if s.cfg.FeedAge != nil {
 		if age, ok := s.cfg.FeedAge(); ok {
@@ -60,8 +61,8 @@ func oneLine(err error) string {
 	return text
 }
 
-// gatherings limits how often the metrics are gathered. A request beyond the limit gets the
-// previous text, so callers without a key cannot exhaust the processor or block a scraper.
+// gatherings limits how often the metrics are gathered. A request beyond the limit gets the cached
+// text, so callers without a key cannot exhaust the processor or block a scraper.
 var gatherings = access.Rate{Calls: 5, Window: time.Second}
 
 // metricsText caches the text of the metrics, plain and compressed.
@@ -96,8 +97,8 @@ func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(k.body.Bytes())
 }
 
-// latest returns the cached text, or gathers the metrics if the limit allows it or nothing is
-// cached.
+// latest returns the cached text. If nothing is cached, or if the limit allows it, latest gathers
+// the metrics first.
 func (m *metricsText) latest(encoding string) *keptAnswer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +106,8 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	if _, _, may := m.left.Take(gatherings, m.now()); !may && k != nil {
 		return k
 	}
-	// The text must not depend on anything else in the request, because other callers get it too.
+	// The new request has only this header, because other callers get the same text and it must not
+	// depend on anything else in the caller's request.
 	r := &http.Request{Method: http.MethodGet, URL: new(url.URL), Header: http.Header{"Accept-Encoding": {encoding}}}
 	k = &keptAnswer{header: make(http.Header), status: http.StatusOK}
 	m.gather.ServeHTTP(k, r)

@@ -47,9 +47,9 @@ func TestHealth_ShowsTheError(t *testing.T) {
 	}
 }
 
-// TestReady_PerJob: /readyz reports the age of the tables, whether the node is ready or not. One
-// job of the node may be ready while another is not. An unknown path under /readyz/ is not served
-// by the console.
+// TestReady_PerJob checks that /readyz reports the age of the tables, whether the node is ready or
+// not, and that one job of the node may be ready while another is not. The console must not serve
+// an unknown path under /readyz/.
 func TestReady_PerJob(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		no := func() error { return errors.New("nothing is stored") }
@@ -81,8 +81,9 @@ type page struct{}
 func (page) ServeHTTP(http.ResponseWriter, *http.Request) {}
 func (page) Close()                                       {}
 
-// TestGuard_WaitsForTheTables: an early call waits for the tables to be filled. If that takes too
-// long, the caller is asked to retry, and does not get "not found". Probes are answered at once.
+// TestGuard_WaitsForTheTables checks that an early call waits until the tables are filled. If that
+// takes too long, the caller is asked to retry and does not get "not found". Probes are answered at
+// once.
 func TestGuard_WaitsForTheTables(t *testing.T) {
 	t.Parallel()
 	filled := make(chan struct{})
@@ -130,8 +131,8 @@ func TestMetrics_NeedNoKey(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepAScrapersPlace: a caller that requests the metrics in a loop gets cached text, and
-// a scraper soon gets fresh text.
+// TestMetricsKeepAScrapersPlace checks a caller that requests the metrics in a loop. It must get
+// cached text, and a scraper must soon get fresh text.
 func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	var gathered atomic.Int64
 	s := start(t, func(c *admin.Config) {
@@ -197,7 +198,7 @@ func TestNoGathererNoMetrics(t *testing.T) {
 	s.issue(t)
 }
 
-// TestProbesOnly: a listener for probes has no key and no other paths.
+// TestProbesOnly checks that a listener that serves only probes has no key and no other paths.
 func TestProbesOnly(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		*c = admin.Config{

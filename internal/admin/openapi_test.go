@@ -27,10 +27,10 @@ import (
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json again")
 
-// object is a JSON object in the document.
+// object is a JSON object in the OpenAPI document.
 type object = map[string]any
 
-// operationTexts describes each call. A call without a text fails the test.
+// operationTexts describes each call. The test fails for a call without a text.
 var operationTexts = map[string]string{
 	"token.list":   "List the tokens, oldest first.",
 	"token.issue":  "Issue a token. Only this response contains its secret.",
@@ -78,12 +78,12 @@ func asked(name, text string, schema object) object {
 	return object{"name": name, "in": "query", "description": text, "schema": schema}
 }
 
-// formatAsked is the parameter of lists that can be exported.
+// formatAsked describes the query parameter format, which lists have that can be exported.
 var formatAsked = asked("format",
 	"One page as JSON, or the complete list as NDJSON or CSV. The Accept header can select these, too.",
 	object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"})
 
-// pages are the responses of lists that can be exported.
+// pages are the types of JSON responses of the lists that can be exported.
 var pages = map[string]reflect.Type{
 	"audit.list":   reflect.TypeFor[wire.EventList](),
 	"vehicle.list": reflect.TypeFor[ops.VehiclePage](),
@@ -130,8 +130,8 @@ var parameters = map[string][]object{
 			"; not needed for this service's own backups.", "schema": object{"type": "string"}}},
 }
 
-// streams are the media types of bodies that are not JSON values: of the request and of the
-// response.
+// streams are the media types of bodies that are not JSON values: first the type of the request,
+// then the type of the response.
 var streams = map[string][2]string{
 	"audit.list":     {"", "application/x-ndjson"},
 	"vehicle.list":   {"", "application/x-ndjson"},
@@ -172,8 +172,9 @@ var written = map[reflect.Type]func() object{
 	},
 }
 
-// schemaOf returns the schema of a type. sent marks types in requests: their unknown members are
-// refused, and only types with their own JSON format accept null.
+// schemaOf returns the schema of t. The parameter sent says that t is part of a request. The schema
+// of a request refuses unknown members, and null except for the types in written, which have a JSON
+// format of their own. In a response, a pointer may be null.
 func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	if make := written[t]; make != nil {
 		return make(), nil
@@ -425,11 +426,11 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	return operation, nil
 }
 
-// noNode is a node that must not be called.
+// noNode is a node whose methods must not be called.
 type noNode struct{ Node }
 
-// TestOpenAPIIsOfTheRoutes: docs/openapi-admin.json is generated from the routes and the types of
-// their bodies, and is up to date.
+// TestOpenAPIIsOfTheRoutes generates the OpenAPI document from the routes and the types of their
+// bodies, and checks that docs/openapi-admin.json equals it.
 func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 	_, hash := access.NewSecret(access.AdminKind)
 	operations := opstest.New().Config()

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// TestOperators: an operator's key is accepted by the API, and the audit names the operator. It
-// cannot make operators, and a removed key is invalid at once.
+// TestOperators checks that the API accepts an operator's key, and that the audit names the
+// operator. An operator cannot add operators, and a removed key is invalid at once.
 func TestOperators(t *testing.T) {
 	s := start(t)
 	ada, err := s.AddOperator(t.Context(), "ada")
@@ -88,8 +88,9 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// TestAnOperatorGetsNoRightsByAName: an operator whose record has the name "admin" has only an
-// operator's rights, and the audit shows that.
+// TestAnOperatorGetsNoRightsByAName checks an operator whose record has the name "admin". It must
+// have only an operator's rights, and the audit must show that it is not the holder of the admin
+// key.
 func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	s := start(t)
 	key, hash := access.NewSecret(access.OperatorKind)
@@ -129,7 +130,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	}
 }
 
-// TestOperatorNeedsAudit: an operation that cannot be audited is not carried out.
+// TestOperatorNeedsAudit checks that an operation that cannot be audited is not carried out.
 func TestOperatorNeedsAudit(t *testing.T) {
 	s := start(t)
 	s.store.Fail("Audit intended", errDisk)
@@ -141,8 +142,8 @@ func TestOperatorNeedsAudit(t *testing.T) {
 	}
 }
 
-// TestRotateAdminKey: the file has mode 0600 and holds the new key, and only that key is valid. If
-// the file cannot be written, nothing changes.
+// TestRotateAdminKey checks that the key file has mode 0600 and holds the new key, and that only
+// the new key is valid. If the file cannot be written, nothing changes.
 func TestRotateAdminKey(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)

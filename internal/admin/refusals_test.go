@@ -123,7 +123,7 @@ func TestWrongKeys(t *testing.T) {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 	}
-	// These were ten wrong keys, and the clock does not advance.
+	// The ten wrong keys above have used up the limit, because the clock does not advance.
 	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 429 ||
 		got.header.Get("Retry-After") != "1" {
 		t.Errorf("the eleventh: %d %s", got.status, got.body)
@@ -237,7 +237,8 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 	}
 }
 
-// TestGuard_AcceptsNoHost: load balancers probe with HTTP/1.0 and send no Host.
+// TestGuard_AcceptsNoHost checks that a request without a Host is answered, because load balancers
+// probe with HTTP/1.0 and send none.
 func TestGuard_AcceptsNoHost(t *testing.T) {
 	s := start(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
@@ -277,9 +278,9 @@ func TestOtherOrigins(t *testing.T) {
 	}
 }
 
-// TestOtherOriginsRead: requests that a page of another origin makes automatically are refused,
-// although that page could not read the response. On the same host they carry the cookie, and the
-// response may cost work or be a stream. Following a link is allowed.
+// TestOtherOriginsRead checks that requests are refused that a page of another origin makes
+// automatically. That page could not read the response. But on the same host such requests carry
+// the cookie, and the response may cost work or be a stream. Following a link is allowed.
 func TestOtherOriginsRead(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct {

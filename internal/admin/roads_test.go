@@ -11,8 +11,8 @@ import (
 	"carstate/internal/road/roadtest"
 )
 
-// TestRoads_NeedsAKeyAndAValidBox: the roads in a box are shown to callers with a key. An invalid
-// box is refused in one line that repeats nothing of it.
+// TestRoads_NeedsAKeyAndAValidBox checks that the roads in a box are shown only to callers with a
+// key, and that an invalid box is refused in one line that repeats nothing of the box.
 func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	roads := new(road.Map)
 	s := start(t, func(c *admin.Config) { c.Roads = roads })

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// probes returns the paths that every admin listener has, even one without the API. The guard
-// before them rejects all paths that net/http would clean or redirect.
+// probes returns the paths that every admin listener has, even a listener without the API. The
+// guard has already refused all paths that net/http would clean or redirect.
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})
@@ -20,7 +20,8 @@ func (s *Server) probes() *http.ServeMux {
 	for job, ready := range s.cfg.ReadyFor {
 		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.copies)})
 	}
-	// An unknown path must not reach the console, past the guard.
+	// An unknown path below /readyz/ must not reach the console, because the guard accepts it with
+	// any Host.
 	mux.HandleFunc("/readyz/", notFound)
 	if s.cfg.Gatherer != nil {
 		mux.Handle("/metrics", methods{"GET": s.showMetrics()})

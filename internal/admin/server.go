@@ -38,21 +38,21 @@ type Config struct {
 	// localhost.
 	Hosts []string
 
-	// Alive and Ready are the checks of /healthz and /readyz. ReadyFor holds the check of
-	// /readyz/NAME for each of the node's jobs. The text of an error is shown without login. If a
-	// check is nil, it succeeds.
+	// Alive and Ready are the checks of /healthz and /readyz. ReadyFor holds the checks of
+	// /readyz/NAME, one for each of the node's jobs. The text of an error is shown without login.
+	// If a check is nil, it succeeds.
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
 	// FeedAge returns the maximum age of this node's replicated tables; ok is false before the
-	// first load. If nil, /readyz does not report it.
+	// tables are first loaded. If nil, /readyz does not report the age.
 	FeedAge func() (age time.Duration, ok bool)
-	// Newer returns the streams with records of a newer version that this node cannot read. If nil,
-	// there are none.
+	// Newer returns the names of the streams in which a newer version has stored records that this
+	// node cannot read. If nil, there are none.
 	Newer func() []string
 
-	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
-	// calls that use the tables are not answered, because they would report that a record does not
+	// Started is closed once the tables of tokens, sources and operators are filled. Calls that use
+	// the tables are not answered before that, because they would report that a record does not
 	// exist. If nil, the tables are already filled.
 	Started <-chan struct{}
 
@@ -61,10 +61,10 @@ type Config struct {
 	// Registry registers the server's own metrics. If nil, they are not registered.
 	Registry prometheus.Registerer
 
-	// MaxConnections is the maximum number of open connections. To admit another one, the server
-	// closes a connection on which no caller with a key or a session is being answered. If there is
-	// none, it closes the new connection. If 0, the limit is 512, far more than operators, their
-	// pages and their scrapers need.
+	// MaxConnections is the maximum number of open connections. At that limit, a new connection
+	// makes the server close one on which no caller with a key or a session is being answered. If
+	// there is none, the server closes the new connection. If 0, the limit is 512, far more than
+	// operators, their pages and their scrapers need.
 	MaxConnections int
 
 	Now     func() time.Time // if nil, time.Now
@@ -76,27 +76,27 @@ type Config struct {
 // Node is the node that this listener administers.
 type Node interface {
 	Settings() wire.NodeSettings
-	// Change applies the fields of its argument that are set.
+	// Change applies those fields of its argument that are set.
 	Change(wire.NodeSettings)
 }
 
 // Console serves the operator's pages. It authenticates its callers itself.
 type Console interface {
 	http.Handler
-	// Close ends the responses that would otherwise never end.
+	// Close ends the responses that would otherwise never end, such as live pages.
 	Close()
 }
 
 // Limits of the listener.
 const (
-	// maxBody allows a list of a million vehicles of about 25 bytes each, with a reserve. The list
-	// is decoded while it arrives.
+	// maxBody is large enough for a list of a million vehicles of about 25 bytes each, with a
+	// reserve. The list is decoded while it arrives.
 	maxBody       = 64 << 20
 	maxHead       = 16 << 10
 	headTimeout   = 5 * time.Second
 	readTimeout   = time.Minute // head and body
 	answerTimeout = 2 * time.Minute
-	// startPatience is how long an early call waits for the tables to be filled.
+	// startPatience is the time for which an early call waits for the tables to be filled.
 	startPatience = 2 * time.Second
 	idleTimeout   = time.Minute
 )
@@ -167,8 +167,8 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Shutdown stops listening and waits for the calls in progress. If ctx ends first, Shutdown closes
-// their connections and returns the context's error; the store still completes or fails the
-// operations in progress.
+// the connections of these calls and returns the context's error. The store still completes the
+// operations in progress, or fails them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.conns.EndSilent()
 	err := s.http.Shutdown(ctx)

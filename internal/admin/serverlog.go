@@ -12,7 +12,7 @@ import (
 	"carstate/internal/access"
 )
 
-// lines limits the log lines that callers without a key cause, for all of them together.
+// lines limits the number of log lines that all callers without a key cause together.
 var lines = access.Rate{Calls: 10, Window: time.Minute}
 
 // quietLog logs events that callers without a key cause, with a rate limit. A line beyond the limit

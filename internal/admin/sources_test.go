@@ -46,7 +46,8 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	}
 }
 
-// TestSourceSeen: the API shows what the node has seen of a source, in the list too.
+// TestSourceSeen checks that the API shows what the node has seen of a source, also in the list of
+// sources.
 func TestSourceSeen(t *testing.T) {
 	s := start(t)
 	s.add(t, "car-7")
@@ -128,7 +129,8 @@ func TestSourceLife(t *testing.T) {
 	}
 }
 
-// TestChangeSource: rate, strictness, vehicles and expiry change under the same key.
+// TestChangeSource checks that the rate, strictness, vehicles and expiry of a source can be
+// changed, and that its key stays the same.
 func TestChangeSource(t *testing.T) {
 	s := start(t)
 	src := s.add(t, "car-7")

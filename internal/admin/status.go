@@ -10,7 +10,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// showStatus answers with the state of this node. The figures are those of the metrics.
+// showStatus answers with the state of this node. Its figures are values of the node's metrics.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{},

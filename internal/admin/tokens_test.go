@@ -182,8 +182,8 @@ func TestGrantRefuses(t *testing.T) {
 	}
 }
 
-// TestChangeToken: the members in the request are changed and audited. The others, and the secret,
-// stay.
+// TestChangeToken checks that the members in the request are changed and audited, and that all
+// other members, and the secret, stay the same.
 func TestChangeToken(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)

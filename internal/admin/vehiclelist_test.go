@@ -54,7 +54,8 @@ func vidsOf(list []ops.ListedVehicle) (vids []string) {
 	return vids
 }
 
-// TestVehiclesAreFiltered: lists are filtered and sorted; exports have the same filters.
+// TestVehiclesAreFiltered checks that lists of vehicles are filtered and sorted, and that exports
+// have the same filters.
 func TestVehiclesAreFiltered(t *testing.T) {
 	s, _ := listing(t)
 	for _, c := range []struct {
@@ -110,7 +111,8 @@ func TestVehiclesAreFiltered(t *testing.T) {
 	}
 }
 
-// TestVehiclesArePaged: a cursor reveals nothing and is valid only for its list.
+// TestVehiclesArePaged checks that a list is divided into pages. A cursor must reveal nothing, and
+// must be valid only for the list that it came from.
 func TestVehiclesArePaged(t *testing.T) {
 	s, table := listing(t)
 	q, seen := ops.VehicleQuery{Driving: "jam", Limit: 7}, []string{}
@@ -150,7 +152,8 @@ func TestVehiclesArePaged(t *testing.T) {
 
 func second[A any](_ A, err error) error { return err }
 
-// TestVehiclesRefusesWhatThereIsNot: the error is one line that names the allowed values.
+// TestVehiclesRefusesWhatThereIsNot checks that an unknown parameter or value is refused in one
+// line that names the allowed ones.
 func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 	s, _ := listing(t)
 	for query, says := range map[string]string{
@@ -175,8 +178,8 @@ func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 	}
 }
 
-// TestVehiclesExport: the format is chosen by parameter or by Accept. NDJSON has one object per
-// line.
+// TestVehiclesExport checks that a parameter or the Accept header chooses the format of an export,
+// and that NDJSON has one object per line.
 func TestVehiclesExport(t *testing.T) {
 	s, _ := listing(t)
 	accept := func(kind string) func(*http.Request) {
@@ -206,8 +209,8 @@ func TestVehiclesExport(t *testing.T) {
 	}
 }
 
-// TestVehiclesOfANodeWithoutStates: the error names a node to ask; while the table is being filled,
-// it says when to retry.
+// TestVehiclesOfANodeWithoutStates checks the errors of a node that cannot list vehicles. The error
+// names a kind of node that can. While the table is being filled, the error says when to retry.
 func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
 		if a := start(t).do(t, "GET", path, ""); a.status != http.StatusNotFound ||

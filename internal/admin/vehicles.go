@@ -40,7 +40,7 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle returns the call of an operation on the vehicle in the path.
+// onVehicle returns the handler of an operation on the vehicle whose vid is in the path.
 func onVehicle(
 	do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error),
 ) func(*http.Request, nothing) (access.ForgetReceipt, error) {

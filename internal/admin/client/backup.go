@@ -24,7 +24,8 @@ func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
-// Restore merges a backup into the service; progress receives the number of records done.
+// Restore merges a backup into the service. It calls progress with the number of records that are
+// done.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -62,8 +63,8 @@ func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wir
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// download writes a response of the given media type to w. brokeOff is the text of the error if the
-// response is cut off.
+// download writes a response of the given media type to w. The parameter brokeOff is the text of
+// the error that it returns if the response is cut off.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, where, err := c.stream(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
@@ -82,8 +83,8 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 	return nil
 }
 
-// stream makes a call that may take as long as it makes progress. backupKey is sent if it is not
-// empty; only a restore needs it.
+// stream makes a call that may take as long as its transfer makes progress. It sends backupKey if
+// that is not empty; only a restore needs one.
 func (c *Client) stream(
 	ctx context.Context, method, path string, body io.Reader, backupKey string,
 ) (_ *http.Response, where string, err error) {

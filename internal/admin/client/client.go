@@ -28,7 +28,7 @@ type Client struct {
 	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
 }
 
-// clientTimeout is long enough for a list of a million vehicles.
+// clientTimeout limits a call. It is long enough for a list of a million vehicles.
 const clientTimeout = 2 * time.Minute
 
 // directly is a client that ignores the environment's proxies and follows no redirect, so that the
@@ -77,7 +77,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 		wire.GrantRequest{Add: add, Remove: remove})
 }
 
-// ChangeToken applies the fields of to that are set.
+// ChangeToken applies those fields of the parameter to that are set.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -85,7 +85,7 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource applies the fields of to that are set.
+// ChangeSource applies those fields of the parameter to that are set.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }
@@ -104,7 +104,7 @@ func changeBody(to access.Change) wire.SourceChange {
 	return body
 }
 
-// RotateToken gives a token a new secret. The old one stays valid for overlap, in whole seconds.
+// RotateToken gives a token a new secret. The old secret stays valid for overlap, in whole seconds.
 // Only this response contains the new secret.
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
@@ -157,8 +157,8 @@ func (c *Client) Status(ctx context.Context) (wire.Status, error) {
 	return send[wire.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Roads returns the traffic on the stretches of road within a box, at most limit of them (1 to
-// [roadmap.MaxStretches]), the worst first.
+// Roads returns the traffic on the stretches of road within a box, the worst first. The parameter
+// limit is the maximum number of stretches (1 to [roadmap.MaxStretches]).
 func (c *Client) Roads(ctx context.Context, b road.Box, limit int) (roadmap.Collection, error) {
 	path := fmt.Sprintf("/v1/roads?bbox=%g,%g,%g,%g&limit=%d", b.West, b.South, b.East, b.North, limit)
 	return send[roadmap.Collection](ctx, c, http.MethodGet, path, nil)
@@ -169,7 +169,8 @@ func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode applies the fields of s that are set to the node that answers, until that node stops.
+// ChangeNode applies those fields of s that are set to the node that answers. They hold until that
+// node stops.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }
@@ -202,7 +203,7 @@ func (c *Client) Operators(ctx context.Context) ([]ops.OperatorSummary, error) {
 	return list.Operators, err
 }
 
-// RotateOperator gives an operator a new key. The old one is invalid at once.
+// RotateOperator gives an operator a new key. The old key is invalid at once.
 func (c *Client) RotateOperator(ctx context.Context, name string) (wire.OperatorKey, error) {
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators/"+url.PathEscape(name)+"/rotate", nil)
 }
@@ -223,7 +224,8 @@ func rotateBody(overlap time.Duration) wire.RotateRequest {
 	return wire.RotateRequest{OverlapSeconds: &seconds}
 }
 
-// Audit returns the latest events, newest first, at most limit (1 to 1,000).
+// Audit returns the newest events, newest first. The parameter limit is their maximum number (1 to
+// 1,000).
 func (c *Client) Audit(ctx context.Context, limit int) ([]access.Event, error) {
 	list, err := c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(limit)}})
 	return list.Events, err
@@ -234,7 +236,7 @@ func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventL
 	return send[wire.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
 
-// send makes one call. If body is nil, it sends none.
+// send makes one call. If body is nil, it sends no body.
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
 	where := shown(c.URL)
 	if c.Key == "" {

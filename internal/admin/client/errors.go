@@ -14,7 +14,7 @@ import (
 	"carstate/internal/admin/wire"
 )
 
-// Error says in one line why a call of the [Client] failed.
+// Error is the error of a call of the [Client]. It says in one line why the call failed.
 type Error struct {
 	Status int // HTTP status of the response; 0: there was none
 	text   string

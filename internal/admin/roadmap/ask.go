@@ -16,8 +16,8 @@ var (
 	errLimit = fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
 )
 
-// Asked parses the parameters of a query: "bbox", by default all of the earth, and "limit". An
-// error is one line that may be shown.
+// Asked parses the parameters of a query: "bbox", which is all of the earth if missing, and
+// "limit". An error is one line that may be shown to the caller.
 func Asked(query url.Values) (box road.Box, limit int, err error) {
 	box, limit = world, MaxStretches
 	if query.Has("bbox") {

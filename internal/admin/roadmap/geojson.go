@@ -20,10 +20,10 @@ type Collection struct {
 	Type string    `json:"type"` // "FeatureCollection"
 	At   time.Time `json:"at"`
 	// Known is the number of stretches in the box. Truncated is set if Features contains only the
-	// worst of them.
+	// worst of these stretches.
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
-	// Way names the stretches that a car drove last, newest first.
+	// Way holds the names of the stretches that a car drove last, newest first.
 	Way      []string  `json:"way,omitzero"`
 	Features []Feature `json:"features"`
 }
@@ -91,9 +91,9 @@ func feature(c road.Condition) Feature {
 	return Feature{"Feature", lineOf(c.Stretch), p}
 }
 
-// lineOf returns the line of a stretch. It goes through the middle of the cell and is shifted to
-// the right, so that the two directions of a road are drawn side by side. A line that would cross
-// the date line ends there.
+// lineOf returns the line of a stretch. The line goes through the middle of the cell and is shifted
+// to the right, so that the two directions of a road are drawn side by side. It ends at the date
+// line if it would cross that.
 func lineOf(s vehicle.Stretch) Line {
 	latitude, longitude := road.Centre(s)
 	sin, cos := math.Sincos(road.HeadingDegrees(s) * math.Pi / 180)
@@ -112,8 +112,8 @@ func lineOf(s vehicle.Stretch) Line {
 // round rounds x to a multiple of 1/parts.
 func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
-// Serve answers a request with at most limit stretches of a selection, and with the way that a car
-// drove. If way is nil, it is left out.
+// Serve answers a request with the worst stretches of a selection, at most limit of them, and with
+// the way that a car drove. If way is nil, it is left out.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")

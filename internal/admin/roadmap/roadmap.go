@@ -13,7 +13,7 @@ import (
 // MaxStretches is the maximum number of stretches in one answer.
 const MaxStretches = 20_000
 
-// keepFor is how long a selection from all of the earth is cached.
+// keepFor is the time for which a selection from all of the earth is cached.
 const keepFor = 2 * time.Second
 
 // world is a box around all of the earth.
@@ -34,15 +34,16 @@ func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 // Selection describes the traffic on the stretches in a box at one time.
 type Selection struct {
 	At time.Time
-	// Worst are at most [MaxStretches] stretches, the lowest share of the free-flow speed first.
-	// Those with too few cars now are last. Selections share it, so it must not be changed.
+	// Worst holds at most [MaxStretches] stretches. The stretch with the lowest share of the
+	// free-flow speed is first; stretches with too few cars now are last. Several Selections share
+	// it, so it must not be changed.
 	Worst []road.Condition
 	// Known is the number of all stretches, and ByState their number in each state.
 	Known   int
 	ByState [4]int
 }
 
-// All selects from all of the earth. The selection is up to 2 s old.
+// All selects from the stretches of all of the earth. The selection is up to 2 s old.
 func (r *Reader) All(now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +53,7 @@ func (r *Reader) All(now time.Time) Selection {
 	return r.whole
 }
 
-// Within selects from a box.
+// Within selects from the stretches in a box.
 func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	if box == world {
 		return r.All(now)
@@ -62,7 +63,8 @@ func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	return r.read(box, now)
 }
 
-// read selects from a box. It holds at most twice as many stretches as it returns.
+// read selects from the stretches in a box. While it selects, it holds at most twice the maximum
+// number of stretches that it returns.
 func (r *Reader) read(box road.Box, now time.Time) Selection {
 	s := Selection{At: now}
 	keep := func() {
@@ -85,7 +87,7 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 }
 
 // Share returns the present speed as a share of the free-flow speed. ok is false if too few cars
-// are there now.
+// are on the stretch now.
 func Share(c road.Condition) (share float64, ok bool) {
 	if c.SpeedKmh == 0 || c.FreeKmh == 0 {
 		return 0, false

@@ -43,8 +43,9 @@ func served(t *testing.T, r *Reader, query string, way []string) Collection {
 	return c
 }
 
-// jammedStreet returns a map with a street to the east: its free-flow speed is 50 km/h, and traffic
-// now moves at 10. A second street beside it goes north, has no jam, and ends before the first one.
+// jammedStreet returns a map with a street to the east. Its free-flow speed is 50 km/h, and its
+// traffic now moves at 10 km/h. Beside it, a second street goes north, has no jam, and ends before
+// the first street.
 func jammedStreet() *road.Map {
 	m := new(road.Map)
 	east := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
@@ -57,8 +58,8 @@ func jammedStreet() *road.Map {
 	return m
 }
 
-// TestJammedStreet: the jam is first, each direction is drawn at its own place, and the figures are
-// consistent.
+// TestJammedStreet checks that the jam is first, that each direction is drawn at its own place, and
+// that the figures are consistent.
 func TestJammedStreet(t *testing.T) {
 	m := jammedStreet()
 	r := NewReader(m)
@@ -109,7 +110,8 @@ func TestJammedStreet(t *testing.T) {
 		t.Errorf("%v of %v", s.ByState, states)
 	}
 
-	// A part of the map, and only the worst stretches.
+	// With a box around a part of the map, only the stretches of that part are sent. With a limit,
+	// only the worst are sent.
 	part := served(t, r, "bbox=11.3,44.515,11.4,44.6", []string{"a-n", "b-n"})
 	if len(part.Features) < 8 || len(part.Features) >= len(c.Features) || part.Truncated || len(part.Way) != 2 {
 		t.Errorf("the part has %d of %d, truncated %t", len(part.Features), len(c.Features), part.Truncated)
@@ -129,7 +131,8 @@ func TestJammedStreet(t *testing.T) {
 	}
 }
 
-// TestReader_HidesStretchesWithFewCars: a stretch with fewer than three cars is not shown.
+// TestReader_HidesStretchesWithFewCars checks that a stretch with fewer than three cars is not
+// shown.
 func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 	m := new(road.Map)
 	s := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
@@ -142,7 +145,7 @@ func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 	}
 }
 
-// TestManyStretches: if there are too many stretches, the worst are shown.
+// TestManyStretches checks that the worst stretches are shown if there are more than the limit.
 func TestManyStretches(t *testing.T) {
 	testkit.Slow(t, "it draws a hundred thousand stretches")
 	m := new(road.Map)
@@ -160,7 +163,7 @@ func TestManyStretches(t *testing.T) {
 	if c := served(t, r, "", nil); !c.Truncated || len(c.Features) != MaxStretches {
 		t.Errorf("%d are sent, truncated %t", len(c.Features), c.Truncated)
 	}
-	// An old selection is not reused.
+	// A selection that is older than keepFor is not used again.
 	roadtest.Feed(m, jam.Drive("more", 8, 40, noon.Add(-30*time.Second), time.Second))
 	if again := r.All(noon.Add(time.Second)); again.At != s.At {
 		t.Error("read again after a second")
@@ -173,7 +176,7 @@ func TestManyStretches(t *testing.T) {
 	}
 }
 
-// TestLines_EndAtTheEdgesOfTheMap: lines end at the edges of the map.
+// TestLines_EndAtTheEdgesOfTheMap checks that lines end at the edges of the map.
 func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 	m := new(road.Map)
 	// to 180°
@@ -196,7 +199,7 @@ func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 	}
 }
 
-// TestServe_Compresses: a client that accepts gzip gets fewer bytes.
+// TestServe_Compresses checks that a client that accepts gzip gets fewer bytes.
 func TestServe_Compresses(t *testing.T) {
 	r := NewReader(jammedStreet())
 	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
@@ -214,7 +217,8 @@ func TestServe_Compresses(t *testing.T) {
 	}
 }
 
-// FuzzAsked: every query is either accepted, or refused in one line that repeats nothing of it.
+// FuzzAsked checks that every query is either accepted, or refused in one line that repeats nothing
+// of the query.
 func FuzzAsked(f *testing.F) {
 	for _, q := range []string{
 		"", "bbox=11,44,12,45&limit=100", "bbox=179,-18,-179,-16", "bbox=-180,-90,180,90", "bbox=11,45,12,44",

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// Expiry is an optional end time in a request: not given, null for never, or a time.
+// Expiry is an optional end time in a request. It is a time, null for never, or not given.
 type Expiry struct {
 	given bool
 	at    time.Time // zero: never
@@ -21,7 +21,8 @@ func (x Expiry) IsZero() bool { return !x.given }
 // At returns a given expiry. The zero time means never.
 func At(t time.Time) Expiry { return Expiry{true, t} }
 
-// Or returns the given time (zero for never), or otherwise if none was given.
+// Or returns the given time (zero for never). If none was given, it returns the parameter
+// otherwise.
 func (x Expiry) Or(otherwise time.Time) time.Time {
 	if x.given {
 		return x.at

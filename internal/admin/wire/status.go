@@ -2,7 +2,8 @@ package wire
 
 import "time"
 
-// Status describes the state of a node. A figure is null if the node does not know or have it.
+// Status describes the state of a node. A figure is null if the node does not know it or has no
+// such figure.
 type Status struct {
 	Version        string     `json:"version"`
 	Ready          bool       `json:"ready"`

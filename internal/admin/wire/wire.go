@@ -139,8 +139,8 @@ type NodeSettings struct {
 // BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 
-// BackupKeyHeader is the header of a restore with the key of the service that made the backup, or
-// [AnyBackup]. Without it, only the restoring service's own backups are accepted.
+// BackupKeyHeader is the header of a restore that holds the key of the service that made the
+// backup, or [AnyBackup]. Without this header, a service restores only its own backups.
 const BackupKeyHeader = "Carstate-Backup-Key"
 
 // AnyBackup, in place of a key, disables the authentication of the backup.
@@ -155,8 +155,7 @@ type (
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}
-	// BuryReport holds the number of vehicles that a call forgot and that were not forgotten
-	// before.
+	// BuryReport holds the number of vehicles that a call has newly forgotten.
 	BuryReport struct {
 		Buried int `json:"buried"`
 	}
