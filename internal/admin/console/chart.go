@@ -9,14 +9,14 @@ import (
 	"carstate/internal/plot"
 )
 
-// A chart is drawn into a box of this size, in SVG units, which the page scales. Its labels are
-// HTML, so that they have the same size on every screen.
+// The size of the box that a chart is drawn into, in SVG units, which the page scales. The labels
+// of a chart are HTML, so that they have the same size on every screen.
 const (
 	chartWidth  = 1000.0
 	chartHeight = 240.0
 )
 
-// fleetChart shows the fleet by driving state over time, as stacked areas.
+// fleetChart shows the number of vehicles in each driving state over time, as stacked areas.
 type fleetChart struct {
 	Hours  int
 	Areas  []area // from the bottom up
@@ -35,19 +35,21 @@ type area struct {
 	Occurs            bool // at least one car was in this state
 }
 
-// chartRow is one row of a chart's table.
+// chartRow is one row of the table that a page shows for a chart.
 type chartRow struct {
 	At                time.Time
 	Normal, Slow, Jam int
 	Anomaly           int
 }
 
-// newFleetChart draws the points of the last hours. now becomes the last point.
+// newFleetChart draws points that cover the given number of hours. The counts in the parameter now
+// become the last point.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam),
 		other: int32(now.Vehicles - now.Normal - now.Slow - now.Jam), anomaly: int32(now.Anomaly)})
-	// The chart begins with the first data: before that, this process had not counted the fleet.
+	// The chart begins with the first counted point, because this process had not counted the fleet
+	// before.
 	for len(points) > 1 && points[0].normal+points[0].slow+points[0].jam+points[0].other == 0 {
 		points = points[1:]
 	}
@@ -90,8 +92,8 @@ func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	return c
 }
 
-// ribbon returns the path around the area between two lines. It is interrupted where minutes are
-// missing.
+// ribbon returns the SVG path around the area between two lines. The path is interrupted where
+// minutes are missing.
 func ribbon(points []point, over, under func(point) plot.Point) (path string) {
 	for start := 0; start < len(points); {
 		end := start + 1

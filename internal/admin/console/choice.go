@@ -21,7 +21,8 @@ func choiceOf(r *http.Request) choice {
 	return choice{strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")}
 }
 
-// address returns the path of the chosen records, to which the page number is to be appended.
+// address returns the path of the list with the chosen filters and order. The caller appends the
+// page number to it.
 func (c choice) address(list string) string {
 	q := url.Values{}
 	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
@@ -39,8 +40,8 @@ func (c choice) finds(names ...string) bool {
 	})
 }
 
-// compareTimes compares two times. nil is before all others if none is -1, and after them if it is
-// 1.
+// compareTimes compares two times for sorting. If none is -1, nil is before all other times; if
+// none is 1, nil is after them.
 func compareTimes(a, b *time.Time, none int) int {
 	switch {
 	case a == nil && b == nil:
@@ -65,13 +66,13 @@ type chooser struct {
 // option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns the form with the choice in the request.
+// of returns the form, filled with the choice in the request.
 func (c chooser) of(r *http.Request, s *session) chooser {
 	c.choice, c.Path = choiceOf(r), s.at(c.Path)
 	return c
 }
 
-// page returns the requested page of a list that has the given number of records.
+// page returns the requested page of a list. The parameter of is the number of records in the list.
 func (c chooser) page(r *http.Request, of int) paging {
 	return newPaging(c.address(c.Path), pageNumber(r), listed, of)
 }

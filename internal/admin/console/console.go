@@ -24,20 +24,21 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config holds the dependencies of a [Console]. All fields are required except the last four, Roads
-// and QueryURL.
+// Config holds the dependencies of a [Console]. All fields are required except Roads, QueryURL and
+// the fields after Secure.
 type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
 	// Known is called with the context of each request that has a session.
 	Known func(request context.Context)
 
-	// Recent reads a vehicle's retained samples until it has at least most of them, has all, or ctx
-	// ends. It returns all samples stored since the returned time. all reports that no earlier
-	// sample is stored.
+	// Recent reads a vehicle's retained samples until it has read at least as many as the parameter
+	// most says, or all, or until ctx ends. It returns all samples that were stored since the
+	// returned time. The result all reports that no earlier sample is stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)
-	// Ready and Writable return an error if the node is not ready, or if it cannot store.
+	// Ready returns an error if the node is not ready. Writable returns an error if the node cannot
+	// store.
 	Ready, Writable func() error
 
 	Roads    *road.Map // this node's map of the roads; if nil, none
@@ -104,7 +105,8 @@ func New(cfg Config) *Console {
 // Close ends the live pages.
 func (c *Console) Close() { c.close() }
 
-// policy is the Content-Security-Policy of all pages: they may load and call only this server.
+// policy is the Content-Security-Policy of all pages. With it, pages may load and call only this
+// server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -182,8 +184,8 @@ func (c *Console) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/hour", c.hour)
 	mux.HandleFunc("GET "+rootPattern+"/roads/stretches", c.stretches)
 	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/stretches", c.vehicleStretches)
-	// Any other path has no session's root. It shows the login; its script goes to the session of
-	// this browser, if there is one.
+	// Any other path is not below a session's root. It shows the login, whose script leads to the
+	// session of this browser, if there is one.
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
 	return mux
 }

@@ -17,8 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listing shows the list that a form belongs to, with the problem and the contents of a refused
-// form.
+// listing is a function that shows the list that a form belongs to. If the form was refused, it
+// also shows the problem and the contents of the form.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
 
 // rotate handles the form that gives a credential a new secret.
@@ -57,8 +57,8 @@ func (c *Console) rotate(
 	}
 }
 
-// end handles the form that revokes or removes a credential, after a confirmation. The texts name
-// the holder.
+// end handles the form that revokes or removes a credential, after a confirmation. In the texts,
+// NAME is replaced by the holder.
 func (c *Console) end(
 	kind access.Kind, ask question, notice string, show listing,
 ) func(http.ResponseWriter, *http.Request, *session) {
@@ -97,8 +97,9 @@ func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWrite
 	}
 }
 
-// grant handles the form that changes the grant of a token or a source: to all vehicles, to the
-// vehicles of a list, or, for a token only, by adding some and removing others.
+// grant handles the form that changes the grant of a token or a source. The new grant is all
+// vehicles or the vehicles of a list. For a token, the form can also add some vehicles and remove
+// others.
 func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, largeForm)
@@ -166,7 +167,7 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	return to, nil
 }
 
-// expiryOf parses when a token or a source is to expire.
+// expiryOf parses the time at which a token or a source expires.
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -204,7 +205,7 @@ func (q question) about(holder string, kind access.Kind) question {
 	return question{name(q.Ask), name(q.Then), name(q.Do), "/" + listOf(kind)}
 }
 
-// grantAll is asked before a list of vehicles is replaced by all vehicles.
+// grantAll is the question that is asked before a list of vehicles is replaced by all vehicles.
 var grantAll = map[access.Kind]question{
 	access.TokenKind: {Ask: "Let the token of NAME see all vehicles?",
 		Then: "It then sees every vehicle, present and future. The present list is not kept.",
@@ -240,8 +241,8 @@ type confirmView struct {
 	Fields url.Values
 }
 
-// sure reports whether the form, which must have been parsed, is confirmed. If not, sure answers
-// with the question and the contents of the form.
+// sure reports whether the form, which must have been parsed, is confirmed. If it is not, sure
+// answers the request with the question and the contents of the form.
 func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q question) bool {
 	if r.PostForm.Get("sure") == "yes" {
 		return true
@@ -264,7 +265,8 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit
 const formTooLong = "the form is too long: for a list of more than about 40,000 vehicles, use the command line, " +
 	"--vehicles @FILE"
 
-// formStatus returns the HTTP status for an error. It is 400 unless the error is a [ops.Refusal].
+// formStatus returns the HTTP status for an error. The status is 400 unless the error is an
+// [ops.Refusal].
 func formStatus(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
@@ -272,13 +274,13 @@ func formStatus(err error) int {
 	return http.StatusBadRequest
 }
 
-// listOf returns the name of the list of a kind, as it is in a path.
+// listOf returns the name of the list of a kind as it appears in paths.
 func listOf(kind access.Kind) string { return kind.Policy().Noun + "s" }
 
 // holderOf returns the developer of a token, or the name of any other credential.
 func holderOf(c access.Credential) string { return cmp.Or(c.Developer, c.Name) }
 
-// secretView shows a secret, only once.
+// secretView is the page that shows a new secret, only once.
 type secretView struct {
 	What, Name string // the kind and the holder, such as "token" and its developer
 	ID         string // only of a token
@@ -301,8 +303,8 @@ func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of
 	c.showTo(w, s, http.StatusCreated, "secret", page{Title: title, Section: list, Data: v})
 }
 
-// once parses a form that must not be submitted twice. If it is too long or was submitted before,
-// once answers the request and returns false.
+// once parses a form that must not be submitted twice. If the form is too long or was submitted
+// before, once answers the request and returns false.
 func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit int64, kind access.Kind) bool {
 	back := listOf(kind)
 	switch {
@@ -317,7 +319,7 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit
 	return true
 }
 
-// overlapOf parses for how many hours a replaced secret is to stay valid.
+// overlapOf parses the number of hours for which a replaced secret stays valid.
 func overlapOf(form url.Values) (time.Duration, error) {
 	hours, err := strconv.Atoi(form.Get("overlap"))
 	d := time.Duration(hours) * time.Hour

@@ -53,10 +53,10 @@ type curves struct {
 
 	mu  sync.Mutex // guards the fields below
 	all map[vehicle.ID]*curve
-	// hours holds the strips that were made last.
+	// hours holds the strips (see strip) that were made last.
 	hours map[vehicle.ID]strip
-	// forgotten counts the forgotten vehicles. If it changes while a curve or strip is read, the
-	// result may show a forgotten vehicle and is not cached.
+	// forgotten is the number of times that a vehicle was forgotten. If it changes while a curve or
+	// strip is made, the result may show a forgotten vehicle and is not cached.
 	forgotten int
 }
 
@@ -71,7 +71,8 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// curve returns a vehicle's past. It is read again unless some page keeps it up to date.
+// curve returns a vehicle's past. It reads the past again unless it is cached and some page keeps
+// it up to date.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -112,7 +113,7 @@ func (k *curves) forget(id vehicle.ID) {
 	delete(k.hours, id)
 }
 
-// readCurve waits until another scan may run, then calls scan.
+// readCurve waits until fewer scans than the limit are in progress, then calls scan.
 func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -125,8 +126,9 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.Sta
 	return c.scan(ctx, id, now)
 }
 
-// scan folds the retained samples of a vehicle again, because past verdicts are not stored. At its
-// beginning, a curve is based on fewer samples than the service had used.
+// scan folds the retained samples of a vehicle again, because past verdicts are not stored. At the
+// beginning of a curve, the verdicts are based on fewer samples than the verdicts that the service
+// gave at that time.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
@@ -145,7 +147,8 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 	return made
 }
 
-// note adds the newest speed of a state. mu must be held, or the curve not yet shared.
+// note adds the newest speed of a state. Either mu must be held, or the curve must not be shared
+// yet.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -161,7 +164,7 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// add is like note, for a shared curve.
+// add is like note, for a curve that is already shared.
 func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -169,7 +172,7 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.note(s)
 }
 
-// curveFresh is how long a cached curve is used after the last point was added.
+// curveFresh is the time for which a cached curve is used after its last point was added.
 const curveFresh = 5 * time.Second
 
 // draws reports whether the curve shows the sensors of the present anomaly.

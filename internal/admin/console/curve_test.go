@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCurve_ShowsFoldedSamples draws the retained samples of a vehicle, with the verdicts of a
-// second fold.
+// TestCurve_ShowsFoldedSamples checks that a vehicle's page draws its retained samples, with the
+// verdicts of folding them again.
 func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	var samples []vehicle.Sample
 	for i := range 600 {
@@ -82,8 +82,8 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	}
 }
 
-// TestCurve_OfAVehicleForgottenDuringTheScan: the curve is not cached. Its page may never be opened
-// again, and then nothing would drop the curve.
+// TestCurve_OfAVehicleForgottenDuringTheScan checks that such a curve is not cached. The vehicle's
+// page may never be opened again, and then nothing would drop the curve.
 func TestCurve_OfAVehicleForgottenDuringTheScan(t *testing.T) {
 	f := newFixture(t)
 	f.report("carA", jammed(time.Minute))
@@ -97,7 +97,8 @@ func TestCurve_OfAVehicleForgottenDuringTheScan(t *testing.T) {
 	}
 }
 
-// TestHowFarTheCurveGot: the page says correctly in each case how much was read.
+// TestHowFarTheCurveGot checks that the page says correctly in each case which part of the hour was
+// read.
 func TestHowFarTheCurveGot(t *testing.T) {
 	since, all := noon, false
 	f := newFixture(t, func(c *Config) {
@@ -126,8 +127,8 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	f.want(f.get("/vehicles/carA"), 200, "others are being read at the moment: load the page again")
 }
 
-// TestCurveGapsAndBounds: a line is interrupted where readings are missing, a long drive is thinned
-// without losing its extremes, and memory is bounded.
+// TestCurveGapsAndBounds checks that a line is interrupted where readings are missing, that a long
+// drive is thinned without losing its extremes, and that memory is bounded.
 func TestCurveGapsAndBounds(t *testing.T) {
 	point := func(second int, kmh float32) speedPoint {
 		return speedPoint{vehicle.At(noon.Add(time.Duration(second) * time.Second)), kmh, "normal"}
@@ -168,7 +169,8 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 }
 
-// FuzzForms: every form is either accepted, or refused in one line that does not repeat it.
+// FuzzForms checks that every form is either accepted, or refused in one line that does not repeat
+// the form.
 func FuzzForms(f *testing.F) {
 	f.Add("A, B\nC", "/tokens")
 	f.Add("a-b\x00", "//evil")

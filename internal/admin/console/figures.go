@@ -28,10 +28,11 @@ type figures struct {
 	streams map[string]fill
 }
 
-// bucket is the number of queries that took at most seconds.
+// bucket is one bucket of a histogram. The field count is the number of queries that took at most
+// the time in seconds.
 type bucket struct{ seconds, count float64 }
 
-// fill is the size of a stream and its limit; 0: the limit is unknown.
+// fill is the size of a stream and its limit. A limit of 0 means that the limit is unknown.
 type fill struct{ bytes, limit float64 }
 
 // answeredOutcomes are the outcomes of queries that were not refused.
@@ -49,7 +50,7 @@ func readFigures(g prometheus.Gatherer, now time.Time) figures {
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			// one of the two values is zero
+			// a metric is a counter or a gauge, so one of the two values is zero
 			f.take(family.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
 			if h := m.GetHistogram(); h != nil && family.GetName() == query.MetricDuration {
 				f.observed += float64(h.GetSampleCount())
@@ -126,7 +127,7 @@ func ratesBetween(old, now *figures) rates {
 	return r
 }
 
-// reasons lists all reasons with refusals, the most frequent first.
+// reasons lists all reasons that had refusals between old and now, the most frequent first.
 func reasons(old, now map[string]float64, each func(float64) float64) (list []reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {
@@ -138,8 +139,8 @@ func reasons(old, now map[string]float64, each func(float64) float64) (list []re
 }
 
 // quantile estimates the quantile q of the durations that were counted between old and now, as
-// Prometheus does: durations are assumed to be uniform within a bucket. If the quantile is beyond
-// the last bucket, the result is that bucket's bound and beyond is true.
+// Prometheus does. It assumes that durations are uniform within a bucket. If the quantile is above
+// the last bucket's bound, quantile returns that bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false

@@ -69,7 +69,8 @@ func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 	return newFixtureOn(t, func(*ops.Config) {}, changes...)
 }
 
-// newFixtureOn is like newFixture, with operations that change may modify.
+// newFixtureOn is like newFixture. The parameter change may modify the configuration of the
+// operations.
 func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
 	t.Helper()
 	c := testkit.NewClock(noon)
@@ -168,7 +169,7 @@ func (f *fixture) get(path string) answer {
 	return f.read(f.browser.Get(f.at(path)))
 }
 
-// post submits a form; fields are pairs of names and values.
+// post submits a form. The parameter fields holds names and values in turn.
 func (f *fixture) post(path string, fields ...string) answer {
 	f.t.Helper()
 	form := url.Values{}
@@ -208,7 +209,7 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 	}
 }
 
-// report sets a vehicle's state everywhere the console reads it.
+// report sets a vehicle's state in every place from which the console reads it.
 func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.mu.Lock()
 	f.states[id] = s

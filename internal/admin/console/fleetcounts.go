@@ -21,7 +21,8 @@ type FleetCounts struct {
 	// Vehicles whose driving verdict answers a query, by driving state.
 	Normal, Slow, Jam int
 	NotDriving        int
-	// Stale vehicles have readings that are too old. Unknown ones never had a speed reading.
+	// Stale is the number of vehicles whose readings are too old, Unknown the number of vehicles
+	// that never had a speed reading.
 	Stale, Unknown int
 
 	// Vehicles whose throttle verdict answers a query, by throttle state.
@@ -31,7 +32,7 @@ type FleetCounts struct {
 	Ages [7]int
 }
 
-// ageLimits are the upper bounds of the classes in Ages. The last class has none.
+// ageLimits are the upper bounds of the age classes in Ages. The last class has no upper bound.
 var ageLimits = [6]time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }

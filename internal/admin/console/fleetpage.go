@@ -12,7 +12,7 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Numbers of vehicles in a list on the page of the fleet, and of records on a page of a list.
+// The maximum numbers of vehicles in a list on the fleet page, and of records on a page of a list.
 const (
 	fewListed = 8
 	listed    = 25
@@ -93,8 +93,8 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// hours returns how many hours the chart covers: the number in the URL, or else 6 if the process
-// has run for more than an hour, or else 1.
+// hours returns the number of hours that the chart covers. If the URL does not give it, it is 6 if
+// the process has run for more than an hour, and 1 otherwise.
 func (c *Console) hours(r *http.Request) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
 		return n
@@ -139,8 +139,8 @@ func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) li
 	return l
 }
 
-// listRow adds the reason why a vehicle is on a list. ok is false if the vehicle was forgotten just
-// now, so that no page may name it.
+// listRow returns the row of a vehicle on the list of jams or anomalies, with the reason why it is
+// on the list. ok is false if the vehicle was forgotten just now, because then no page may name it.
 func (c *Console) listRow(ctx context.Context, list string, x Watched) (row listRow, ok bool) {
 	s, ok, err := c.Ops.State(ctx, x.ID)
 	since, reason := s.Traffic.Changed, ""
@@ -155,8 +155,9 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) (row list
 		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
 	if x.Since.UnixMilli() == 0 {
-		// The start time was not known when the vehicle was listed. For a trouble code, the state
-		// does not contain it either, so the time of the reading is shown.
+		// The start of the verdict was not known when the vehicle was listed. If a trouble code
+		// caused an anomaly, the state does not contain the start, either, so the page shows the
+		// time of the reading.
 		x.Since = x.Read
 		if since != 0 {
 			x.Since = since.Time()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// One day of the fleet's counts, one per minute, is kept in memory: about 60 KB. It is only for the
-// chart. Data that must outlive the process belong to Prometheus.
+// The history keeps the fleet's counts of one day in memory, one point per minute: about 60 KB. It
+// is only for the chart. Data that must outlive the process belong to Prometheus.
 const (
 	historyStep   = time.Minute
 	historyPoints = 24 * 60

@@ -54,12 +54,12 @@ func (s *streams) count() float64 {
 // part.
 type parts map[string]string
 
-// errAnotherPage says that the open page must be reloaded, because another page is now shown at its
-// URL.
+// errAnotherPage says that the URL now has a different page than the open one, so the browser must
+// reload it.
 var errAnotherPage = errors.New("the page is another one now")
 
 // serveLive sends the changed parts of a page as server-sent events, until the reader disconnects,
-// the session ends or the console is closed. render returns all parts.
+// the session ends or the console is closed. The function render returns all parts of the page.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {
@@ -75,7 +75,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), said: c.Now()}
-	// The server's read timeout would end this response, too.
+	// Without this, the server's read timeout would end this response, too.
 	if err := out.rc.SetReadDeadline(time.Time{}); err != nil {
 		c.Log.Error("cannot update a live page", "error", err)
 	}
@@ -120,7 +120,8 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 	}
 }
 
-// endOfPage makes the browser reload the page, which is then the login or another page.
+// endOfPage is the event that makes the browser reload the page. The browser then gets the login or
+// another page.
 const endOfPage = "event: end\ndata: {}\n\n"
 
 // eventWriter writes server-sent events.
@@ -130,8 +131,8 @@ type eventWriter struct {
 	said time.Time
 }
 
-// parts sends the changed parts. If there are none for the heartbeat interval, it sends a
-// heartbeat.
+// parts sends the changed parts of a page. If nothing was sent for the heartbeat interval, it sends
+// a heartbeat (a comment line), which shows that the connection works.
 func (e *eventWriter) parts(changed parts, now time.Time) error {
 	if len(changed) == 0 {
 		if now.Sub(e.said) < heartbeat {

@@ -26,7 +26,7 @@ func (f *fixture) stream(path string) *http.Response {
 	return resp
 }
 
-// next reads events until one contains the part, and returns the part.
+// next reads events until one contains the named part of the page, and returns that part.
 func next(t *testing.T, lines *bufio.Scanner, part string) string {
 	t.Helper()
 	for lines.Scan() {
@@ -52,7 +52,8 @@ func scanner(resp *http.Response) *bufio.Scanner {
 	return lines
 }
 
-// TestLiveFleet: the first event contains all parts, the next ones only the changed parts.
+// TestLiveFleet checks that the first event contains all parts of the page, and that the following
+// events contain only the changed parts.
 func TestLiveFleet(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -71,13 +72,13 @@ func TestLiveFleet(t *testing.T) {
 	}
 }
 
-// TestLiveVehicle: a new reading changes the open page, and the curve is continued.
+// TestLiveVehicle checks that a new reading changes the open page and is appended to the curve.
 func TestLiveVehicle(t *testing.T) {
 	speeds := make(chan float64, 1)
 	speeds <- 10
 	latest, at := 0.0, vehicle.At(noon)
 	f := newFixtureOn(t, func(c *ops.Config) {
-		// called by one page, one call at a time
+		// only one page calls this, one call at a time
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) {
 			select {
 			case latest = <-speeds:
@@ -107,7 +108,8 @@ func TestLiveVehicle(t *testing.T) {
 	f.want(f.get("/live/vehicles/a-b"), http.StatusBadRequest)
 }
 
-// TestLive_EndsWithSessionAndConsole: the stream ends with the session, and with the console.
+// TestLive_EndsWithSessionAndConsole checks that the stream ends when the session ends, and when
+// the console is closed.
 func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -132,8 +134,8 @@ func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 	}
 }
 
-// TestLiveOfAVehicleThatAppears: if a vehicle appears or is forgotten, another page is shown at the
-// URL, so the browser must reload it.
+// TestLiveOfAVehicleThatAppears checks that the browser must reload the page when a vehicle appears
+// or is forgotten, because another page is then shown at the URL.
 func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -168,7 +170,8 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	ended(lines)
 }
 
-// TestLive_HeadHoldsNoStream: a HEAD request gets the header only, and holds no stream.
+// TestLive_HeadHoldsNoStream checks that a HEAD request gets only the header, and does not count as
+// an open stream.
 func TestLive_HeadHoldsNoStream(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -192,7 +195,8 @@ func TestLive_HeadHoldsNoStream(t *testing.T) {
 	}
 }
 
-// TestLiveDoesNotKeepASessionAlive: an open page does not restart the session's idle timeout.
+// TestLiveDoesNotKeepASessionAlive checks that an open page does not restart the session's idle
+// timeout.
 func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -202,8 +206,8 @@ func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
 }
 
-// TestLiveIsBounded: streams are limited per session and in total, and a stream that ends frees its
-// place.
+// TestLiveIsBounded checks that the number of streams is limited per session and in total, and that
+// a stream that ends makes place for another one.
 func TestLiveIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)

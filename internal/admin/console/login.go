@@ -11,24 +11,24 @@ import (
 	"carstate/internal/access"
 )
 
-// Limits on wrong keys, from one network and in total. A right key is always accepted, so that
-// nobody can lock the operators out. A key has 178 random bits and cannot be guessed at any rate;
-// the limits are for a caller that mistypes or floods.
+// The limits on wrong keys, from one network and from all networks together. A right key is always
+// accepted, so that an attacker cannot lock the operators out. A key has 178 random bits and cannot
+// be guessed at any rate. The limits are for callers that mistype the key or flood the login.
 var (
 	wrongFromOne = access.Rate{Calls: 10, Window: time.Minute}
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
 )
 
-// attempts counts wrong keys. Networks are hashed to a fixed number of budgets, so the memory is
-// bounded.
+// attempts counts wrong keys. Each network is assigned by a hash to one of a fixed number of
+// budgets, so the memory is bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget
 	all  access.Budget
 }
 
-// wait counts a wrong key. It returns how long the caller has to wait if a limit is exceeded, or
-// zero.
+// wait counts a wrong key. It returns zero, or, if a limit is exceeded, how long the caller has to
+// wait.
 func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	budget := &a.one[maphash.Comparable(a.seed, networkOf(r.RemoteAddr))%uint64(len(a.one))]
 	if _, next, ok := budget.Take(wrongFromOne, now); !ok {
@@ -41,7 +41,8 @@ func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	return next
 }
 
-// networkOf returns the addresses that share a limit: an IPv4 address, or an IPv6 /64 network.
+// networkOf returns the network of an address; all addresses of a network share one limit. The
+// network is an IPv4 address or an IPv6 /64 network.
 func networkOf(remote string) netip.Prefix {
 	host, _, _ := net.SplitHostPort(remote)
 	a, _ := netip.ParseAddr(host)
@@ -100,8 +101,8 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, s.at("/login"), http.StatusSeeOther)
 }
 
-// localPath returns next if it is a path on this server, and "/" otherwise, so that the login
-// cannot redirect to another server.
+// localPath returns the parameter next if it is a path on this server, and "/" otherwise, so that
+// the login cannot redirect to another server.
 func localPath(next string) string {
 	for i := range len(next) {
 		if c := next[i]; c-'0' > 9 && c-'A' > 25 && c-'a' > 25 && c != '/' {

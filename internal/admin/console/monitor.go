@@ -38,15 +38,15 @@ type Monitor struct {
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age of a count that is shown again. The count of a large fleet is
-	// shown for countRest times its duration, so that counting uses at most a twentieth of one
-	// processor.
+	// countMaxAge is the maximum age at which a count is shown again. But the count of a large
+	// fleet is shown for countRest times the time that counting took, so that counting uses at most
+	// a twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
 )
 
-// NewMonitor returns a monitor of a fleet whose verdicts answer queries for maxAge. If now is nil,
-// time.Now is used.
+// NewMonitor returns a monitor of a fleet. The parameter maxAge is the time for which a verdict
+// answers queries. If now is nil, time.Now is used.
 func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
 	if now == nil {
 		now = time.Now
@@ -55,7 +55,7 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 		curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
 }
 
-// Put notes a vehicle's newest state; the zero State means that the vehicle was forgotten.
+// Put notes a vehicle's newest state. The zero State means that the vehicle was forgotten.
 func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	m.watchlist.put(id, &s)
 	if s.Time == 0 { // from now on no page may name the vehicle
@@ -123,8 +123,8 @@ func (m *Monitor) counts() FleetCounts {
 	return m.latest
 }
 
-// lists returns the vehicles in a jam and those with an anomaly, the latest first. The slices are
-// shared between callers and must not be changed.
+// lists returns the vehicles in a jam and the vehicles with an anomaly, each with the latest first.
+// The slices are shared between callers and must not be changed.
 func (m *Monitor) lists() (jams, anomalies []Watched) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

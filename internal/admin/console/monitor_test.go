@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCountFleet counts every kind of vehicle in its class.
+// TestCountFleet checks that every kind of vehicle is counted in its class.
 func TestCountFleet(t *testing.T) {
 	table, now := fleet.New(), vehicle.At(noon)
 	put := func(n int, driving vehicle.DrivingVerdict, throttle vehicle.ThrottleVerdict) {
@@ -47,8 +47,8 @@ func TestCountFleet(t *testing.T) {
 	}
 }
 
-// TestMonitor_RestsAfterASlowCount: if counting the fleet takes long, it is not counted for every
-// reader.
+// TestMonitor_RestsAfterASlowCount checks that a fleet that takes long to count is not counted
+// again for every reader.
 func TestMonitor_RestsAfterASlowCount(t *testing.T) {
 	c := testkit.NewClock(noon)
 	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)
@@ -69,8 +69,8 @@ func TestMonitor_RestsAfterASlowCount(t *testing.T) {
 	}
 }
 
-// TestWatchlistIsBounded: a list has a maximum length. It keeps the vehicles that came first up to
-// date, and accepts others when those leave.
+// TestWatchlistIsBounded checks that a list has a maximum length. A full list must keep the
+// vehicles that came first up to date, and accept others when those vehicles leave it.
 func TestWatchlistIsBounded(t *testing.T) {
 	w := newWatchlist()
 	put := func(i int, s vehicle.State) { w.put(vehicle.ID(fmt.Sprintf("car%d", i)), &s) }
@@ -95,8 +95,8 @@ func TestWatchlistIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnomalySince: the state does not contain the time of a trouble code, so the time at which it
-// was first seen is kept.
+// TestAnomalySince checks that the monitor keeps the time at which it first saw a trouble code,
+// because the state does not contain that time.
 func TestAnomalySince(t *testing.T) {
 	w := newWatchlist()
 	var s vehicle.State
@@ -118,7 +118,7 @@ func TestAnomalySince(t *testing.T) {
 	}
 }
 
-// TestHistory_KeepsADay: one day is kept, oldest first.
+// TestHistory_KeepsADay checks that the history keeps one day, oldest first.
 func TestHistory_KeepsADay(t *testing.T) {
 	var h history
 	if points := h.since(noon); len(points) != 0 {
@@ -137,7 +137,8 @@ func TestHistory_KeepsADay(t *testing.T) {
 	}
 }
 
-// TestFigures_RatesBetweenTwo reads the metrics of a node twice.
+// TestFigures_RatesBetweenTwo reads the metrics of a node twice, and checks the rates between the
+// two readings.
 func TestFigures_RatesBetweenTwo(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"},
@@ -198,7 +199,7 @@ func TestFigures_RatesBetweenTwo(t *testing.T) {
 	}
 }
 
-// TestMonitorRuns: the monitor reads at once, and ends with its context.
+// TestMonitorRuns checks that the monitor reads at once when it starts, and ends with its context.
 func TestMonitorRuns(t *testing.T) {
 	table := fleet.New()
 	table.Put("carA", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving,
@@ -215,8 +216,8 @@ func TestMonitorRuns(t *testing.T) {
 	}
 }
 
-// TestFleetChart: the areas are stacked, are interrupted where minutes are missing, and fit the
-// box.
+// TestFleetChart checks that the areas of the chart are stacked, are interrupted where minutes are
+// missing, and fit the box.
 func TestFleetChart(t *testing.T) {
 	at := func(minute int, normal, slow, jam int32) point {
 		return point{at: noon.Add(time.Duration(minute-60) * time.Minute), normal: normal, slow: slow, jam: jam}
@@ -240,7 +241,8 @@ func TestFleetChart(t *testing.T) {
 	if c := newFleetChart(nil, FleetCounts{At: noon}, 6); !c.Empty {
 		t.Error("a chart of nothing is drawn")
 	}
-	// The chart of a new process begins at its first data, and the page says that it covers less.
+	// The chart of a new process begins at its first data, and the page says that the chart covers
+	// a shorter time.
 	young := append([]point{at(-1, 0, 0, 0)}, points...)
 	c = newFleetChart(young, FleetCounts{At: noon, Normal: 1234, Vehicles: 1234}, 24)
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {

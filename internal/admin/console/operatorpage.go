@@ -41,7 +41,8 @@ func (c *Console) showOperators(
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 
-// operators returns the chosen operators. all must be sorted by name.
+// operators returns the operators that the choice selects. The parameter all must be sorted by
+// name.
 func (c choice) operators(all []ops.OperatorSummary) []ops.OperatorSummary {
 	all = slices.DeleteFunc(all, func(o ops.OperatorSummary) bool { return !c.finds(o.Name) })
 	keySince := func(o ops.OperatorSummary) time.Time { return *cmp.Or(o.RotatedAt, &o.CreatedAt) }
@@ -69,7 +70,8 @@ func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session
 	c.showSecret(w, s, "Operator added", o, secretView{Secret: key})
 }
 
-// rotateAdminKey also ends the session that calls it, because its key ends.
+// rotateAdminKey replaces the admin key. This also ends the caller's session, because the key of
+// that session ends.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if _, ok := c.form(w, r, s, smallForm); !ok || s.who.Admin && !c.sure(w, s, r, replaceKey) {
 		return

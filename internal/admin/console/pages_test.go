@@ -16,8 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestTokenForm: all fields of the form, and what is shown for errors: the problem, and the
-// contents as they were typed.
+// TestTokenForm checks all fields of the form. After an error, the page must show the problem, and
+// the contents of the form as they were typed.
 func TestTokenForm(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -70,7 +70,7 @@ func TestTokenForm(t *testing.T) {
 	if n := f.store.Tokens.Len(); n != 1 {
 		t.Errorf("%d tokens", n)
 	}
-	// Checked boxes stay checked: a second try must not grant more than the first.
+	// Checked boxes stay checked, because otherwise a second try could grant more than the first.
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "list", "vehicles", "A", "days",
 		"7", "rate", "no", "mark", "narrow")
 	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`,
@@ -93,8 +93,8 @@ func TestTokenForm(t *testing.T) {
 		"the form is too long")
 }
 
-// TestTokenOperations: rotate and revoke an existing token and an unknown one, and an operation
-// that fails.
+// TestTokenOperations rotates and revokes an existing token and an unknown token, and checks an
+// operation that fails.
 func TestTokenOperations(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -141,8 +141,8 @@ func TestTokenOperations(t *testing.T) {
 	}
 }
 
-// TestTokenIsEdited: vehicles, rate and expiry can be changed on the token's page, and errors are
-// explained. Replacing a list by all vehicles needs a confirmation.
+// TestTokenIsEdited checks that vehicles, rate and expiry can be changed on the token's page, and
+// that errors are explained. Replacing a list by all vehicles must need a confirmation.
 func TestTokenIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -169,7 +169,7 @@ func TestTokenIsEdited(t *testing.T) {
 	}
 	names := func() string { v := now().Vehicles; return fmt.Sprint(v.All(), slices.Collect(v.Sorted())) }
 
-	// Vehicles.
+	// The grant of vehicles.
 	f.want(f.post(page+"/grant", "add", " C, D ", "remove", "A"), http.StatusSeeOther)
 	f.want(f.get(page), http.StatusOK, "The vehicles of the token are changed.", "B, C, D")
 	for says, fields := range map[string][]string{
@@ -193,7 +193,7 @@ func TestTokenIsEdited(t *testing.T) {
 		t.Errorf("it sees %s", got)
 	}
 
-	// Rate and expiry: a field that is submitted unchanged is not changed.
+	// The rate and the expiry. A field that is submitted unchanged is not changed.
 	f.want(f.post(page+"/change", "rate", "5/s", "rate-was", "5/s", "days", "30"), http.StatusSeeOther)
 	f.want(f.get(page), http.StatusOK, "The token is changed.", "in 30 d")
 	f.want(f.post(page+"/change", "rate", "", "rate-was", "5/s", "days", ""), http.StatusSeeOther)
@@ -228,7 +228,8 @@ func TestTokenIsEdited(t *testing.T) {
 	}
 }
 
-// TestLongLists: lists are paged, whatever page number is requested.
+// TestLongLists checks that long lists are divided into pages, and that any page number in a
+// request is answered.
 func TestLongLists(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -260,8 +261,8 @@ func TestLongLists(t *testing.T) {
 
 func second[A, B any](_ A, _ B, err error) error { return err }
 
-// TestJamList_LatestFirst: the vehicles in a jam with the reason, the latest first; and all of
-// them, page by page, on the page of vehicles.
+// TestJamList_LatestFirst checks that the fleet page shows the vehicles in a jam with the reason,
+// the latest first, and that the page of vehicles lists all of them, page by page.
 func TestJamList_LatestFirst(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -305,14 +306,15 @@ func TestJamList_LatestFirst(t *testing.T) {
 		t.Error("a forgotten car is named")
 	}
 	f.clock.Advance(6 * time.Minute)
-	// their readings are now stale
+	// the readings of these vehicles are now stale
 	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.")
 	f.want(f.get("/vehicles?is=stale&throttle=&prefix=car1&sort=oldest"), http.StatusOK, `value="stale" selected`,
 		`value="oldest" selected`, `value="car1"`, "car19",
 		`/vehicles?format=ndjson&amp;prefix=car1&amp;reason=stale" download`)
 }
 
-// TestVehiclesPageRefuses: an invalid query is explained, and all vehicles are shown below.
+// TestVehiclesPageRefuses checks that an invalid query is explained, and that all vehicles are
+// listed below the explanation.
 func TestVehiclesPageRefuses(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -339,8 +341,8 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	}
 }
 
-// TestListsAfterAStart: a vehicle that was loaded without its state is listed. The start of its jam
-// is read from its state.
+// TestListsAfterAStart checks that a vehicle is listed even if it was loaded without its state. The
+// start of its jam is then read from its state.
 func TestListsAfterAStart(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -364,7 +366,8 @@ func TestListsAfterAStart(t *testing.T) {
 	}
 }
 
-// TestVehicle_Pages: the pages of a known vehicle, of an unknown one, and of an invalid vid.
+// TestVehicle_Pages checks the pages of a known vehicle, of an unknown vehicle, and of an invalid
+// vid.
 func TestVehicle_Pages(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -410,7 +413,7 @@ func TestVehicle_Pages(t *testing.T) {
 	}
 }
 
-// TestEngineInTrouble: the page says that data cannot be read, without internal details.
+// TestEngineInTrouble checks that the page says that data cannot be read, without internal details.
 func TestEngineInTrouble(t *testing.T) {
 	inside := errors.New("dial tcp 10.0.0.7: refused")
 	f := newFixtureOn(t, func(c *ops.Config) {
@@ -432,7 +435,7 @@ func TestEngineInTrouble(t *testing.T) {
 	f.want(f.get("/"), http.StatusOK, "Not ready", "the engine stores nothing in STATES")
 }
 
-// TestAudit_Pages: a page links to the next older one.
+// TestAudit_Pages checks that each page of the audit links to the page with the next older events.
 func TestAudit_Pages(t *testing.T) {
 	f := newFixture(t)
 	for i := range 120 {
@@ -453,8 +456,8 @@ func TestAudit_Pages(t *testing.T) {
 	}
 }
 
-// TestAuditIsSearched: events are found by actor, action, time, and vid. No page and no URL
-// contains the vid.
+// TestAuditIsSearched checks that events are found by actor, action, time, and vid. No page and no
+// URL may contain the vid.
 func TestAuditIsSearched(t *testing.T) {
 	f := newFixture(t)
 	ada, bo := access.Actor{Name: "ada"}, access.Actor{Name: "bo"}
@@ -498,7 +501,7 @@ func TestAuditIsSearched(t *testing.T) {
 		}
 	}
 	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
-	// All matching events, as a file.
+	// All matching events can be downloaded as a file.
 	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events",
 		`/audit?actor=ada&amp;format=csv" download>CSV`)
 	a := f.get("/audit?actor=ada&format=csv")
@@ -517,8 +520,8 @@ func TestAuditIsSearched(t *testing.T) {
 	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")
 }
 
-// TestHeaders_RestrictThePage: the headers restrict what a page may do, and what other sites may do
-// with it.
+// TestHeaders_RestrictThePage checks that the headers restrict what a page may do, and what other
+// sites may do with the page.
 func TestHeaders_RestrictThePage(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -547,8 +550,8 @@ func TestHeaders_RestrictThePage(t *testing.T) {
 	}
 }
 
-// TestTokenChoice: tokens are found by name and ID, filtered and sorted. An empty result links to
-// all tokens.
+// TestTokenChoice checks that tokens are found by name and ID, filtered and sorted. An empty result
+// must link to all tokens.
 func TestTokenChoice(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)

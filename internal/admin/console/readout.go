@@ -45,7 +45,8 @@ type level struct {
 	Value, Y float64
 }
 
-// levelsOf returns the round values of a scale, from the top down, as the page lists them.
+// levelsOf returns the round values of a scale, from the highest to the lowest, which is the order
+// in which the page lists them.
 func levelsOf(s *plot.Scale) (levels []level) {
 	for _, v := range slices.Backward(s.Ticks) {
 		levels = append(levels, level{v, s.At(v)})
@@ -53,10 +54,11 @@ func levelsOf(s *plot.Scale) (levels []level) {
 	return levels
 }
 
-// readouts are the texts that a chart shows for the pointer's position, from left to right.
+// readouts are the texts that a chart shows for positions of the pointer, from left to right.
 type readouts struct{ Xs, Texts string }
 
-// newReadouts takes at most mostReadouts of n points.
+// newReadouts makes the readouts of n points. If n is larger than mostReadouts, it takes only
+// mostReadouts of the points.
 func newReadouts(n int, at func(i int) (x float64, text string)) (r readouts) {
 	var xs, texts []string
 	for k := range min(n, mostReadouts) {

@@ -20,8 +20,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// chosen reports whether a checkbox is ticked. In a refused form it is as it was submitted; in a
-// new form every box is ticked.
+// chosen reports whether a checkbox is ticked. In a refused form, the boxes are ticked that were
+// ticked when it was submitted; in a new form, every box is ticked.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }
@@ -135,7 +135,7 @@ func (c *Console) export(w http.ResponseWriter, s *session, title, action, forma
 	}
 }
 
-// done redirects to a page after an operation; that page shows the notice.
+// done redirects to a page after an operation. The page shows the notice.
 func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
 	c.sessions.leaveNotice(s, notice)
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
@@ -160,8 +160,8 @@ func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
 	return r.ParseForm() == nil
 }
 
-// refill returns the contents of a refused form, to show it again. It leaves out values that
-// contain a secret.
+// refill returns the contents of a refused form, so that the page can show them again. It leaves
+// out values that contain a secret.
 func refill(form url.Values) url.Values {
 	if form == nil {
 		return nil // a new form

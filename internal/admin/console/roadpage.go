@@ -125,8 +125,8 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers so that the script reloads the page, which is then the login or a page without a
-// map.
+// noMap answers in such a way that the script reloads the page. The browser then gets the login or
+// a page without a map.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "log in first", http.StatusUnauthorized)
 }
@@ -159,8 +159,8 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, selection, roadmap.MaxStretches, way)
 }
 
-// addWay adds the vehicle's way to its page. The page contains no positions; a script requests the
-// stretches.
+// addWay adds the vehicle's way to the vehicle's page. The page itself contains no positions; a
+// script requests the stretches.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.Roads = c.roads != nil
 	if !v.Roads || s.Way.Count == 0 {

@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// street is the street of these tests. Its latitude and longitude differ, so that a swap is
-// noticed.
+// street is the street of these tests. Its latitude and longitude differ, so that the tests notice
+// if they are swapped.
 var street = roadtest.Street{Latitude: 44.5732, Longitude: 11.3481, Heading: 90, Metres: 1500}
 
 // jam adds the street to a map, with cars in a jam at noon, and returns the cars' states.
@@ -23,7 +23,7 @@ func jam(m *road.Map) map[vehicle.ID]vehicle.State {
 	return roadtest.Feed(m, street.Drive("car", 8, 10, noon.Add(-9*time.Minute), 5*time.Second))
 }
 
-// stretchesAt returns the data of a map.
+// stretchesAt returns the data of the map at the path.
 func (f *fixture) stretchesAt(path string) (c roadmap.Collection) {
 	f.t.Helper()
 	a := f.get(path)
@@ -33,8 +33,8 @@ func (f *fixture) stretchesAt(path string) (c roadmap.Collection) {
 	return c
 }
 
-// TestRoadsPage: the traffic is shown to logged-in operators; if nothing is known, the page says
-// what to do.
+// TestRoadsPage checks that the traffic is shown only to operators with a session, and that the
+// page says what to do if nothing is known.
 func TestRoadsPage(t *testing.T) {
 	m := new(road.Map)
 	f := newFixture(t, func(c *Config) { c.Roads = m })
@@ -92,7 +92,7 @@ func noPlace(t *testing.T, where, text string) {
 	}
 }
 
-// TestRoads_NotKept: a node that does not fold says that it has no roads.
+// TestRoads_NotKept checks that a node without a map of the roads says so.
 func TestRoads_NotKept(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -105,8 +105,8 @@ func TestRoads_NotKept(t *testing.T) {
 	}
 }
 
-// TestVehicleWay: a vehicle's page shows its way as stretches that other cars drive, too, and
-// contains no position.
+// TestVehicleWay checks that a vehicle's page shows its way as stretches that other cars drive,
+// too, and that the page contains no position.
 func TestVehicleWay(t *testing.T) {
 	m := new(road.Map)
 	f := newFixture(t, func(c *Config) { c.Roads = m })
@@ -132,7 +132,7 @@ func TestVehicleWay(t *testing.T) {
 		}
 	}
 
-	// On a road that only this car has driven, the page says just that.
+	// If only this car has driven on a road, the page says so and does not show the road.
 	alone := roadtest.Feed(m, roadtest.Street{Latitude: 44.5732, Longitude: 11.41, Heading: 0,
 		Metres: 1000}.Drive("car", 1, 30, noon.Add(-2*time.Minute), 0))
 	f.report("car2", alone["car0"])

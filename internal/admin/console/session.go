@@ -82,8 +82,9 @@ func rootOf(r *http.Request) string {
 // at returns the path of a page in this session.
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
-// begin starts a session and sets its cookie. If a proxy terminates TLS, only the browser knows
-// that TLS is used; the Origin header says so.
+// begin starts a session and sets its cookie. The cookie is Secure if this listener uses TLS, or if
+// the Origin header begins with https://. The header matters if a proxy terminates TLS, because
+// then only the browser knows that TLS is used.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
@@ -106,8 +107,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends the sessions that were unused for longest, until fewer than limit match. mu must be
-// held.
+// makeRoom ends sessions for which match is true until there are fewer than limit of them. It first
+// ends the sessions that were not used for the longest time. mu must be held.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)
@@ -126,8 +127,9 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	}
 }
 
-// of returns the valid session of a request, or nil. made says that a person made the request,
-// which restarts the idle timeout; a request that a page makes by itself does not.
+// of returns the valid session of a request, or nil. The parameter made says that a person made the
+// request. Such a request restarts the idle timeout; a request that a page makes by itself does
+// not.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -159,7 +161,7 @@ func (s *sessions) isValid(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }
 
-// alive reports whether a session is still valid, for a request that takes long.
+// alive reports whether a session is still valid. It is for a request that takes long.
 func (s *sessions) alive(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,8 +176,8 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, n.cookie("", -1))
 }
 
-// first reports whether a form with this mark is submitted for the first time, in any session. A
-// page that is reloaded must not issue a second token.
+// first reports whether a form with this mark is submitted for the first time, in any session. The
+// mark is a random value in a page. It prevents a reload of the page from issuing a second token.
 func (s *sessions) first(mark string) bool {
 	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
 	s.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestLogin_IsAllWithoutASession: without a session, only the login is shown. It leads back to the
-// requested page, and to no other server.
+// TestLogin_IsAllWithoutASession checks that, without a session, only the login is shown. The login
+// must lead back to the requested page, and to no other server.
 func TestLogin_IsAllWithoutASession(t *testing.T) {
 	f := newFixture(t)
 	for _, path := range []string{"/", "/vehicles", "/vehicles/A", "/tokens", "/sources", "/operators", "/audit",
@@ -72,7 +72,7 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 	}
 }
 
-// TestSecureCookie: with TLS, no other host can set or read the cookie.
+// TestSecureCookie checks that no other host can set or read the cookie if the listener uses TLS.
 func TestSecureCookie(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Secure = true })
 	c := f.post("/login", "key", f.key).header.Get("Set-Cookie")
@@ -82,8 +82,8 @@ func TestSecureCookie(t *testing.T) {
 	}
 }
 
-// TestCookieBehindAProxy: if a proxy terminates TLS, the browser's Origin header says so, and the
-// cookie is as safe as with TLS of our own.
+// TestCookieBehindAProxy checks the cookie if a proxy terminates TLS. The browser's Origin header
+// then says that TLS is used, and the cookie must be as safe as with TLS of the listener's own.
 func TestCookieBehindAProxy(t *testing.T) {
 	f := newFixture(t)
 	send := func(method, path, cookie string) *http.Response {
@@ -111,7 +111,7 @@ func TestCookieBehindAProxy(t *testing.T) {
 		t.Fatalf("the cookie is %.30s…", c)
 	}
 	mine, _, _ := strings.Cut(c, ";")
-	// Another server on the host can set the other cookie name, which has no effect.
+	// Another server on the host can set the cookie without the prefix __Host-. This has no effect.
 	if resp := send("GET", root+"/tokens", "carstate-session=x; "+mine); resp.StatusCode != http.StatusOK {
 		t.Errorf("the session is not found: %d", resp.StatusCode)
 	}
@@ -124,8 +124,9 @@ func TestCookieBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestSessionNeedsRootAndCookie: neither the cookie nor the path is enough alone. The plain cookie
-// is sent only with the paths of its session, so no other server on the same host receives it.
+// TestSessionNeedsRootAndCookie checks that neither the cookie nor the path is enough alone. The
+// plain cookie must be sent only with the paths of its session, so that no other server on the same
+// host receives it.
 func TestSessionNeedsRootAndCookie(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		f := newFixture(t, func(c *Config) { c.Secure = secure })
@@ -169,7 +170,8 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 	}
 }
 
-// TestWrongKeyThenRight: after a wrong key, the login still leads to the requested page.
+// TestWrongKeyThenRight checks that, after a wrong key, the login still leads to the requested
+// page.
 func TestWrongKeyThenRight(t *testing.T) {
 	f := newFixture(t)
 	f.want(f.get("/tokens"), http.StatusUnauthorized, `name="next" value="/tokens"`)
@@ -181,8 +183,8 @@ func TestWrongKeyThenRight(t *testing.T) {
 	}
 }
 
-// TestSessionEnds: a session ends after an hour without a request, after twelve hours in any case,
-// at the logout, and with its key.
+// TestSessionEnds checks that a session ends after an hour without a request, after twelve hours in
+// any case, at the logout, and when its key becomes invalid.
 func TestSessionEnds(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -224,8 +226,8 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 }
 
-// TestSessionsAreBounded: one operator cannot end another one's sessions, and the sessions that
-// were unused for longest end first.
+// TestSessionsAreBounded checks that one operator cannot end another operator's sessions, and that
+// the sessions that were not used for the longest time end first.
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	ada, key, err := access.AddOperator("ada", noon)
@@ -260,7 +262,8 @@ func TestSessionsAreBounded(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusOK) // used last
 }
 
-// TestWrongKeysAreLimited: by address and in total. A right key is always accepted.
+// TestWrongKeysAreLimited checks that wrong keys are limited for each network and in total, and
+// that a right key is always accepted.
 func TestWrongKeysAreLimited(t *testing.T) {
 	f := newFixture(t)
 	for i := range wrongFromOne.Calls {
@@ -301,7 +304,8 @@ func twoDigits(i int) string {
 	return string("0123456789abcdef"[i/16%16]) + string("0123456789abcdef"[i%16])
 }
 
-// TestForm_IsTakenOnce: a form that creates a secret creates one, however often it is submitted.
+// TestForm_IsTakenOnce checks that a form that creates a secret creates only one, even if it is
+// submitted several times.
 func TestForm_IsTakenOnce(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -317,7 +321,7 @@ func TestForm_IsTakenOnce(t *testing.T) {
 	if did := f.did(); did != "admin token.issue, admin source.add, admin operator.add" {
 		t.Error(did)
 	}
-	// The form of a page from an ended session, submitted in the next session.
+	// The form comes from a page of an ended session and is submitted in the next session.
 	f.post("/logout")
 	f.logIn(f.key)
 	f.want(f.post("/tokens", "developer", "Ada", "operation", "throttle_system", "scope", "all", "days", "90", "mark",

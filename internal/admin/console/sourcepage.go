@@ -20,13 +20,13 @@ type sourcesView struct {
 	All     int       // number of all sources
 }
 
-// sourceRow is one source with the root that its links need.
+// sourceRow is one source, with the root of the session, which its links need.
 type sourceRow struct {
 	Root string // prefix of the session's paths
 	ops.SourceRecord
 }
 
-// ShortList returns the vids in the source's grant, or "" if they are too many to edit in a form.
+// ShortList returns the vids in the source's grant, or "" if there are too many to edit in a form.
 func (r sourceRow) ShortList() string {
 	const few = 500
 	if r.Vehicles.Len() > few {
@@ -91,7 +91,7 @@ func (c *Console) showSource(
 		Data: v})
 }
 
-// sources returns the chosen sources. all must be sorted by name.
+// sources returns the sources that the choice selects. The parameter all must be sorted by name.
 func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
 	all = slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
 		is := c.State == "" || c.State == "silent" && src.Seen.LastSeenAt == nil ||

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestSources_AddRotateRemove: add a source, see when it was last seen and why it was refused,
-// rotate it, remove it.
+// TestSources_AddRotateRemove adds a source, checks that the page shows when it was last seen and
+// why it was refused, rotates its key, and removes it.
 func TestSources_AddRotateRemove(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -55,7 +55,8 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	f.want(f.get("/sources"), http.StatusOK, "The source gateway is removed", "There is no source yet")
 }
 
-// TestSourceIsEdited: the rate and strictness can be changed separately on the source's page.
+// TestSourceIsEdited checks that the rate and the strictness can be changed separately on the
+// source's page.
 func TestSourceIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -81,14 +82,15 @@ func TestSourceIsEdited(t *testing.T) {
 		"nothing to change")
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "strict", "yes"), http.StatusBadRequest,
 		"a rate is a whole number", `value="fast"`, `value="yes" checked`)
-	// A refused form keeps its original values, although another operator has set strict since.
+	// A refused form keeps its original values, although another operator has changed strict in
+	// between.
 	f.want(f.post("/sources/gateway/change", "rate", "fast", "rate-was", "1/s", "strict-was", "yes", "strict", "yes"),
 		http.StatusBadRequest,
 		`name="rate-was" value="1/s"`, `name="strict-was" value="yes"`)
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "days", "7"), http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "as it is: in 7 d")
 
-	// The vehicles.
+	// The grant of vehicles.
 	f.want(f.post("/sources/gateway/grant", "only", "B A"), http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "The vehicles of the source are changed.", "<dd>A, B</dd>",
 		">A\nB\n</textarea>")
@@ -108,7 +110,7 @@ func TestSourceIsEdited(t *testing.T) {
 	}
 }
 
-// TestListsAreSorted: sources and operators are sorted and searched like tokens.
+// TestListsAreSorted checks that sources and operators are sorted and searched like tokens.
 func TestListsAreSorted(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -161,7 +163,7 @@ func TestListsAreSorted(t *testing.T) {
 	}
 }
 
-// TestOperators: only the admin key sees the forms that change operators.
+// TestOperators checks that only a session of the admin key sees the forms that change operators.
 func TestOperators(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)

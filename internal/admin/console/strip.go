@@ -11,9 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits of the strips in lists of vehicles. A page requests the strips of the rows in sight, two
-// at a time. All pages together use at most one processor, and only while their readers wait: a
-// canceled request cancels its scan.
+// The limits of the strips in lists of vehicles. A page requests the strips only of the rows in
+// sight, two at a time. All pages together use at most one processor, and only while their readers
+// wait, because a canceled request cancels its scan.
 const (
 	maxStrips  = 1                      // concurrent scans
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
@@ -36,7 +36,7 @@ type stripView struct {
 	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
 }
 
-// hour answers with the strip of a vehicle, as a part of a page.
+// hour answers with the strip of a vehicle, which the browser puts into a page.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 	if c.sessions.of(r, false) == nil {
 		http.Error(w, "log in first", http.StatusUnauthorized)
@@ -90,7 +90,8 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	return html, nil
 }
 
-// strip returns the cached strip of a vehicle unless it is too old, and the value of forgotten.
+// strip returns the cached strip of a vehicle, or "" if there is none or it is too old. It also
+// returns the value of the field forgotten.
 func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,7 +101,8 @@ func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int
 	return html, k.forgotten
 }
 
-// keepStrip caches a strip, unless a vehicle was forgotten while the strip was made.
+// keepStrip caches a strip, unless a vehicle was forgotten while the strip was made. The parameter
+// forgotten is the value that [curves.strip] returned before.
 func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -113,7 +115,7 @@ func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.hours[id] = made
 }
 
-// lastHour returns the data of a strip: the driving states in the hour before now.
+// lastHour returns the data of a strip: the driving states in the hour before the time now.
 func (k *curve) lastHour(now time.Time) (v stripView) {
 	past, begin := k.view(), now.Add(-time.Hour)
 	var words []string

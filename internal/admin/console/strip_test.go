@@ -24,8 +24,8 @@ func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	return samples
 }
 
-// TestStripSaysTheLastHour: a strip shows the last hour in colors and in words, and how much of it
-// was read. It is cached for a while. A forgotten car has none.
+// TestStripSaysTheLastHour checks that a strip shows the last hour in colors and in words, and how
+// much of that hour was read. The strip must be cached for a while. A forgotten car has no strip.
 func TestStripSaysTheLastHour(t *testing.T) {
 	var samples []vehicle.Sample
 	var fails error
@@ -61,7 +61,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 		t.Errorf("read %d times", reads)
 	}
 
-	// Only a part of the hour was read, or nothing.
+	// Here only a part of the hour was read, or nothing.
 	f.clock.Advance(stripFresh)
 	since, samples = noon.Add(-5*time.Minute), drove(t, 60, 60)
 	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "<svg", "from <time", "11:55 UTC</time> on")
@@ -72,7 +72,7 @@ func TestStripSaysTheLastHour(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 
-	// While another strip is read, a request waits. It ends when its client disconnects.
+	// While another strip is being made, a request waits. It ends when its client disconnects.
 	f.clock.Advance(stripFresh)
 	f.monitor.curves.strips <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,7 +14,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// expiringSoon is how long before its expiry a token is marked.
+// expiringSoon is the time before a token's expiry from which on the token is marked.
 const expiringSoon = 14 * 24 * time.Hour
 
 type tokensView struct {
@@ -26,7 +26,7 @@ type tokensView struct {
 	All     int        // number of all tokens
 }
 
-// tokenRow is one token with the root that its links need.
+// tokenRow is one token, with the root of the session, which its links need.
 type tokenRow struct {
 	Root string // prefix of the session's paths
 	ops.TokenRecord
@@ -49,7 +49,8 @@ var tokenChoices = chooser{
 	Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
 }
 
-// tokens returns the chosen tokens. all must be sorted from the oldest to the newest.
+// tokens returns the tokens that the choice selects. The parameter all must be sorted from the
+// oldest to the newest.
 func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary {
 	slices.Reverse(all)
 	all = slices.DeleteFunc(all, func(t ops.TokenSummary) bool {
@@ -147,7 +148,7 @@ func vehiclesInWords(v ops.VehicleList) string {
 	return strings.Join(names, ", ")
 }
 
-// maxTokensThatSee is the number of tokens that a vehicle's page lists.
+// maxTokensThatSee is the maximum number of tokens that a vehicle's page lists.
 const maxTokensThatSee = 20
 
 func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session) {

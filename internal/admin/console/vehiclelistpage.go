@@ -26,7 +26,7 @@ type vehicleRow struct {
 	Why               string // the reason of a jam, slow driving or an anomaly; empty: none
 }
 
-// rowsListed is the number of vehicles on a page.
+// rowsListed is the maximum number of vehicles on a page.
 const rowsListed = 25
 
 // First reports whether this is the first page.
@@ -66,7 +66,7 @@ func (v vehiclesView) address(name, value string) string {
 
 func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *session) {
 	values := r.URL.Query()
-	// The form has one field for two parameters of the API.
+	// The form has one field, "is", for two parameters of the API.
 	if is := values.Get("is"); slices.Contains(ops.DrivingFilters, is) {
 		values.Set("driving", is)
 	} else if is != "" {
@@ -107,8 +107,8 @@ func (c *Console) showVehicles(
 	c.showTo(w, s, status, "vehicles", page{Title: "Vehicles", Section: "vehicles", Problem: problem, Data: v})
 }
 
-// vehicleRow adds what is wrong with a vehicle. ok is false if the vehicle was forgotten just now,
-// so that no page may name it.
+// vehicleRow returns the row of a vehicle, with what is wrong with it. ok is false if the vehicle
+// was forgotten just now, because then no page may name it.
 func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
 	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
 	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {

@@ -74,10 +74,10 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	c.showTo(w, s, status, "vehicle", p)
 }
 
-// unknownYet marks the live updates of a page without data.
+// unknownYet is appended to the URL of the live updates if the open page has no data to show.
 const unknownYet = "?unknown"
 
-// withWay marks the live updates of a page that shows the vehicle's way.
+// withWay is appended to the URL of the live updates if the open page shows the vehicle's way.
 const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +135,7 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 	return "healthy"
 }
 
-// outcomeWords say why a query gets no answer.
+// outcomeWords are texts that say why a query gets no answer, by outcome.
 var outcomeWords = map[string]string{
 	vehicle.Unknown.String():    "unknown: there is no reading that could answer",
 	vehicle.Stale.String():      "stale: the readings are too old",

@@ -9,12 +9,13 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxWatched is the maximum number of vehicles in a list. If there are more, those that came first
-// are listed; their number comes from the fleet table.
+// maxWatched is the maximum number of vehicles in a list. If more vehicles belong to a list, it
+// keeps the first ones; the number of all of them comes from the fleet table.
 const maxWatched = 10_000
 
-// watchlist lists the vehicles in a jam and those with an anomaly, with the times when these began.
-// The fleet table does not store those times. The watchlist receives every new state.
+// watchlist lists the vehicles in a jam and the vehicles with an anomaly. It keeps the time when
+// each jam or anomaly began, because the fleet table does not store that time. The watchlist
+// receives every new state.
 type watchlist struct {
 	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
@@ -35,7 +36,7 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// put notes a vehicle's newest state; the zero State means that the vehicle was forgotten.
+// put notes a vehicle's newest state. The zero State means that the vehicle was forgotten.
 func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	driving, throttle := s.Driving(), s.Throttle()
 	jam := driving.State == vehicle.TrafficJam
@@ -53,8 +54,8 @@ func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	w.note(w.anomalies, id, anomaly, watched{since, throttle.Time})
 }
 
-// putVerdicts is like put, if the state is not cached. The time when a verdict began is then
-// unknown until a page reads the state.
+// putVerdicts is like put, for a vehicle whose state is not cached. The time when a verdict began
+// is then unknown until a page reads the state.
 func (w *watchlist) putVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
