@@ -10,12 +10,13 @@ import (
 	"carstate/internal/access"
 )
 
-// storeTimeout limits each call of the Store, except the longest ones. The audit event, the
-// operation, and the event that reports its failure have this limit each.
+// storeTimeout limits each call of the Store, except the long ones: backups, restores, and Bury.
+// The audit event, the operation, and the event that reports a failure each have this limit of
+// their own.
 const storeTimeout = 30 * time.Second
 
-// within calls f with a timeout of storeTimeout. f is not canceled when the client disconnects, so
-// that an operation never stops halfway.
+// within calls f with a timeout of storeTimeout. It does not cancel f when the client disconnects,
+// so that an operation never stops halfway.
 func within(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -57,7 +58,7 @@ func (p *Operations) auditedAtLength(
 	return p.Explain(e.Action, err)
 }
 
-// Actions are the actions of all audit events.
+// Actions are the actions that audit events can have.
 var Actions = []string{
 	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change",
 	"source.rotate", "source.remove",
@@ -75,7 +76,7 @@ func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail
 		})
 }
 
-// Refusal is an error for the caller: what was wrong and what to do.
+// Refusal is an error for the caller. It says what was wrong and what to do.
 type Refusal struct {
 	Status int // HTTP status code
 	text   string
@@ -95,9 +96,9 @@ var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: list them to see the names")
 
 // Explain returns the [Refusal] that the caller of an operation gets for err. If err is not a
-// Refusal itself but wraps one, Explain logs err, once, and returns the Refusal. Known errors of
-// the [Store] have texts of their own. Any other error is logged, once, and replaced by a general
-// text.
+// Refusal itself but wraps one, Explain logs err and returns the Refusal. Known errors of the
+// [Store] have texts of their own. Any other error is logged and replaced by a general text.
+// Explain logs an error once.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {

@@ -25,18 +25,18 @@ type AuditQuery struct {
 	Limit   int       // 0: DefaultEvents
 }
 
-// Numbers of events on a page.
+// The default and maximum numbers of events on a page.
 const (
 	DefaultEvents = 100
 	MaxEvents     = 1000
 )
 
-// Limits of one search. A page may therefore hold fewer events than match.
+// The limits of one search. Because of them, a page may hold fewer events than match.
 const (
 	searchPages  = 50 // pages of MaxEvents each
 	searchWithin = 2 * time.Second
-	// clocksApart is how far the order of events may differ from the order of their times, because
-	// each node uses its own clock.
+	// clocksApart is the maximum expected difference between the clocks of two nodes. Each node
+	// uses its own clock, so the times of two events may differ from their order by this time.
 	clocksApart = time.Hour
 )
 
@@ -46,11 +46,12 @@ type AuditPage struct {
 	Older  uint64 // the Before of the next page, which may exist even if Events is empty; 0: last page
 }
 
-// markDigits is the number of hexadecimal digits of a vehicle's hash in the audit, where it lists
-// vehicles.
+// markDigits is the number of hexadecimal digits of a vehicle's hash in audit events that list
+// several vehicles.
 const markDigits = 16
 
-// VehicleMark returns what identifies a vehicle in the audit: the beginning of its keyed hash.
+// VehicleMark returns the text that identifies a vehicle in the audit: the first digits of its
+// keyed hash.
 func (p *Operations) VehicleMark(id vehicle.ID) string {
 	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
 }
@@ -101,7 +102,8 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// askedTime parses a time or a day in UTC. For a day, it returns the start of the day plus day.
+// askedTime parses a time or a day in UTC. For a day, it returns the start of that day plus the
+// duration in the parameter day.
 func askedTime(text string, day time.Duration) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil

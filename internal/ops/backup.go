@@ -16,8 +16,8 @@ import (
 // backupFile returns the name of the file in the data directory that is written after each backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
-// LastBackup returns when the last backup of the node with this data directory was taken; zero:
-// never.
+// LastBackup returns the time of the last backup of the node with this data directory. It is zero
+// if there was none.
 func LastBackup(dir string) time.Time {
 	info, err := os.Stat(backupFile(dir))
 	if err != nil {
@@ -27,8 +27,8 @@ func LastBackup(dir string) time.Time {
 }
 
 // Backup writes a backup that contains the service's version, and returns the number of its
-// records. An error that is not a [Refusal] means that the backup stopped halfway. It then lacks
-// its trailer, so a reader detects that it is incomplete.
+// records. An error that is not a [Refusal] means that the backup stopped halfway. The backup then
+// lacks its trailer, so a reader detects that it is incomplete.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -39,7 +39,8 @@ func (p *Operations) Backup(
 	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
 		return records, err
 	}
-	// The time of this file survives restarts. A failure to write it does not fail the backup.
+	// The modification time of this file is the time of the last backup, so it survives restarts.
+	// The backup does not fail if the file cannot be written.
 	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
 		p.cfg.Log.Warn("cannot store the time of this backup", "error", access.OneLine(err))
 	}
@@ -47,7 +48,7 @@ func (p *Operations) Backup(
 }
 
 // BackupKey returns the key with which this service authenticates its backups. It needs the admin
-// key, so that an operator who takes backups cannot forge one.
+// key, so that operators who can take backups cannot forge one.
 func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string, err error) {
 	if !by.Admin {
 		return "", errAdminOnly
@@ -60,9 +61,9 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore merges a backup into the store; progress receives the number of records done. It needs
-// the admin key, because a backup may contain operators. It is not canceled when the client
-// disconnects; only the Store ends it.
+// Restore merges a backup into the store. It calls progress with the number of records that are
+// done. It needs the admin key, because a backup may contain operators. It is not canceled when the
+// client disconnects; only the Store ends it.
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (access.RestoreReport, error) {
@@ -95,8 +96,9 @@ func (p *Operations) Restore(
 
 const maxReceipts = 100_000
 
-// Bury applies kept receipts: it forgets their vehicles, unless they were allowed again since, and
-// returns how many were not forgotten before.
+// Bury forgets the vehicles of receipts from earlier forgets, except vehicles that were allowed
+// again after the time of the receipt. It returns how many of these vehicles were not forgotten
+// before.
 func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {

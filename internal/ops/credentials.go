@@ -15,7 +15,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// IssueToken issues a token. It returns the record and the secret, which is to be shown once.
+// IssueToken issues a token. It returns the record and the secret. The caller shows the secret
+// once.
 func (p *Operations) IssueToken(
 	ctx context.Context, by access.Actor, r access.TokenRequest,
 ) (access.Credential, string, error) {
@@ -24,7 +25,7 @@ func (p *Operations) IssueToken(
 	})
 }
 
-// AddSource adds a source. It returns the record and the key, which is to be shown once.
+// AddSource adds a source. It returns the record and the key. The caller shows the key once.
 func (p *Operations) AddSource(
 	ctx context.Context, by access.Actor, r access.SourceRequest,
 ) (access.Credential, string, error) {
@@ -33,8 +34,8 @@ func (p *Operations) AddSource(
 	})
 }
 
-// AddOperator adds an operator, which needs the admin key. It returns the record and the key, which
-// is to be shown once.
+// AddOperator adds an operator; this needs the admin key. It returns the record and the new
+// operator's key. The caller shows that key once.
 func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name string) (access.Credential, string, error) {
 	return p.begin(ctx, by, access.OperatorKind, access.Vehicles{},
 		func(now time.Time) (access.Credential, string, error) {
@@ -42,7 +43,8 @@ func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name stri
 		})
 }
 
-// begin creates a credential that covers v, audits it and stores it.
+// begin creates a credential by calling issue, audits it and stores it. v is the set of vehicles
+// that it covers.
 func (p *Operations) begin(
 	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles,
 	issue func(time.Time) (access.Credential, string, error),
@@ -80,9 +82,9 @@ func (p *Operations) begin(
 	return c, secret, nil
 }
 
-// Rotate gives a credential a new secret, which is to be shown once. If another caller rotates the
-// credential at the same time, both rotations take effect: both callers get a valid secret, the
-// first one for the overlap of the second rotation.
+// Rotate gives a credential a new secret and returns it. The caller shows it once. If two callers
+// rotate a credential at the same time, both rotations take effect, and both callers get a valid
+// secret. The secret of the first rotation is then valid for the overlap of the second one.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -107,8 +109,8 @@ func (p *Operations) Rotate(
 	return c, secret, nil
 }
 
-// End revokes or removes a credential. For an operator, it also ends the sessions that the key
-// opened. Ending a credential again changes nothing and returns the same record.
+// End revokes or removes a credential. For an operator, it also ends the sessions that were opened
+// with the operator's key. Ending a credential again changes nothing and returns the same record.
 func (p *Operations) End(
 	ctx context.Context, by access.Actor, kind access.Kind, name string,
 ) (access.Credential, error) {
@@ -158,7 +160,7 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential applies the fields of to that are set, to a token or a source.
+// ChangeCredential applies those fields of the parameter to that are set, to a token or a source.
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {
@@ -203,7 +205,7 @@ func (p *Operations) update(
 		return access.Credential{}, err
 	}
 	if known, ok := p.cfg.Tables.Of(kind).Get(name); !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
-		// Free text from a path must not reach the audit.
+		// A name without a record may be any text from a path, so it must not reach the audit.
 		return access.Credential{}, errNoRecord
 	}
 	e := access.Event{Action: kind.Policy().Noun + "." + verb, Object: name, Detail: detail}
@@ -214,7 +216,8 @@ func (p *Operations) update(
 	return c, err
 }
 
-// errAdminOnly ensures that an operator cannot create another one and keep access after removal.
+// errAdminOnly refuses an operator. So a removed operator cannot have kept access by creating
+// another operator.
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
 // mayChange returns an error if only the admin key may change credentials of the kind.
@@ -233,10 +236,12 @@ func (p *Operations) inWords(v access.Vehicles) string {
 	return p.named(v.Len(), v.Sorted())
 }
 
-// maxNamed is the number of vehicles that an audit event names: a list may have a million.
+// maxNamed is the maximum number of vehicles that an audit event names, because a list may have a
+// million.
 const maxNamed = 20
 
-// named returns the hashes of the first maxNamed of n vehicles, and the number of the others.
+// named returns the hashes of the first maxNamed of n vehicles, and the number of the remaining
+// vehicles.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

@@ -32,7 +32,7 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 	if err := writeKey(dir, secret); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}
-	// Another process may have created the file first; the key in the file is valid.
+	// Another process may have created the file first. The key in that file is then the valid one.
 	return readOwnKey(dir)
 }
 
@@ -60,8 +60,9 @@ func CheckKey(dir string) error {
 	return err
 }
 
-// readOwnKey is like readKey, for the service, whose key must not be known to other users than
-// root. It checks the owner because a service that runs as root can read the file of any user.
+// readOwnKey is like readKey, for the service. It also refuses a file that belongs to another user,
+// because that user can read the key. The owner must be checked because a service that runs as root
+// can read the files of all users.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
@@ -105,14 +106,15 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// writeKey creates the file atomically. It never overwrites a file: the link fails with
+// writeKey creates the file atomically. It never overwrites a file, because os.Link fails with
 // [fs.ErrExist] if there is one.
 func writeKey(dir, secret string) error { return placeKey(dir, secret, os.Link) }
 
 // replaceKey replaces the file atomically.
 func replaceKey(dir, secret string) error { return placeKey(dir, secret, os.Rename) }
 
-// placeKey writes a temporary file in the same directory and moves it to the key's path with place.
+// placeKey writes a temporary file in the same directory and gives it the key's path by calling
+// place.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {
@@ -139,7 +141,8 @@ func syncDir(dir string) error {
 }
 
 // RotateAdminKey replaces the admin key. The old key is invalid at once. The new key is only
-// written to its file, whose name is returned, and shown to no caller. It needs the admin key.
+// written to its file, and is shown to no caller. RotateAdminKey returns the path of that file. It
+// needs the admin key.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:

@@ -40,7 +40,7 @@ func TestKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestLoadOrCreateKey_Concurrently: processes that start concurrently get the same key.
+// TestLoadOrCreateKey_Concurrently checks that processes that start concurrently get the same key.
 func TestLoadOrCreateKey_Concurrently(t *testing.T) {
 	dir := t.TempDir()
 	keys := make([]string, 16)
@@ -105,9 +105,9 @@ func TestKeyRefused(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherOwner: the service refuses a key whose owner, another user, can read it, even if
-// the service runs as root. A command that runs as root may use the key, because root can read
-// every key.
+// TestKeyOfAnotherOwner checks that the service refuses a key file of another user, because that
+// user can read it, even if the service runs as root. A command that runs as root may use the key,
+// because root can read every key.
 func TestKeyOfAnotherOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		return // only root can give a file away; TestKeyOfAnotherUser covers other users
@@ -132,8 +132,9 @@ func TestKeyOfAnotherOwner(t *testing.T) {
 	}
 }
 
-// TestKeyIsALink: a symbolic link may lead to a file that others change, or make the service create
-// one elsewhere.
+// TestKeyIsALink checks that the service refuses a key file that is a symbolic link, and creates
+// nothing through the link. Such a link may lead to a file that others can change, or to a path
+// elsewhere at which the service would create a file.
 func TestKeyIsALink(t *testing.T) {
 	there, elsewhere := t.TempDir(), t.TempDir()
 	if _, err := ops.LoadOrCreateKey(elsewhere); err != nil {
@@ -178,8 +179,8 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherUser: if only another user can read the key, the error names the user that a
-// command must run as, and says to the service that the key is not its own.
+// TestKeyOfAnotherUser checks a key that only another user can read. For a command, the error names
+// the user that must run it; for the service, it says that the key is not its own.
 func TestKeyOfAnotherUser(t *testing.T) {
 	if os.Getuid() == 0 { // root can read everything
 		if os.Getenv("KEY_DIR") == "" {
@@ -208,11 +209,12 @@ func TestKeyOfAnotherUser(t *testing.T) {
 	}
 }
 
-// nobody is a user to which file permissions apply.
+// nobody is the id of a user without special rights, so that file permissions apply to its
+// processes.
 const nobody = 65534
 
-// askAsNobody runs the calling test again in a process of its own. There, the directory KEY_DIR
-// holds a key that belongs to root.
+// askAsNobody runs the calling test again in a new process, in which the test becomes the user
+// nobody. There, the directory KEY_DIR holds a key that belongs to root.
 func askAsNobody(t *testing.T) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-key-") // other users can enter it

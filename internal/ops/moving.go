@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// stallTimeout is how long a backup or an export may make no progress.
+// stallTimeout is the maximum time without progress of a backup or an export.
 const stallTimeout = time.Minute
 
-// Moving is a reader and writer that extends the deadlines of its connection at every call, so that
-// a transfer may take as long as it makes progress.
+// Moving is a reader and writer that extends the deadlines of its connection at every call. So a
+// transfer may take any time as long as it makes progress.
 type Moving struct {
 	W io.Writer
 	R io.Reader
@@ -33,5 +33,5 @@ func (m Moving) Write(p []byte) (int, error) {
 	return m.W.Write(p)
 }
 
-// extend sets the write deadline as a Write does, for a caller that has nothing to write yet.
+// extend sets the write deadline as Write does. It is for a caller that has nothing to write yet.
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }

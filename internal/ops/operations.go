@@ -21,9 +21,9 @@ type Config struct {
 	Tables *access.Tables
 	Store  Store
 
-	// Forgotten is this node's copy of the tombstones. A vehicle in it cannot be granted to any
-	// credential. The audit identifies vehicles by its hashes, so the audit need not change when a
-	// vehicle is forgotten.
+	// Forgotten is this node's copy of the tombstones. No credential can be granted a vehicle in
+	// it. The audit identifies vehicles by the hashes of Forgotten, so the audit need not change
+	// when a vehicle is forgotten.
 	Forgotten *access.Forgotten
 
 	// State reads the stored state of a vehicle.
@@ -32,11 +32,12 @@ type Config struct {
 	MaxAge time.Duration
 
 	// Fleet holds the vehicles for lists. If nil, this node cannot list vehicles. Filled returns an
-	// error while Fleet is not complete. If nil, Fleet is always complete.
+	// error while Fleet is incomplete. If Filled is nil, Fleet is always complete.
 	Fleet  Fleet
 	Filled func() error
 
-	// AdminKey is the hash of the admin key, which may do everything.
+	// AdminKey is the hash of the admin key. The holder of the admin key may carry out every
+	// operation.
 	AdminKey access.Hash
 	// KeyDir is the directory of the admin key's file. If empty, the key cannot be rotated.
 	KeyDir string
@@ -47,26 +48,27 @@ type Config struct {
 
 // Store stores credentials, the audit and tombstones, and makes backups. It audits nothing by
 // itself. When a call returns nil, the record is durable and this node's own tables contain it.
-// Errors wrap [access.ErrNotFound] and [access.ErrExists] where these apply, and the error of a
-// change function.
+// Errors wrap [access.ErrNotFound], [access.ErrExists], or the error of a change function, if one
+// of them is the cause.
 type Store interface {
 	// Create returns ErrExists if the name is taken.
 	Create(ctx context.Context, c access.Credential) error
-	// Update applies change to the stored record by compare-and-set, so change may be called more
-	// than once. If change returns an error, nothing is stored. For an ended credential of a kind
-	// that is not listed after its end, Update returns ErrNotFound.
+	// Update applies change to the stored record by compare-and-set, so it may call change more
+	// than once. If change returns an error, nothing is stored. If the credential has ended and its
+	// kind is not listed after its end, Update returns ErrNotFound.
 	Update(ctx context.Context, kind access.Kind, name string,
 		change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
-	// AuditPage returns at most limit events before the event number before, newest first. If
-	// before is 0, it begins with the newest event. older is the value of before for the next page,
-	// or 0 if there is none.
+	// AuditPage returns at most limit events whose numbers are smaller than the parameter before,
+	// newest first. If before is 0, it begins with the newest event. older is the value of before
+	// for the next page, or 0 if there is none.
 	AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 
 	// Forget erases a vehicle everywhere. Allow accepts its telemetry again.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
-	// Bury forgets the vehicles of kept receipts.
+	// Bury forgets the vehicles of receipts from earlier forgets, and returns how many were not
+	// forgotten before.
 	Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error)
 
 	// BackupKey returns the key with which this service authenticates its backups.
@@ -74,13 +76,13 @@ type Store interface {
 	// Backup writes a backup that contains the service's version.
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
 	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
-	// and from a trusted service. Before it changes anything, it calls audited, which either calls
-	// merge or returns an error.
+	// and from a trusted service. Before it changes anything, it calls audited. The function
+	// audited either calls its parameter merge or returns an error.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
-	// BadBackup reports whether an error of Restore was caused by the file.
+	// BadBackup reports whether the backup file caused an error of Restore.
 	BadBackup(err error) bool
 }
 
@@ -121,7 +123,7 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	return access.Actor{Name: o.Name}, hash, true
 }
 
-// Valid reports whether a key that was identified earlier is still valid for that operator.
+// Valid reports whether a key that Identify has accepted is still valid for that operator.
 func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	if who.Admin {
 		return p.isAdminKey(hash)

@@ -56,8 +56,8 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 	return p.tokenRecord(g.Credential), nil
 }
 
-// TokensThatSee returns the valid tokens whose grant covers a vehicle. If there are more than most,
-// the list has most of them, and more is the number of the others.
+// TokensThatSee returns the valid tokens whose grant covers a vehicle, but not more than the
+// parameter most. The result more is the number of the tokens that are left out.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -237,8 +237,8 @@ func stateAt(now time.Time, expires, ended *time.Time, end string) string {
 	return "active"
 }
 
-// EarlierUntil returns when the replaced secrets that are still valid end. It is empty if the
-// credential has ended or expired.
+// EarlierUntil returns the times at which the replaced secrets end that are still valid. It is
+// empty if the credential has ended or expired.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if !c.Ended.IsZero() || !c.Expires.IsZero() && !now.Before(c.Expires) {

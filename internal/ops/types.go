@@ -28,7 +28,7 @@ func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	return e.WriteToken(jsontext.EndArray)
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes, with the vids in any order.
+// UnmarshalJSONFrom reads what MarshalJSONTo writes. It accepts the vids in any order.
 func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() != '"' {
 		var ids VIDs
@@ -128,8 +128,8 @@ func (c CallCounts) MarshalJSONTo(e *jsontext.Encoder) error {
 	return nil
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes. It skips names that it does not know, which
-// come from a newer service.
+// UnmarshalJSONFrom reads what MarshalJSONTo writes. It skips unknown names, because a newer
+// service may send them.
 func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	var counts map[string]map[string]int64
 	if err := json.UnmarshalDecode(d, &counts); err != nil {
@@ -143,8 +143,8 @@ func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// NamedCounts holds numbers of refused samples by reason, or of ignored signals by name. Names with
-// the count zero are left out.
+// NamedCounts holds the number of refused samples for each reason, or of ignored signals for each
+// name. Entries with the count zero are left out.
 type NamedCounts map[string]int64
 
 // MarshalJSONTo writes the names in ascending order.

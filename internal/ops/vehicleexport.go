@@ -19,7 +19,7 @@ import (
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
 // FormatAsked returns the format that a request wants, from its parameter format or from its Accept
-// header. The empty string means one page as JSON.
+// header. The empty string means that the request wants one page as JSON.
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
@@ -156,8 +156,8 @@ func (v ListedVehicle) columns() []string {
 	return columns
 }
 
-// spreadsheetSafe returns text so that a spreadsheet does not take it for a formula, without
-// characters that control a terminal.
+// spreadsheetSafe returns text without characters that control a terminal, and changed so that a
+// spreadsheet does not take it for a formula.
 func spreadsheetSafe(text string) string {
 	text = access.Printable(text)
 	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" &&

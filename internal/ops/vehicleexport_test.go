@@ -2,7 +2,8 @@ package ops
 
 import "testing"
 
-// TestSpreadsheetSafe: no cell of a CSV file is a formula or contains a control character.
+// TestSpreadsheetSafe checks that no cell of a CSV file is a formula or contains a control
+// character.
 func TestSpreadsheetSafe(t *testing.T) {
 	for text, want := range map[string]string{
 		"NHeN4UqVsohGS55I7LBdh": "NHeN4UqVsohGS55I7LBdh", "": "", "a=b": "a=b",

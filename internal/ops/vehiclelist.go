@@ -30,15 +30,16 @@ type VehicleQuery struct {
 	Cursor   string // the Next of the previous page; empty: the first page
 }
 
-// Numbers of vehicles on a page.
+// The default and maximum numbers of vehicles on a page.
 const (
 	DefaultVehicles = 100
 	MaxVehicles     = 1000
 )
 
 // VehicleSorts are the orders of a list. "trouble" puts throttle anomalies first, then jams, slow
-// driving, stale, unknown, not driving and normal; within each group, the latest is first. "newest"
-// puts the latest first, "oldest" the longest silent first.
+// driving, stale, unknown, not driving and normal; within each of these groups, the vehicle with
+// the latest report is first. "newest" puts the vehicle with the latest report first. "oldest" puts
+// the vehicle first that has been silent for the longest time.
 var VehicleSorts = []string{"trouble", "newest", "oldest"}
 
 // The values of the filters.
@@ -84,8 +85,8 @@ type Fleet interface {
 	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
 }
 
-// maxWalks is the maximum number of lists in progress at once. Each uses all processors for a
-// moment.
+// maxWalks is the maximum number of lists that are made at the same time. Each of them uses all
+// processors for a moment.
 const maxWalks = 2
 
 // texts returns the text parameters by their names in a URL.
@@ -133,7 +134,7 @@ func (q VehicleQuery) Values() url.Values {
 	return v
 }
 
-// Check returns an error if the query has a value that does not exist.
+// Check returns an error if a field of the query has an invalid value.
 func (q VehicleQuery) Check() error {
 	for _, f := range []struct {
 		name, value string
@@ -162,7 +163,8 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
 
-// question converts the query for the fleet table. clock gives the time that readings are aged to.
+// question converts the query for the fleet table. The parameter clock returns the time at which
+// the ages of readings are measured.
 func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Duration) fleet.Question {
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: maxAge, Prefix: q.Prefix}
 }
@@ -200,8 +202,8 @@ func (q VehicleQuery) rank(
 	return 6
 }
 
-// Vehicles returns a page of vehicles. Each page reflects the present state, so a car that reports
-// between two pages may be on both or on neither.
+// Vehicles returns a page of vehicles. Each page reflects the state at its own time. So a car that
+// reports between the requests of two pages may be on both pages or on neither.
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(q); err != nil {
 		return VehiclePage{}, err
@@ -277,7 +279,7 @@ func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedV
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
-// verdicts returns both verdicts as of the time at.
+// verdicts returns the driving verdict and the throttle verdict as of the time in the parameter at.
 func (p *Operations) verdicts(
 	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
 ) (driving, throttle ListedVerdict) {
@@ -300,8 +302,8 @@ func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
 	return v
 }
 
-// cursors encrypts positions in a list under a key of this process. A cursor reveals no hash of the
-// fleet table. A cursor from another process or for another list cannot be decrypted.
+// cursors encrypts positions in a list with a key of this process. So a cursor reveals no hash of
+// the fleet table. A cursor from another process or for another list cannot be decrypted.
 type cursors struct{ cipher.AEAD }
 
 func newCursors() cursors {

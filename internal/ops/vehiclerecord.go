@@ -40,7 +40,7 @@ type FactRecord struct {
 	Time      *time.Time `json:"time"`
 }
 
-// LimitInWords describes the threshold. It is empty if the value is not compared.
+// LimitInWords describes the threshold. It is empty if the value is not compared with a threshold.
 func (r FactRecord) LimitInWords() string {
 	if r.Threshold == nil {
 		return ""
@@ -48,7 +48,8 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns the facts that are worth reading. It leaves out measures that found nothing.
+// Telling returns the facts that explain the verdict. It leaves out the measures of an anomaly that
+// are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if f.Value != 0 || f.Limit != vehicle.AnomalyFrom {
@@ -58,7 +59,7 @@ func (v VerdictRecord) Telling() (telling []FactRecord) {
 	return telling
 }
 
-// Silent returns the number of facts that are not telling.
+// Silent returns the number of facts that Telling leaves out.
 func (v VerdictRecord) Silent() int { return len(v.Facts) - len(v.Telling()) }
 
 // ReadingRecord is the newest reading of one signal.

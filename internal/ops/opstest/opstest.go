@@ -40,7 +40,8 @@ func New() *Store {
 	return m
 }
 
-// Config returns a configuration of operations on the store. The caller sets the other fields.
+// Config returns a configuration of operations that use the store. The caller sets the other
+// fields.
 func (m *Store) Config() ops.Config {
 	return ops.Config{Store: m, Tables: &m.Tables, Forgotten: &m.Forgotten}
 }
@@ -56,8 +57,8 @@ func (m *Store) begin(ctx context.Context, method string) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Fail makes a method return err from now on; nil makes it work again. The method Audit is named
-// with its outcome, as in "Audit intended".
+// Fail makes a method return err from now on. If err is nil, the method works again. For the method
+// Audit, the name contains the outcome of the event, as in "Audit intended".
 func (m *Store) Fail(method string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +124,7 @@ func (m *Store) Audit(ctx context.Context, e access.Event) error {
 	return nil
 }
 
-// AuditPage numbers events from 1.
+// AuditPage returns a page of the events, which it numbers from 1.
 func (m *Store) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {
@@ -193,7 +194,8 @@ func (m *Store) BackupKey(ctx context.Context) (string, error) {
 // OwnBackupKey is the backup key of every Store of this package.
 const OwnBackupKey = "csb_ownOfTheTestOwnOfTheTestOwnOf000000"
 
-// Backup writes the version and BackupText; an error that was set with Fail follows.
+// Backup writes the version and BackupText. It then returns the error that was set with Fail, if
+// any.
 func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, error) {
 	if _, err := io.WriteString(w, version+"\n"+m.BackupText); err != nil {
 		return 0, err
@@ -201,7 +203,8 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 	return 1, m.begin(ctx, "Backup")
 }
 
-// Restore reads a backup and reports RestoreSteps steps; an error that was set with Fail follows.
+// Restore reads a backup and reports RestoreSteps steps. It then returns the error that was set
+// with Fail, if any.
 func (m *Store) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
@@ -223,7 +226,7 @@ func (m *Store) Restore(
 	})
 }
 
-// BadBackup reports whether the error is BadBackups. ErrBusy is never one.
+// BadBackup reports whether the error is BadBackups. ErrBusy is never such an error.
 func (m *Store) BadBackup(err error) bool {
 	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy)
 }
