@@ -6,7 +6,7 @@ import (
 	"carstate/internal/query"
 )
 
-// openAccessLog opens the log that --access-log names; nil if it names none.
+// openAccessLog opens the log that --access-log names. It returns nil if the flag is not set.
 func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	c := query.AccessLogConfig{
 		File: n.config.AccessLog, JSON: n.config.LogJSON, Log: n.config.Log, Registry: n.registry,
@@ -20,7 +20,8 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	return query.OpenAccessLog(c)
 }
 
-// closeAccessLog writes what the log still buffers and closes it. It runs after the last answer.
+// closeAccessLog writes the lines that are still buffered and closes the log. It runs after the
+// last answer.
 func (n *Node) closeAccessLog() {
 	if n.accessLog != nil {
 		if err := n.accessLog.Close(); err != nil {

@@ -10,16 +10,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// answers holds what this node answers queries from: the fleet table and, on a node with a console,
-// the console's lists of vehicles. It implements [local.Answers].
+// answers holds the data from which this node answers queries. These are the fleet table and, on a
+// node with a console, the console's lists of vehicles. It implements [local.Answers].
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil if the node has no console
 }
 
-// update makes an answer of a stored state. Nothing else writes to the fleet table. It has two
-// callers. Put runs while the engine of one machine opens, and knows only the verdicts: its state
-// is nil. PutState runs for every later change that the feed of STATES brings.
+// update stores the verdicts of a vehicle for answers. Nothing else writes to the fleet table. It
+// has two callers. Put runs while the engine of one machine opens; it knows only the verdicts, so
+// state is nil. PutState runs for every later change in the feed of STATES.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	switch {
@@ -60,14 +60,14 @@ func (a answers) Delete(id vehicle.ID) {
 	}
 }
 
-// expireAfter is how long the fleet table keeps a vehicle that has gone silent. Until then queries
-// for it are answered "stale" and not "unknown".
+// expireAfter is the time for which the fleet table keeps a vehicle after its last report. During
+// this time, queries for the vehicle are answered "stale" and not "unknown".
 const expireAfter = 30 * 24 * time.Hour
 
-// expiryCutoff returns the time before which a vehicle's last report must lie for it to expire. If
-// the wall clock is ahead of began plus the process's own run time, that sum is used instead: a
-// clock that jumped ahead must not drop vehicles, because a dropped vehicle is unknown until it
-// reports again.
+// expiryCutoff returns the time before which the last report of an expired vehicle lies. It is
+// computed from the wall clock. But if the wall clock is ahead of began plus the process's own run
+// time, it is computed from that sum. A clock that jumped ahead must not drop vehicles, because a
+// dropped vehicle is unknown until it reports again.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

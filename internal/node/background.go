@@ -13,9 +13,9 @@ import (
 )
 
 // startBackground starts all work, besides the servers, that runs for as long as the node does. All
-// steps start at once; only folding waits, for the map of roads. None of them acknowledges anything
-// to a client. The stored streams are the truth and the tables are copies, so a crash between any
-// two steps loses at most what the comment of the step says.
+// steps start at once. Only folding waits for another step, the loading of the map of roads. No
+// step acknowledges anything to a client. The stored streams are the truth and the tables are
+// copies, so a crash between any two steps loses at most what the comment of the step says.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -27,9 +27,9 @@ func (n *Node) startBackground() {
 	// caught up; until then its servers answer 503. A crash loses the tables, and the next start
 	// reads them from the store again.
 	//
-	// Tokens and sources come first because nobody can be authenticated without them, and operators
-	// can work as soon as both are loaded. A token that was revoked on another node is refused here
-	// once this feed has delivered the revocation.
+	// Tokens and sources are loaded first, because no caller can be authenticated without them.
+	// Operators can work as soon as both are loaded. A token that was revoked on another node is
+	// refused here once this feed has delivered the revocation.
 	n.background(func() error { return n.records.RunTokens(ctx, n.health.recordsCaughtUp) })
 	n.background(func() error { return n.records.RunSources(ctx, n.health.recordsCaughtUp) })
 	// Every stored state becomes an answer (answers.go). A node that neither answers queries nor
@@ -42,37 +42,40 @@ func (n *Node) startBackground() {
 		return n.engine.FollowStates(ctx, n.answers.PutState, n.health.caughtUp)
 	})
 	// Vehicles that are silent for 30 days leave the fleet table; their states stay in the store.
-	// After a crash they are in the table again until this first runs, an hour after the start.
+	// After a crash they are in the table again until the first expiry, an hour after the start.
 	run(n.expire)
 
-	// The monitors of the node itself. None of them stores anything, so a crash loses nothing.
+	// The monitors of the node itself. They store nothing, so a crash loses nothing.
 	//
-	// The queueing delay, from which overloaded listeners set their limit of connections.
+	// This one measures the queueing delay, from which overloaded listeners set their limit of
+	// connections.
 	n.background(func() error { return n.probe.Run(ctx) })
-	// The garbage collector's percentage, so that a large heap holds little garbage.
+	// This one sets the percentage of the garbage collector, so that a large heap holds little
+	// garbage.
 	run(tuneCollector)
-	// The messages to systemd: ready, alive, and what is missing. If the process hangs, these
-	// messages stop and systemd restarts it.
+	// This one tells systemd that the node is ready, that it is alive, and what it lacks. If the
+	// process hangs, these messages stop and systemd restarts it.
 	run(n.notifySupervisor)
-	// The figures and curves of the console. They are collected all the time, so that the curves
-	// have no gap when somebody opens the page.
+	// This one collects the figures and curves of the console. It runs all the time, so that the
+	// curves have no gap when an operator opens the page.
 	if n.config.has(Admin) {
 		run(n.monitor.Run)
 	}
-	// The certificate's files, so that a renewed certificate is used without a restart.
+	// This one watches the certificate's files, so that a renewed certificate is used without a
+	// restart.
 	if n.cert != nil {
 		run(n.cert.watch)
 	}
 
-	// The counts of each token's calls are stored once a minute and at the end. A crash loses those
-	// of the last minute; only displays depend on them.
+	// The counts of each token's calls are stored once a minute and at the end. A crash loses the
+	// counts of the last minute. They are only displayed, so no decision depends on them.
 	if n.config.has(Query) {
 		run(n.records.KeepUsage)
 	}
 
-	// The map of roads is read first, then kept up to date and stored every 5 minutes and at the
-	// end. A crash loses what was learned since the last store, at most a quarter hour of a
-	// stretch's profile. Later telemetry teaches it again.
+	// The map of roads is first read from the store, then kept up to date and stored every 5
+	// minutes and at the end. A crash loses what was learned since it was last stored: of each
+	// stretch's profile, at most a quarter of an hour. Later telemetry replaces the loss.
 	roadsLoaded := make(chan struct{})
 	if n.config.knowsRoads() {
 		run(func(ctx context.Context) {
@@ -83,13 +86,14 @@ func (n *Node) startBackground() {
 	if !n.config.has(Derive) {
 		return
 	}
-	// Telemetry becomes states. The new states and the cursor behind the telemetry that they are
-	// folded from are stored in one batch. A crash before that batch leaves both unchanged, and the
-	// same telemetry is folded again after the restart; a crash after it leaves nothing to repeat.
-	// Folding waits up to roadsWithin for the map of roads, because the rules of driving use it.
+	// Telemetry becomes states. The new states are stored in one batch with the cursor, which is
+	// behind the telemetry that was folded into them. A crash before that batch leaves states and
+	// cursor unchanged, and the same telemetry is folded again after the restart. After the batch,
+	// nothing needs to be repeated. Folding waits up to roadsWithin for the map of roads, because
+	// the driving rules use it.
 	//
-	// This step and the two below stop for good once a newer version has stored something that this
-	// version cannot fold.
+	// This step and the two steps below stop for good once a newer version has stored something
+	// that this version cannot fold.
 	folding, giveUp := context.WithCancel(ctx)
 	whileFolding := func(f func(context.Context)) {
 		n.background(func() error { f(folding); return nil })
@@ -99,11 +103,11 @@ func (n *Node) startBackground() {
 		n.awaitRoads(ctx, roadsLoaded)
 		deriver.Run(ctx)
 	})
-	// Telemetry behind the cursors is removed after the retention. After a crash it stays a little
+	// Telemetry up to the cursors is removed after the retention. After a crash it stays a little
 	// longer.
 	whileFolding(n.engine.Trim)
-	// The bytes that name forgotten vehicles are erased from the disk. The tombstone records how
-	// far that has got, so the next start continues there after a crash.
+	// The bytes that name forgotten vehicles are erased from the disk. The tombstone of a vehicle
+	// records the completed steps, so the next start continues there after a crash.
 	whileFolding(n.records.Erase)
 }
 
@@ -116,8 +120,8 @@ func (n *Node) background(f func() error) {
 	})
 }
 
-// roadsWithin is how long a node waits for its map of roads before it folds without it. Loading a
-// million stretches takes about a second.
+// roadsWithin is the maximum time for which a node waits for its map of roads before it folds
+// without the map. Loading a million stretches takes about a second.
 const roadsWithin = 30 * time.Second
 
 // awaitRoads waits until the map of roads is loaded, for at most roadsWithin.
@@ -130,25 +134,26 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// cachedStates is how many vehicles' states a node caches, shared out among its partitions, and
-// minCachedStates the least for one partition. A state takes about 1.6 KB. A state that is not
-// cached is read when its vehicle reports.
+// cachedStates is the maximum number of states that a node caches. It is divided among the
+// partitions, but each partition may cache at least minCachedStates. A state takes about 1.6 KB. A
+// state that is not cached is read when its vehicle reports.
 const (
 	cachedStates    = 100_000
 	minCachedStates = 1_000
 )
 
-// foldedStates bounds the folded states that are not stored yet, over all partitions of one
-// machine. At the bound they are stored even if no checkpoint is due. If more vehicles than this
-// report within a second, a sample costs several times the processor time, because nearly every
-// sample then stores a state.
+// foldedStates is the maximum number of folded states that are not stored yet, over all partitions
+// of one machine; but each partition may have at least store.BatchStates. At the limit the states
+// are stored even if no checkpoint is due. If more vehicles than foldedStates report within a
+// second, a sample costs several times the processor time, because nearly every sample then stores
+// a state.
 const foldedStates = 25_000
 
-// checkpoint is how often the engine of one machine stores states. Neither answers nor folding wait
-// for it. A start after a crash folds the telemetry since the last checkpoint again. A longer
-// interval makes a sample cheaper, because a vehicle that reports often is stored only once per
-// checkpoint: with a burst of one sample each from 10,000 cars, a sample takes 18 µs of processor
-// time at 20 ms, 6.6 µs at 250 ms and 5.3 µs at this interval.
+// checkpoint is the interval at which the engine of one machine stores states. Neither answers nor
+// folding wait for that. A start after a crash folds the telemetry since the last checkpoint again.
+// A longer interval makes a sample cheaper, because a vehicle that reports often is stored only
+// once per interval. In a burst of one sample each from 10,000 cars, a sample takes 18 µs of
+// processor time with an interval of 20 ms, 6.6 µs with 250 ms, and 5.3 µs with 1 s.
 const checkpoint = time.Second
 
 // newDeriver returns the deriver, which folds telemetry into states.
@@ -167,7 +172,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Checkpoint: checkpointed,
 		Members:    n.joinMembers(ctx),
 	}
-	// The name is random, so no other process ever uses it or writes as this owner.
+	// The name is random, so no other process ever uses it as the owner of a partition or writes
+	// under it.
 	owner, free := n.member, store.Anyone
 	if c.Members != nil {
 		free = c.Members.Free
@@ -198,7 +204,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 }
 
 // joinMembers makes this node a member of the group that shares the partitions. It returns nil if
-// the node has all partitions to itself.
+// this node has all partitions to itself.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	if n.cluster == nil {
 		return nil

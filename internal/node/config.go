@@ -11,9 +11,9 @@ import (
 	"carstate/internal/store/local"
 )
 
-// Config says what a node does and where. Its values are valid: the caller has rejected impossible
-// values in the terms of its flags. Only what depends on the machine (ports, files, the store) is
-// checked by [Start].
+// Config holds the settings of a node. Its values are valid, because the caller has checked the
+// flags that they come from. [Start] checks only what depends on the machine: the ports, the files
+// and the store.
 type Config struct {
 	Roles     []string   // roles from the constants below; without a cluster, all of them
 	Listeners []Listener // the listeners that these roles need
@@ -22,7 +22,8 @@ type Config struct {
 	// Registry, Tracer and Newer.
 	Store store.Config
 	// Cluster configures the engine that several nodes share. If it has no URLs, Local configures
-	// the engine of one machine. Start sets the Config of both, and Local.Answers.
+	// the engine of one machine instead. Start sets the field Config of Cluster and of Local, and
+	// Local.Answers.
 	Cluster cluster.Config
 	Local   local.Config
 
@@ -32,12 +33,13 @@ type Config struct {
 	Drain time.Duration // how long Drain keeps serving
 
 	MaxStretches int // the most stretches of road that the map learns
-	// MaxVehicles is how many vehicles the node's ingest may make known. 0 means as many as the
-	// memory allows, or no limit on a node that otherwise needs no states.
+	// MaxVehicles is the maximum number of known vehicles; the node's ingest refuses samples of new
+	// vehicles above it. 0 means the number for which the memory is enough, or no limit on a node
+	// that does not need the states otherwise.
 	MaxVehicles int
 
-	// The maximum number of connections of each listener; both MQTT listeners share one. Start
-	// scales them down if the process may not open so much.
+	// The maximum number of connections of each listener. The two MQTT listeners share one limit.
+	// Start lowers these numbers if the process may not open enough files.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
 	NoDocs         bool           // serve no documentation beside the queries
@@ -53,7 +55,8 @@ type Config struct {
 
 	Version string // version of the program
 	Log     *slog.Logger
-	// LogLevel is the level of Log. Operators can change it. If nil, they cannot.
+	// LogLevel is the level of Log. Operators can change it while the node runs. If nil, they
+	// cannot.
 	LogLevel *slog.LevelVar
 }
 
@@ -84,16 +87,16 @@ const (
 
 func (c *Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// speaksTLS reports whether the named listener itself speaks TLS.
+// speaksTLS reports whether the named listener terminates TLS itself.
 func (c *Config) speaksTLS(name string) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Name == name && l.TLS })
 }
 
-// needsStates reports whether the node needs the state of every vehicle: to answer queries, to
-// count and list vehicles in the console, or to know which vehicles are new.
+// needsStates reports whether the node needs the state of every vehicle. It needs them to answer
+// queries, to count and list vehicles in the console, or to know which vehicles are new.
 func (c *Config) needsStates() bool {
 	return c.has(Query) || c.has(Admin) || c.has(Ingest) && c.MaxVehicles != 0
 }
 
-// knowsRoads reports whether the node has a map of roads, which it needs to fold or to show.
+// knowsRoads reports whether the node has a map of roads, for folding or for the console.
 func (c *Config) knowsRoads() bool { return c.has(Derive) || c.has(Admin) }

@@ -46,7 +46,7 @@ func (s *countedServer) Accept() (net.Conn, error) {
 	return &countedConn{tcpConn: c.(tcpConn), of: s}, nil
 }
 
-// tcpConn is what the servers' connection guards require of a connection.
+// tcpConn has the methods that the servers' connection guards need.
 type tcpConn interface {
 	net.Conn
 	CloseWrite() error
@@ -66,8 +66,8 @@ func (c *countedConn) Close() error {
 	return c.tcpConn.Close()
 }
 
-// startCounted serves queries or telemetry on a port of its own. The bounds decide whether it is
-// overloaded.
+// startCounted serves queries or telemetry on a port of its own. The bounds decide when the server
+// is overloaded.
 func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *countedServer {
 	t.Helper()
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +89,8 @@ func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *
 	return s
 }
 
-// opens waits until at most most connections are open, and at least none.
+// opens waits until the number of open connections is at most the parameter most. A count below
+// zero is an error.
 func (s *countedServer) opens(t *testing.T, most int64) {
 	t.Helper()
 	if err := until(time.Minute, func() error {
@@ -102,8 +103,8 @@ func (s *countedServer) opens(t *testing.T, most int64) {
 	}
 }
 
-// TestEveryConnectionIsClosed checks that a server closes a connection however its client ends it,
-// and that no overload keeps the server from shutting down.
+// TestEveryConnectionIsClosed checks that a server closes a connection, in whatever way its client
+// ends it, and that an overloaded server can still be shut down.
 func TestEveryConnectionIsClosed(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -111,7 +112,7 @@ func TestEveryConnectionIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"query", "ingest"} {
-		// Every delay exceeds the second bounds, so that listener is always overloaded.
+		// Every delay exceeds the bounds of the second listener, so it is always overloaded.
 		for what, bounds := range map[string]overload.Bounds{"at rest": overload.Queries,
 			"overloaded": {MaxMean: -1, Target: -1}} {
 			for _, c := range []*tls.Config{nil, {Certificates: []tls.Certificate{pair}}} {
@@ -134,8 +135,8 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 		}
 	}()
 	if err := until(time.Minute, func() error {
-		// On a slow machine the server may have closed some of them, because they were silent for
-		// too long.
+		// On a slow machine the server may have closed some of the silent connections after their
+		// timeout.
 		mute = slices.DeleteFunc(mute, ended)
 		for len(mute) < silent {
 			c, err := net.Dial("tcp", address)
@@ -217,8 +218,8 @@ func countsAll(t *testing.T, s *countedServer, secure bool, roots *x509.CertPool
 	s.opens(t, 0)
 }
 
-// ended reports whether the server has closed the connection, on which it sends nothing, and if so
-// closes this side.
+// ended reports whether the server, which sends nothing on the connection, has closed it. If so,
+// ended closes this side of it.
 func ended(c net.Conn) bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := c.Read(make([]byte, 1))
@@ -230,7 +231,7 @@ func ended(c net.Conn) bool {
 }
 
 // TestAnswersThatAreNotReadAreBounded checks that the limit on the kernel's send buffer reaches
-// each connection through all layers that a node wraps around it.
+// each connection through all layers that a node wraps around the connection.
 func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {

@@ -24,8 +24,9 @@ func (n *Node) console(operations *ops.Operations) admin.Console {
 	return console.New(c)
 }
 
-// recent returns retained samples of a vehicle, the time since which these are complete, and
-// whether they are all that is retained. It stops reading once it has at least most.
+// recent returns retained samples of a vehicle, the time since which they are complete, and whether
+// no earlier sample is retained. It stops reading once it has at least as many samples as the
+// parameter most says.
 func (n *Node) recent(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
 	r, err := n.engine.Recent(ctx, id, most)
 	return r.Samples, r.Since, r.All, err

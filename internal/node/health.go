@@ -10,7 +10,7 @@ import (
 	"carstate/internal/store"
 )
 
-// health tells what a node can do now. Its methods may be called concurrently.
+// health decides what a node can do now. Its methods may be called concurrently.
 type health struct {
 	fed        func() (time.Time, bool) // as [store.Engine.Fed]
 	writable   func() error             // as [store.Engine.Writable]
@@ -25,8 +25,8 @@ type health struct {
 	readOnly   atomic.Bool              // set by an operator
 
 	origin time.Time // monotonic origin of until
-	// until is the time, in ns after origin, until which the copies are surely new enough to answer
-	// from. Every query reads it.
+	// until is the time, in ns after origin, until which the copies are certainly new enough to
+	// answer from. It is read for every query.
 	until atomic.Int64
 }
 
@@ -57,22 +57,22 @@ func newHealth(
 
 func (h *health) caughtUp() { h.feeds.Add(-1) }
 
-// drain makes the probes fail. Queries are still answered and telemetry is still taken.
+// drain makes the probes fail. The node continues to answer queries and to accept telemetry.
 func (h *health) drain() { h.draining.Store(true) }
 
-// end does what drain does, and refuses telemetry.
+// end makes the probes fail, as drain does, and refuses telemetry.
 func (h *health) end() {
 	h.drain()
 	h.ending.Store(true)
 }
 
-// bound sets how long queries are answered without contact to the engine.
+// bound sets how long queries are answered while the engine cannot be reached.
 func (h *health) bound(maxFeedAge time.Duration) {
 	h.maxFeedAge.Store(int64(maxFeedAge))
 	h.until.Store(math.MinInt64)
 }
 
-// recordsCaughtUp is caughtUp for the feeds of tokens and of sources.
+// recordsCaughtUp is like caughtUp, for the feeds of tokens and of sources.
 func (h *health) recordsCaughtUp() {
 	if h.records.Add(-1) == 0 {
 		close(h.started)
@@ -80,8 +80,8 @@ func (h *health) recordsCaughtUp() {
 	h.caughtUp()
 }
 
-// canAnswer returns why a query that arrived at now cannot be answered, or nil. In nearly all calls
-// it costs two atomic loads.
+// canAnswer returns nil, or the reason why a query that arrived at the time now cannot be answered.
+// In nearly all calls it costs two atomic loads.
 func (h *health) canAnswer(now time.Time) error {
 	if err := h.inTouch(now); err != nil {
 		return err
@@ -89,10 +89,11 @@ func (h *health) canAnswer(now time.Time) error {
 	return h.newer.Answers()
 }
 
-// inTouch returns why this node's copies are too old for a query that arrived at now, or nil. In
-// nearly all calls it costs one atomic load, because a heartbeat from the engine is good for
-// maxFeedAge. The result depends on the time of the query and not on an earlier result: a process
-// that was paused would still hold that result when it resumes.
+// inTouch returns nil, or the reason why this node's copies are too old for a query that arrived at
+// the time now. In nearly all calls it costs one atomic load, because after a heartbeat from the
+// engine the copies are new enough for maxFeedAge. inTouch compares the time of the query and does
+// not use an earlier result, because a process that was paused would still hold that result when it
+// resumes.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -112,7 +113,7 @@ func (h *health) inTouch(now time.Time) error {
 	return nil
 }
 
-// answersNow returns why queries cannot be answered now, or nil.
+// answersNow returns nil, or the reason why queries cannot be answered now.
 func (h *health) answersNow() error {
 	if err := h.inTouchNow(); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (h *health) answersNow() error {
 	return h.newer.Answers()
 }
 
-// inTouchNow is inTouch for the present time. Its error tells how old the copies are.
+// inTouchNow is like inTouch for the present time. Its error contains the age of the copies.
 func (h *health) inTouchNow() error {
 	err := h.inTouch(time.Now())
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
@@ -136,8 +137,8 @@ func (h *health) feedAge() (age time.Duration, ok bool) {
 	return time.Since(fed), ok
 }
 
-// answers returns why no query is to be sent to this node, or nil. Unlike answersNow, it also fails
-// while the node drains.
+// answers returns nil, or the reason why load balancers should send no query to this node. Unlike
+// answersNow, it also fails while the node drains.
 func (h *health) answers() error {
 	if h.draining.Load() {
 		return errDraining
@@ -145,7 +146,7 @@ func (h *health) answers() error {
 	return h.answersNow()
 }
 
-// canStore returns why telemetry cannot be taken, or nil.
+// canStore returns nil, or the reason why the node cannot accept telemetry.
 func (h *health) canStore() error {
 	switch {
 	case h.ending.Load():
@@ -162,8 +163,8 @@ func (h *health) canStore() error {
 	return h.writable()
 }
 
-// takes returns why no telemetry is to be sent to this node, or nil. Unlike canStore, it also fails
-// while the node drains.
+// takes returns nil, or the reason why load balancers should send no telemetry to this node. Unlike
+// canStore, it also fails while the node drains.
 func (h *health) takes() error {
 	if h.draining.Load() {
 		return errDraining
@@ -171,10 +172,10 @@ func (h *health) takes() error {
 	return h.canStore()
 }
 
-// ready returns what /readyz reports: why the node does not do all of its work, or nil. Only a node
-// that ingests has to be able to store. While the engine elects a leader no node can store, so load
-// balancers could not send the other nodes' traffic elsewhere, and queries are answered all the
-// same.
+// ready returns what /readyz reports: nil, or the reason why the node does not do all of its work.
+// A node that cannot store is still ready unless it ingests. While the engine elects a leader, no
+// node can store. If nodes that do not ingest were not ready then, load balancers would have no
+// node to send queries to, although all of them can answer.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

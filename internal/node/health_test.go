@@ -46,8 +46,8 @@ func TestCanAnswer(t *testing.T) {
 	}
 }
 
-// TestReady_WithoutALeader checks that a node that cannot store, because the engine elects a
-// leader, refuses telemetry and still answers queries.
+// TestReady_WithoutALeader checks a node that cannot store because the engine elects a leader. It
+// must refuse telemetry and still answer queries.
 func TestReady_WithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -100,7 +100,7 @@ func TestReady_WithoutALeader(t *testing.T) {
 	expect(pageOfBoth+"/readyz/query", http.StatusServiceUnavailable, "the node is ending")
 }
 
-// BenchmarkCanAnswer measures what the check costs each query.
+// BenchmarkCanAnswer measures the cost of canAnswer, which each query calls.
 func BenchmarkCanAnswer(b *testing.B) {
 	now := time.Now()
 	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil },

@@ -29,8 +29,8 @@ type keyPair struct {
 	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// checkEvery is how often the files are read. Reading two small files costs less than subscribing
-// to changes of files, which symbolic links and mounted secrets make hard.
+// checkEvery is the interval at which the files are read. Reading two small files costs less than
+// subscribing to changes of files, which symbolic links and mounted secrets make difficult.
 const checkEvery = 2 * time.Second
 
 // openKeyPair reads the pair. It returns nil if certFile is "".
@@ -82,16 +82,17 @@ func (c *keyPair) watch(ctx context.Context) {
 	}
 }
 
-// check uses a changed pair once it is the same in two checks in a row, because a renewal writes
-// one file after the other. A pair that cannot be used leaves the old one in place and is logged
-// once.
+// check uses a changed pair once two checks in a row have read the same pair, because a renewal
+// writes one file after the other. If a pair cannot be used, the old pair stays in use and the
+// error is logged once.
 func (c *keyPair) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checkOnce()
 }
 
-// checkNow uses the pair as it is now: an operator who calls for a reload has written both files.
+// checkNow uses the pair in the files at once. It is for a reload, because an operator reloads only
+// after both files are written.
 func (c *keyPair) checkNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,8 +120,8 @@ func (c *keyPair) checkOnce() {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// read returns the contents of the files, and a hash of them. If a file cannot be read, the hash is
-// of the error's text.
+// read returns the contents of the files, and a hash of these contents. If a file cannot be read,
+// the hash is of the error's text.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -136,8 +137,8 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 
 var errExpired = errors.New("the certificate has expired")
 
-// use makes the pair the current one. The first pair may have expired: an operator can repair a
-// running service more easily than one that does not start.
+// use makes the pair the current one. The first pair is used even if it has expired, because an
+// operator can repair a running service more easily than a service that does not start.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

@@ -27,8 +27,8 @@ func copyFile(t *testing.T, to, from string) {
 	}
 }
 
-// TestKeyPair_GoodAndBadRenewals renews a pair with good and bad files. A pair that cannot be used
-// leaves the old one in place and is logged once.
+// TestKeyPair_GoodAndBadRenewals renews a pair with good and bad files. It checks that, if a pair
+// cannot be used, the old pair stays in use and the error is logged once.
 func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	certFile, keyFile, _ := testkit.Certificate(t)
 	newCert, newKey, _ := testkit.Certificate(t)
@@ -51,7 +51,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	}
 	logged(0, 0)
 
-	// A check between the two writes of a renewal reports nothing.
+	// A check between the two writes of a renewal logs nothing.
 	copyFile(t, certFile, newCert)
 	k.check()
 	copyFile(t, keyFile, newKey)
@@ -76,7 +76,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 		}
 	}
 
-	// The good pair is restored, which is nothing to log. Then a new pair is used again.
+	// When the good pair is restored, nothing is logged. Then a new pair is used again.
 	os.Remove(keyFile)
 	copyFile(t, keyFile, newKey)
 	logged(6, 1)
@@ -89,8 +89,8 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	}
 }
 
-// TestExpiredKeyPairStarts checks that a node starts with an expired certificate: an operator can
-// repair a running service more easily than one that does not start.
+// TestExpiredKeyPairStarts checks that a node starts with an expired certificate, because an
+// operator can repair a running service more easily than a service that does not start.
 func TestExpiredKeyPairStarts(t *testing.T) {
 	certFile, keyFile, _ := testkit.CertificateUntil(t, time.Now().Add(-time.Minute))
 	log := new(testkit.Buffer)
@@ -100,8 +100,8 @@ func TestExpiredKeyPairStarts(t *testing.T) {
 	}
 }
 
-// TestEveryListenerSpeaksModernTLS connects to each listener with old versions and weak cipher
-// suites, and then renews the certificate of all listeners.
+// TestEveryListenerSpeaksModernTLS checks that each listener refuses old versions of TLS and weak
+// cipher suites, and that a renewal of the certificate reaches all listeners.
 func TestEveryListenerSpeaksModernTLS(t *testing.T) {
 	certFile, keyFile, roots := testkit.Certificate(t)
 	config := configOf(t)

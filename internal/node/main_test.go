@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// configOf returns the configuration of a node with the given roles, or all if none is given, on
-// free ports of this machine and without MQTT.
+// configOf returns the configuration of a node on free ports of this machine and without MQTT. The
+// node has the given roles, or all roles if none is given.
 func configOf(t *testing.T, roles ...string) Config {
 	t.Helper()
 	if len(roles) == 0 {
@@ -38,8 +38,8 @@ func configOf(t *testing.T, roles ...string) Config {
 	return c
 }
 
-// startNode starts a node in the test's own process, so that the test can inspect it, and closes it
-// when the test ends.
+// startNode starts a node in the test's own process, so that the test can inspect it. It closes the
+// node when the test ends.
 func startNode(t *testing.T, c Config) *Node {
 	t.Helper()
 	log := new(testkit.Buffer)
@@ -59,7 +59,7 @@ func startNode(t *testing.T, c Config) *Node {
 	return n
 }
 
-// until calls ask until it returns nil, for at most limit, and returns the last error.
+// until calls ask until ask returns nil, for at most limit, and returns the last error.
 func until(limit time.Duration, ask func() error) error {
 	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
 }

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// expiringWithin is how long before its expiry a token is reported as expiring.
+// expiringWithin is the time before a token's expiry in which the token is reported as expiring.
 const expiringWithin = 7 * 24 * time.Hour
 
 // registerMetrics registers the metrics that belong to no single package. Each value is read at the
@@ -96,8 +96,8 @@ func labeledCounter(name, help, label, value string, n func() uint64) prometheus
 		func() float64 { return float64(n()) })
 }
 
-// freeBytes returns how many bytes can still be written to the disk of a directory, or NaN if the
-// disk cannot be examined.
+// freeBytes returns the number of bytes that can still be written to the disk of a directory, or
+// NaN if the disk cannot be examined.
 func freeBytes(dir string) float64 {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

@@ -1,6 +1,6 @@
-// Package node is one node of the service. It assembles the parts, starts them, and ends them in
-// order. It reads no flags, writes to the terminal only through its logger, and never exits the
-// process.
+// Package node runs one node of the service. It assembles the parts of the node, starts them, and
+// ends them in order. It reads no flags, writes to the terminal only through its logger, and never
+// exits the process.
 package node
 
 import (
@@ -59,8 +59,8 @@ type Node struct {
 	failed  chan error // receives the error of a server or background work that failed
 }
 
-// Time limits of the steps of Close. However busy its parts are, a node ends within stopWithin, so
-// that a supervisor need not kill it.
+// The time limits of the steps of Close. A node ends within stopWithin even if its parts are busy,
+// so that a supervisor need not kill it.
 const (
 	stopWithin       = 4500 * time.Millisecond
 	answersWithin    = 2 * time.Second // for requests in progress
@@ -68,8 +68,8 @@ const (
 	cutWithin        = 500 * time.Millisecond
 )
 
-// Start starts a node. When it returns, the listeners serve; the tables may still be loading, see
-// [Node.Ready].
+// Start starts a node. When it returns, the listeners accept requests, but the tables may still be
+// loading; see [Node.Ready].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
@@ -77,9 +77,10 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 	n.roads.Bound(c.MaxStretches)
 	n.boundVehicles(c.vehicleBound())
-	// These steps change nothing in the data directory: they load the certificate, open the ports
-	// (a port in use is the most likely failure) and the access log, and reject an admin key that
-	// cannot be used. If one fails, or the process crashes here, the data directory is as it was.
+	// The following steps change nothing in the data directory. They load the certificate, open the
+	// ports (a port in use is the most likely failure) and the access log, and reject an admin key
+	// that cannot be used. If one of them fails, or the process crashes here, the data directory is
+	// as it was.
 	if n.cert, err = openKeyPair(c.TLSCert, c.TLSKey, c.Log); err != nil {
 		return nil, err
 	}
@@ -103,8 +104,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 
 	// The engine opens the data directory. The engine of one machine also fills the fleet table
-	// while it opens; the feed of STATES brings later changes. After a crash the next start opens
-	// the engine again; nothing has been acknowledged to anybody yet.
+	// while it opens; the feed of STATES brings later changes. After a crash here the next start
+	// opens the engine again. No client has got an acknowledgement yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
@@ -116,29 +117,29 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}
-	// A missing admin key is created only now, because the engine has opened: the data directory is
-	// ours to write to. After a crash before this the next start creates the key; after a crash
-	// behind it the next start loads the same key.
+	// A missing admin key is created only now. The engine has opened the data directory, so no
+	// other node uses it. After a crash before this step, the next start creates the key. After a
+	// crash behind it, the next start loads the same key.
 	key, err := adminKey(&c)
 	if err != nil {
 		return nil, errors.Join(err, n.engine.Close())
 	}
 
-	// These parts use the engine and start nothing. The metrics are registered before the first
-	// server can be scraped.
+	// The following parts use the engine and start nothing. The metrics are registered here, before
+	// the first server can be scraped.
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
 	// Now the tables begin to load from the engine. The comments of startBackground say what a
 	// crash loses from here on.
 	n.startBackground()
-	// These two log, so they follow the last step that can fail: a failed start logs only its
-	// reason.
+	// The next two steps write log lines. They follow the last step that can fail, because a failed
+	// start must log only its reason.
 	n.config.fitToFiles()
 	n.logVehicleBound()
-	// The servers come last, because they need all of the above. They acknowledge telemetry only
-	// once the engine has stored it. Until the tables are loaded they answer 503. Clients that have
-	// connected since the ports were opened waited in the kernel's queue.
+	// The servers are created last, because they need all parts above. They acknowledge telemetry
+	// only once the engine has stored it. Until the tables are loaded they answer 503. Clients that
+	// have connected since the ports were opened have waited in the kernel's queue.
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {
@@ -151,9 +152,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check returns an error if a node with this configuration could not start because of its files. It
-// opens no port and changes nothing. certificateEnds is when the certificate expires, or zero if
-// there is none.
+// Check returns an error if the files of this configuration would keep a node from starting. It
+// opens no port and changes nothing. certificateEnds is the time when the certificate expires, or
+// zero if there is none.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
 	if err != nil {
@@ -165,7 +166,8 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 	return certificateEnds, checkAdminKey(&c)
 }
 
-// Ready returns what /readyz reports: why the node does not do all of its work yet, or nil.
+// Ready returns what /readyz reports: nil, or the reason why the node does not do all of its work
+// yet.
 func (n *Node) Ready() error { return n.health.ready() }
 
 // openEngine opens the engine that the configuration selects.
@@ -187,8 +189,8 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 }
 
 // openWithin waits until open returns an engine. If ctx ends first, it waits for at most stopWithin
-// more and then gives up. The process then exits while the engine is being opened, which for the
-// engine is the same as a crash.
+// more and then gives up. The process then exits while the engine is being opened; for the engine
+// that is the same as a crash.
 func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
 	type result struct {
 		engine Engine
@@ -213,8 +215,8 @@ func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (E
 	}
 }
 
-// checkAdminKey returns an error if the admin key cannot be used, before anything in the data
-// directory is changed. A missing key is no error: adminKey creates it later.
+// checkAdminKey returns an error if the admin key cannot be used. It runs before anything in the
+// data directory is changed. A missing key is no error, because adminKey creates it later.
 func checkAdminKey(c *Config) error {
 	if !c.has(Admin) {
 		return nil
@@ -222,8 +224,8 @@ func checkAdminKey(c *Config) error {
 	return ops.CheckKey(c.Store.DataDir)
 }
 
-// adminKey returns the key of the admin listener, and creates it at the first start. Without the
-// admin role it returns "".
+// adminKey returns the key of the admin listener, and creates the key at the first start. It
+// returns "" on a node without the admin role.
 func adminKey(c *Config) (string, error) {
 	if !c.has(Admin) {
 		return "", nil
@@ -234,8 +236,8 @@ func adminKey(c *Config) (string, error) {
 	return ops.LoadOrCreateKey(c.Store.DataDir)
 }
 
-// Wait waits until the node is to end. It returns nil once ctx has ended, or the error of the part
-// that failed.
+// Wait waits until ctx ends or a part of the node fails. It returns nil after ctx has ended, and
+// otherwise the error of that part.
 func (n *Node) Wait(ctx context.Context) error {
 	var err error
 	select {
@@ -251,11 +253,12 @@ func (n *Node) Wait(ctx context.Context) error {
 	return err
 }
 
-// Drain makes the probes report that the node is ending, while the node keeps serving, so that load
-// balancers stop sending before the listeners close. It returns after Config.Drain, or earlier if
-// ctx ends or the node fails.
+// Drain makes the probes report that the node is ending, while the node keeps serving. So load
+// balancers stop sending to it before the listeners close. Drain returns after Config.Drain, or
+// earlier if ctx ends or the node fails.
 func (n *Node) Drain(ctx context.Context) error {
-	// The supervisor may give a service less time to end than this takes.
+	// The supervisor may give a service less time to end than Drain and Close take, so it is asked
+	// for more.
 	extended := n.config.Drain + 2*stopWithin
 	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, extended.Microseconds()))
 	n.health.drain()
@@ -264,45 +267,47 @@ func (n *Node) Drain(ctx context.Context) error {
 	return n.Wait(ctx)
 }
 
-// Close ends the node: first the servers, so that nothing is acknowledged that can no longer be
-// stored, then the work in the background, then the engine. A step that exceeds its time limit is
-// abandoned. A crash at any step loses nothing that was acknowledged, unless Local.SyncInterval
-// allows that.
+// Close ends the node. It first ends the servers, so that nothing is acknowledged that can no
+// longer be stored, then the work in the background, then the engine. A step that exceeds its time
+// limit is abandoned. A crash at any step loses nothing that was acknowledged, unless
+// Local.SyncInterval allows that.
 func (n *Node) Close() error {
-	// The supervisor learns that the end is intended. From now on the probes fail and telemetry is
-	// refused.
+	// This message says to the supervisor that the end is intended. From now on the probes fail and
+	// telemetry is refused.
 	notify(daemon.SdNotifyStopping)
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
 	n.health.end()
 	// The servers finish the requests in progress and close their connections. A crash before or
-	// during this step is the same as one in operation.
+	// during this step is the same as a crash in operation.
 	if !within(deadline, answersWithin+cutWithin, func() { n.closeServers(deadline) }) {
 		n.config.Log.Warn("a listener did not close in time")
 	}
-	// The access log follows the last answer, which it records. Its disk may not respond. A crash
-	// before this step loses the lines that are still buffered.
+	// The access log is closed after the last answer, because it records that answer. The step has
+	// a time limit because the disk of the log may not respond. A crash before this step loses the
+	// lines that are still buffered.
 	within(deadline, cutWithin, n.closeAccessLog)
-	// The work in the background stores at its end what it holds in memory: the folded states, the
-	// counts of calls, the map of roads. It needs the engine, so it ends before that. After a crash
-	// before this step, the next start folds the telemetry since the last checkpoint again, and the
-	// counts of the last minute are lost.
+	// When the work in the background ends, it stores what it holds in memory: the folded states,
+	// the counts of calls, the map of roads. It needs the engine, so it ends before the engine.
+	// After a crash before this step, the next start folds the telemetry since the last checkpoint
+	// again, and the counts of the last minute are lost.
 	n.stop()
 	if !within(deadline, backgroundWithin, n.running.Wait) {
-		// Some work waits for an engine that does not respond. Cut makes its calls fail.
+		// Some of the work may wait for an engine that does not respond. Cut makes its calls fail.
 		n.engine.Cut()
 		if !within(deadline, cutWithin, n.running.Wait) {
 			n.config.Log.Warn("background work did not end in time")
 		}
 	}
-	// The last spans are sent once no work is left that makes any. A crash loses them.
+	// The last trace spans are sent when no work is left that creates spans. A crash loses them.
 	within(deadline, cutWithin, func() {
 		if err := n.traces.close(deadline); err != nil {
 			n.config.Log.Warn("the last traces cannot be sent", "error", access.OneLine(err))
 		}
 	})
-	// The engine closes last, because all of the above may still use it. After a crash here the
-	// next start recovers the data directory, which takes longer than opening one that was closed.
+	// The engine closes last, because all parts above may use it until they end. After a crash here
+	// the next start recovers the data directory; that takes longer than opening a data directory
+	// that was closed.
 	var err error
 	if !within(deadline, stopWithin, func() { err = n.engine.Close() }) {
 		return errors.New("the engine did not close in time: the next start recovers the data directory as after a crash")
@@ -325,7 +330,8 @@ func (n *Node) closeServers(ctx context.Context) {
 	closing.Wait()
 }
 
-// within reports whether f returned before the limit and before ctx ended. If not, f keeps running.
+// within reports whether f returned before the time limit and before ctx ended. If it did not, f
+// keeps running.
 func within(ctx context.Context, limit time.Duration, f func()) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -18,9 +18,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestIngestAfterOutage checks that telemetry is taken again after an outage of the cluster that
-// lasted longer than a commit waits. No request may be needed for the recovery: while the node
-// reports that it is not ready, load balancers send none.
+// TestIngestAfterOutage checks that telemetry is accepted again after an outage of the cluster that
+// lasted longer than a commit waits. The recovery must need no request, because load balancers send
+// none while the node reports that it is not ready.
 func TestIngestAfterOutage(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -51,8 +51,8 @@ func TestIngestAfterOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := &client.Client{URL: n.URL(AdminAddr), Key: key}
-	// With this short time limit, one slow write to the disk is enough for an error although the
-	// source was stored.
+	// Because of this short time limit, a single slow write to the disk causes an error, although
+	// the source was stored.
 	source, tries := "", 0
 	if err := until(30*time.Second, func() error {
 		tries++
@@ -99,7 +99,7 @@ func TestIngestAfterOutage(t *testing.T) {
 	}
 }
 
-// TestEndsWhileOpening checks that an engine that is slow to open does not keep a node from ending.
+// TestEndsWhileOpening checks that a node can end while its engine is still being opened.
 func TestEndsWhileOpening(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never sends a byte
@@ -121,7 +121,8 @@ func TestEndsWhileOpening(t *testing.T) {
 	if took := time.Since(began); took-stalled() > 5*time.Second {
 		t.Errorf("that took %s", took)
 	}
-	// NATS alone would try each of the three servers for longer.
+	// The error must come from the node, because NATS alone would try to reach the three servers
+	// for a longer time.
 	if !strings.HasPrefix(err.Error(), "ended while the engine was being opened") {
 		t.Error(err)
 	}

@@ -12,13 +12,13 @@ import (
 	"carstate/internal/query"
 )
 
-// filesBesideConnections is how many file descriptors are reserved for everything except clients'
-// connections: the store, its engine, logs and the rest.
+// filesBesideConnections is the number of file descriptors that are reserved for everything except
+// clients' connections: the store, its engine, logs and others.
 const filesBesideConnections = 512
 
-// fitToFiles scales the limits of connections down if the process may not open that many file
-// descriptors. Otherwise the clients of one listener could use up the descriptors of the other
-// listeners and of the store, which would end the process.
+// fitToFiles lowers the limits of connections if the process may open fewer file descriptors.
+// Otherwise the clients of one listener could use up the descriptors that the other listeners and
+// the store need, and the process would end.
 func (c *Config) fitToFiles() {
 	reserve := filesBesideConnections
 	var flags []string
@@ -58,7 +58,7 @@ func (c *Config) fitToFiles() {
 // ports holds the open ports of a node by the names of their listeners.
 type ports map[string]net.Listener
 
-// listen opens all ports, or none if one fails.
+// listen opens all ports. If one of them fails, it closes the others.
 func listen(all []Listener) (_ ports, err error) {
 	open := make(ports)
 	defer func() {
@@ -107,8 +107,8 @@ func (n *Node) Addr(name string) net.Addr {
 	return nil
 }
 
-// URL returns the base URL at which a client on this machine reaches the named HTTP listener, which
-// the node must have.
+// URL returns the base URL at which clients on this machine reach the named HTTP listener. The node
+// must have that listener.
 func (n *Node) URL(name string) string {
 	scheme := "http"
 	if n.config.speaksTLS(name) {

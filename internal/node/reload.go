@@ -10,7 +10,7 @@ import (
 var Reloadable = []string{"log-level", "max-feed-age", "max-stretches", "max-vehicles"}
 
 // Reload changes the running node. It reopens the access log by its name, as a rotation of logs
-// requires, reads the certificate again, and applies those settings of c that [Reloadable] names.
+// requires, reads the certificate again, and applies the settings of c that [Reloadable] lists.
 func (n *Node) Reload(c Config) {
 	if n.accessLog != nil && n.config.AccessLog != "-" {
 		n.accessLog.Reopen()
@@ -29,13 +29,13 @@ func (n *Node) Reload(c Config) {
 	}
 }
 
-// boundVehicles sets how many vehicles may become known; 0 means no limit.
+// boundVehicles sets the maximum number of known vehicles; 0 means no limit.
 func (n *Node) boundVehicles(most int) {
 	n.maxVehicles.Store(int64(most))
 	n.fleet.Bound(most)
 }
 
-// Settings returns the settings that operators can see, and change, while the node runs.
+// Settings returns the settings that operators can see and change while the node runs.
 func (n *Node) Settings() wire.NodeSettings {
 	readOnly := n.health.readOnly.Load()
 	s := wire.NodeSettings{Version: n.config.Version, ReadOnly: &readOnly}
@@ -45,7 +45,8 @@ func (n *Node) Settings() wire.NodeSettings {
 	return s
 }
 
-// Change applies the fields of s that are set. They hold until the node ends or the next change.
+// Change applies those fields of s that are set. They hold until the node ends or until the next
+// change.
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" && n.config.LogLevel != nil {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {

@@ -39,9 +39,9 @@ func (n *Node) awaitReady(t *testing.T) {
 	}
 }
 
-// TestWhoFollowsStates checks that a node that only ingests or folds is not sent the states, which
-// only nodes that answer or show them need. It still knows how far behind its copies are, and which
-// vehicles were forgotten.
+// TestWhoFollowsStates checks that a node with only the role ingest or derive is not sent the
+// states, because only nodes that answer or show them need the states. Such a node must still know
+// how far behind its copies are, and which vehicles were forgotten.
 func TestWhoFollowsStates(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -104,7 +104,7 @@ func TestWhoFollowsStates(t *testing.T) {
 			t.Errorf("%v: %d vehicles in a table that nobody asks", s.config.Roles, n)
 		}
 	}
-	// A feed that has been replaced may still be listed for a while.
+	// A feed that has been replaced may still be listed for a while, so the test repeats its check.
 	if err := until(time.Minute, func() error {
 		if whole := feedsOfStates(t, c.URLs()); whole != 2 {
 			return fmt.Errorf("%d feeds bring states, to 2 nodes that need them", whole)
@@ -114,7 +114,8 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A vehicle that is forgotten is forgotten on all nodes, and returns without its old state.
+	// A vehicle that one node forgets must be forgotten on all nodes. It returns without its old
+	// state.
 	if _, err := operator.Forget(t.Context(), "car0"); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Errorf("a vehicle that was allowed again has a past: %+v; want %+v, %v", is, want, err)
 	}
 
-	// Nodes that are out of touch with the engine say so, and recover.
+	// Nodes that cannot reach the engine report that, and recover when they reach it again.
 	for _, n := range c.Nodes[:2] {
 		n.Kill()
 	}

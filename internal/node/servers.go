@@ -24,8 +24,8 @@ type server struct {
 	shutdown func(context.Context) error
 }
 
-// addServers creates a server for each open port. t is the TLS configuration of listeners that
-// speak TLS.
+// addServers creates a server for each open port. The parameter t is the TLS configuration of the
+// listeners that use TLS.
 func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	tlsFor := func(name string) *tls.Config {
 		if n.config.speaksTLS(name) {
@@ -71,8 +71,8 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 }
 
-// adminConfig returns the configuration of the admin listener. A node without the admin role serves
-// only the probes and the metrics there.
+// adminConfig returns the configuration of the admin listener. On a node without the admin role,
+// that listener serves only the probes and the metrics.
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,

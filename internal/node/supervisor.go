@@ -10,8 +10,8 @@ import (
 	"carstate/internal/periodic"
 )
 
-// notifySupervisor reports to systemd that the node is ready, what it lacks, and that it is alive,
-// until the context ends. If systemd did not start the process, it returns at once.
+// notifySupervisor reports to systemd, until the context ends, that the node is ready, that it is
+// alive, and what it lacks. If systemd did not start the process, it returns at once.
 func (n *Node) notifySupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return
@@ -43,8 +43,8 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 	}
 }
 
-// notify sends a message to systemd if it started the process. An error is ignored, because nobody
-// could act on it: if messages are missing, systemd's own time limits apply.
+// notify sends a message to systemd if systemd started the process. It ignores errors, because the
+// node can do nothing about them: if messages are missing, systemd's own time limits apply.
 func notify(message string) {
 	_, _ = daemon.SdNotify(false, message)
 }

@@ -31,8 +31,8 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	if c.OTLPEndpoint == "" {
 		return traces{}, nil
 	}
-	// The library's own log prints headers that it cannot parse, and these hold the collector's
-	// key.
+	// The library's own log prints headers that it cannot parse, and a header may hold the
+	// collector's key.
 	otel.SetLogger(logr.Discard())
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint),
 		otlptracehttp.WithProxy(proxyOf))
@@ -52,9 +52,9 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 }
 
 // proxyOf returns the environment's proxy for a request. The library calls it before each request,
-// so it also rejects redirects: the library would follow them and send its headers along, which
-// hold the collector's key. No other hook can prevent that without losing variables such as
-// OTEL_EXPORTER_OTLP_CERTIFICATE.
+// so it can also reject redirects. The library would follow a redirect and send its headers, which
+// hold the collector's key, to the target. No other hook can prevent that without losing variables
+// such as OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("the collector answers with a redirect, which is not followed")
@@ -62,7 +62,7 @@ func proxyOf(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// tracer returns the tracer that makes spans, or nil if nothing is traced.
+// tracer returns the tracer that creates spans, or nil if nothing is traced.
 func (t traces) tracer() trace.Tracer {
 	if t.provider == nil {
 		return nil
@@ -99,8 +99,8 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	return nil
 }
 
-// withoutResponse returns the library's error without the collector's response in it, because the
-// response may repeat the key.
+// withoutResponse returns the text of the library's error without the collector's response, because
+// the response may repeat the key.
 func withoutResponse(text string) string {
 	for _, mark := range []string{"body: ", "partial success: "} {
 		text, _, _ = strings.Cut(text, mark)

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestNothingIsTraced checks that there is no tracer without an endpoint, so that no span is made.
+// TestNothingIsTraced checks that a node without an endpoint has no tracer, so that no span is
+// created.
 func TestNothingIsTraced(t *testing.T) {
 	tr, err := newTraces(t.Context(), new(Config))
 	if err != nil || tr.tracer() != nil || tr.close(t.Context()) != nil {

@@ -9,25 +9,27 @@ import (
 	"strings"
 )
 
-// Constants of the default of --max-vehicles.
+// Constants from which the default of --max-vehicles is computed.
 const (
 	// storedBytes is the memory that one vehicle takes on a single machine, including its part of
-	// the store and of garbage. knownBytes is what it takes on a node of a cluster, which has only
-	// the fleet table. docs/install.md has the measurement.
+	// the store and of garbage. knownBytes is the memory that one vehicle takes on a node of a
+	// cluster, which has only the fleet table. docs/install.md has the measurement.
 	storedBytes = 256
 	knownBytes  = 64
-	// vehiclesShare divides the memory: vehicles may take a quarter of it.
+	// vehiclesShare is the divisor for the memory of all vehicles: they may take a quarter of the
+	// memory.
 	vehiclesShare = 4
-	// vidsShare divides the memory: the vids that a node lists may take an eighth of it.
+	// vidsShare is the divisor for the memory of the vids that a node lists: they may take an
+	// eighth of the memory.
 	vidsShare = 8
-	// leastVehicles is the limit on the smallest machine.
+	// leastVehicles is the lowest default, which applies on the smallest machine.
 	leastVehicles = 100_000
-	// mostMemory is the most memory that is assumed.
+	// mostMemory is the upper limit of the memory that is assumed, in bytes.
 	mostMemory = 1 << 40
 )
 
-// vehicleBound returns how many vehicles the node's ingest may make known; 0 means no limit. A node
-// that ingests and does not follow the states knows no vehicle, so it cannot refuse new ones.
+// vehicleBound returns the maximum number of known vehicles; 0 means no limit. A node that ingests
+// and does not follow the states knows no vehicle, so it cannot refuse new ones.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -42,7 +44,7 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// logVehicleBound logs, at the start, which limit applies.
+// logVehicleBound logs the limit that applies. It is called at the start.
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
@@ -55,8 +57,8 @@ func (n *Node) logVehicleBound() {
 	}
 }
 
-// memory returns how many bytes this process may use: the least of the machine's memory, the limits
-// of its control groups, GOMEMLIMIT and mostMemory.
+// memory returns the number of bytes that this process may use. It is the smallest of the machine's
+// memory, the limits of the process's control groups, GOMEMLIMIT and mostMemory.
 func memory(root fs.FS) uint64 {
 	least := min(mostMemory, uint64(debug.SetMemoryLimit(-1))) // never negative
 	note := func(text string, unit uint64) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestMemoryIsTheLeastLimit checks that the limit of vehicles is computed from the memory that the
-// process may use, not from what the machine has.
+// process may use, not from the memory of the machine.
 func TestMemoryIsTheLeastLimit(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	machine := file("MemTotal:        1000 kB\nMemFree:  1 kB\n")
@@ -45,9 +45,9 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 	}
 }
 
-// TestVehicleBoundByRoles checks that a node that follows the states has a limit, computed from its
-// memory unless it is configured, and that a node that only ingests has one, and then follows the
-// states, only if it is configured.
+// TestVehicleBoundByRoles checks which nodes have a limit of vehicles. A node that follows the
+// states always has one; it is computed from the memory unless it is configured. A node that only
+// ingests has a limit, and then follows the states, only if the limit is configured.
 func TestVehicleBoundByRoles(t *testing.T) {
 	all := []string{Query, Ingest, Derive, Admin}
 	for _, c := range []struct {
@@ -68,9 +68,9 @@ func TestVehicleBoundByRoles(t *testing.T) {
 	}
 }
 
-// TestVehiclesBeyondTheBound checks that a service at its limit of vehicles refuses samples of new
-// vehicles one by one, counts them, and continues to take samples of known vehicles, also after a
-// restart with a lower limit.
+// TestVehiclesBeyondTheBound checks a service at its limit of vehicles. It must refuse samples of
+// new vehicles one by one, count them, and continue to accept samples of known vehicles, also after
+// a restart with a lower limit.
 func TestVehiclesBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	c := configOf(t)
