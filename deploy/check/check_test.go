@@ -41,8 +41,8 @@ func dockerfile(t *testing.T, text []byte) (stages []instructions.Stage, complai
 	return stages, complaints
 }
 
-// TestDockerfile checks that the image has only the program, without a system, and does not run it
-// as root.
+// TestDockerfile checks that the image contains only the program and no system, and that it does
+// not run the program as root.
 func TestDockerfile(t *testing.T) {
 	text, err := os.ReadFile(container + "/Dockerfile")
 	if err != nil {
@@ -85,8 +85,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestLinter_FindsFaults checks that the linter complains of a bad file. Otherwise, no complaints
-// would prove nothing.
+// TestLinter_FindsFaults checks that the linter complains of a bad file. Otherwise, the absence of
+// complaints would prove nothing.
 func TestLinter_FindsFaults(t *testing.T) {
 	_, complaints := dockerfile(t, []byte("from scratch AS Build\nENV A b\nMAINTAINER x\nENTRYPOINT /carstate\n"))
 	if len(complaints) < 3 {
@@ -124,9 +124,9 @@ func compose(t *testing.T, env ...string) (*types.Project, error) {
 	return o.LoadProject(t.Context())
 }
 
-// TestCompose_ThreeServers checks that there are three servers with the configuration in
-// deploy/nats, that none is reachable from outside, and that carstate uses all three and publishes
-// its ports on loopback only.
+// TestCompose_ThreeServers checks that there are three NATS servers with the configuration in
+// deploy/nats, that none of them is reachable from outside, and that carstate uses all three and
+// publishes its ports on loopback only.
 func TestCompose_ThreeServers(t *testing.T) {
 	if _, err := compose(t); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
 		t.Errorf("without a password: %v", err)

@@ -117,8 +117,8 @@ func TestKubernetesOneNode(t *testing.T) {
 	checkPod(t, &set.Spec.Template, service, []string{set.Spec.VolumeClaimTemplates[0].Name})
 }
 
-// TestKubernetesCluster checks a Deployment whose pods are not evicted at the same time, and whose
-// password is in a Secret.
+// TestKubernetesCluster checks a Deployment whose pods are not all evicted at the same time, and
+// whose password is in a Secret.
 func TestKubernetesCluster(t *testing.T) {
 	m := manifests(t, "cluster.yaml")
 	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds,

@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// write writes the document of the binary in a file.
+// write writes a document about the binary in a file.
 func write(w io.Writer, file, version, commit string) error {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func write(w io.Writer, file, version, commit string) error {
 		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
 		Properties: properties(info, commit),
 	}}
-	// Databases of vulnerabilities use this name for the standard library.
+	// Databases of vulnerabilities use the name stdlib for the standard library.
 	components := []cdx.Component{module("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "")}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
@@ -60,8 +60,8 @@ func write(w io.Writer, file, version, commit string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)
 }
 
-// module is a Go module. Its checksum is that of go.sum. CycloneDX has no name for the algorithm,
-// so the checksum is a property.
+// module describes a Go module. Its checksum is the one in go.sum. CycloneDX has no name for the
+// algorithm of that checksum, so the checksum is a property.
 func module(path, version, sum string) cdx.Component {
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
 	c := cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
@@ -71,7 +71,8 @@ func module(path, version, sum string) cdx.Component {
 	return c
 }
 
-// properties are the commit, and the settings that determine the bytes that the linker writes.
+// properties returns the commit, and the build settings that determine the bytes that the linker
+// writes.
 func properties(info *debug.BuildInfo, commit string) *[]cdx.Property {
 	all := []cdx.Property{{Name: "go:commit", Value: commit}, {Name: "go:version", Value: info.GoVersion}}
 	for _, s := range info.Settings {

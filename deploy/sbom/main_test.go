@@ -31,7 +31,8 @@ func command(t *testing.T, name string, args ...string) []byte {
 	return out
 }
 
-// schema is the JSON schema of the format, which comes with its Go types.
+// schema is the JSON schema of CycloneDX. It comes with the module that defines the Go types of the
+// format.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	dir := strings.TrimSpace(string(command(t, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go")))
@@ -67,7 +68,8 @@ type build struct {
 	Modules             []struct{ Path, Version, Sum string }
 }
 
-// made returns the binary of `make sbom`, its document, and its `version --json`.
+// made returns the binary of `make sbom`, the document about it, and its output of `version
+// --json`.
 func made(t *testing.T) (binary string, text []byte, is build) {
 	t.Helper()
 	binary, file := filepath.Join(t.TempDir(), "carstate"), filepath.Join(t.TempDir(), "sbom.json")
@@ -85,7 +87,7 @@ func made(t *testing.T) (binary string, text []byte, is build) {
 	return binary, text, is
 }
 
-// own returns the same for the binary of this test, which needs no build.
+// own returns the same as made, but for the binary of this test, which needs no build.
 func own(t *testing.T) (binary string, text []byte, is build) {
 	t.Helper()
 	binary, err := os.Executable()
@@ -107,9 +109,9 @@ func own(t *testing.T) (binary string, text []byte, is build) {
 	return binary, b.Bytes(), is
 }
 
-// TestSBOM checks the document of a binary against the schema of the format, the binary, and the
-// output of `version --json`. In `make check`, which has no time for a build, the binary is that of
-// the test.
+// TestSBOM compares the document about a binary with the schema of the format, with the binary, and
+// with the output of `version --json`. In `make check`, which has no time for a build, the binary
+// is the binary of the test.
 func TestSBOM(t *testing.T) {
 	subject := made
 	if testing.Short() {
@@ -170,7 +172,7 @@ func TestPackageURL(t *testing.T) {
 	}
 }
 
-// A file that is not a Go binary is refused.
+// TestSBOM_RefusesOtherFiles checks that a file that is not a Go binary is refused.
 func TestSBOM_RefusesOtherFiles(t *testing.T) {
 	if err := write(io.Discard, "main.go", "v1", "c0ffee"); err == nil {
 		t.Error("its own source was taken for a binary")

@@ -16,8 +16,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// axe-core checks the accessibility of a page. It is fetched from its registry, stored in a
-// directory that git ignores, and verified against a checksum.
+// axe-core is a script that checks the accessibility of a page. It is fetched from its registry,
+// stored in a directory that git ignores, and verified against a checksum.
 const (
 	axeVersion = "4.14.1"
 	axeSum     = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
@@ -62,7 +62,7 @@ func fetchAxe(t *testing.T, file string) []byte {
 		t.Fatal("this test needs npm: apt-get install -y npm")
 	}
 	dir := t.TempDir()
-	// A registry fails occasionally.
+	// The request is repeated, because a registry fails occasionally.
 	for try := 1; ; try++ {
 		cmd := exec.Command(npm, "pack", "--silent", "axe-core@"+axeVersion)
 		cmd.Dir = dir
@@ -81,7 +81,8 @@ func fetchAxe(t *testing.T, file string) []byte {
 	if err := os.MkdirAll(axeCache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Another test may read the file at the same time, so it must appear as a whole.
+	// Another test may read the file at the same time, so the file is written under another name
+	// and then renamed.
 	part, err := os.CreateTemp(axeCache, "new-")
 	if err != nil {
 		t.Fatal(err)

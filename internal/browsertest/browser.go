@@ -41,7 +41,7 @@ type Browser struct {
 	referers   []string
 }
 
-// patience is the limit of every wait, long enough for a busy machine.
+// patience is the limit of every wait. It is long enough for a busy machine.
 const patience = testkit.Patience
 
 // Open opens a tab for the pages below base and closes it when the test ends.
@@ -56,7 +56,7 @@ func Open(t *testing.T, base string) *Browser {
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // the sandbox refuses to run as root
 	}
-	// t.Context would end before the cleanup.
+	// t.Context ends before the cleanup functions run, so it cannot be used here.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
@@ -154,7 +154,8 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses the Tab key until the JavaScript expression where is true of the focus.
+// TabTo presses the Tab key until the JavaScript expression in the parameter where is true for the
+// focused element.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
@@ -166,7 +167,8 @@ func (b *Browser) TabTo(where string) {
 	b.t.Fatalf("the Tab key does not reach an element with %s", where)
 }
 
-// Eval returns the value of a JavaScript expression that is a string or a promise of one.
+// Eval returns the value of a JavaScript expression. The value must be a string or a promise of
+// one.
 func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
@@ -228,7 +230,7 @@ func (b *Browser) SentNoReferer() {
 	}
 }
 
-// Fit sets the height of the window to that of the page, at most limit.
+// Fit sets the height of the window to the height of the page, but at most to limit.
 func (b *Browser) Fit(limit int64) {
 	b.t.Helper()
 	var width, height int64
