@@ -1,12 +1,12 @@
-// Keeps a page up to date and copies secrets. The page works without this script otherwise.
+// Keeps a page up to date and copies secrets. Everything else on the page works without this script.
 "use strict";
 
 const said = document.getElementById("said");
 
 // --- session
 
-// The paths of a session begin with its root, which is stored for this origin. With it, a link
-// without the root leads to the session. A page on another port can read neither root nor storage.
+// The paths of a session begin with its random root. This script stores the root for this origin, so
+// that a link without the root leads to the session. A page on another port cannot read the root.
 const root = document.body.dataset.root;
 try {
   const kept = localStorage.getItem("root");
@@ -70,8 +70,8 @@ if (from) {
     });
   };
 
-  // Without TLS, a browser has six connections per host. Pages in the background must not use them
-  // all, or no further page can be opened.
+  // Without TLS, a browser opens at most six connections to a host. If pages in the background used
+  // all six, no further page could be opened.
   const attend = () => {
     if (document.hidden) {
       if (source) source.close();
@@ -85,7 +85,7 @@ if (from) {
   attend();
 }
 
-// --- charts: what a chart says under the pointer, and by keyboard
+// --- charts: the text for the pointer's position, which the keyboard can move, too
 
 const charts = "svg[data-xs]";
 
@@ -133,7 +133,7 @@ document.addEventListener("keydown", (e) => {
 });
 arm(document);
 
-// --- strips: how the cars of a list drove, of the rows in sight, two at a time
+// --- strips: how the cars of a list drove; requested for the rows in sight, two at a time
 
 const inSight = [];
 let askers = 0;
@@ -164,7 +164,7 @@ const sight = new IntersectionObserver((rows) => {
 });
 for (const cell of document.querySelectorAll("[data-hour]")) sight.observe(cell);
 
-// --- local time, beside UTC and on request
+// --- local time, shown beside UTC if the reader asks for it
 
 const localButton = document.getElementById("local");
 

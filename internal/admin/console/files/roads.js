@@ -61,7 +61,8 @@ function show(frame) {
   let wide = canvas.clientWidth, high = canvas.clientHeight; // canvas size in pixels
 
   // lines returns functions for the positions of stretches on the screen. A line is drawn to the
-  // right of its road, by its own width at least, so that it does not cover the other direction.
+  // right of its road, at a distance of at least its own width, so that it does not cover the line
+  // of the other direction.
   function lines() {
     const metre = 1 / metresAPixel(), { scale } = view;
     const left = wide / 2 - view.x * scale, top = high / 2 - view.y * scale;
@@ -328,7 +329,7 @@ function show(frame) {
     fact("state").className = "state " + (p.state === "unknown" ? "none" : p.state);
   }
 
-  // number and ago write a number and an age as the server does (package inwords).
+  // number and ago format a number and an age in the same way as the server (package inwords).
   function number(x) {
     return x.toLocaleString("en", { maximumFractionDigits: x < 99.95 ? 1 : 0 });
   }
@@ -359,7 +360,8 @@ function show(frame) {
 
   let timer = 0, pending = null;
 
-  // load requests the visible stretches, or those of all of the earth if they were not too many.
+  // load requests the stretches of all of the earth. If there are too many, it requests only the
+  // visible ones.
   async function load(everywhere = false) {
     clearTimeout(timer);
     if (document.hidden) return;
@@ -384,7 +386,7 @@ function show(frame) {
     timer = setTimeout(load, Math.max(refreshEvery, 10 * (performance.now() - began)));
   }
 
-  // sight returns a box around the visible area, with twice its width and height.
+  // sight returns a box around the visible area, twice as wide and twice as high as that area.
   function sight() {
     const across = wide / view.scale, down = high / view.scale;
     const west = across < 0.5 ? toLongitude(view.x - across) : -180, east = across < 0.5 ? toLongitude(view.x + across) : 180;
