@@ -34,7 +34,7 @@ type Credential struct {
 	Strict bool // sources only: a sample with an unknown signal is refused
 }
 
-// Policy is what differs between the kinds of credential.
+// Policy holds the names and rules in which the kinds of credential differ.
 type Policy struct {
 	Noun       string // name of the kind in records, in the audit and in texts
 	Begin, End string // verbs for creating one and for ending one

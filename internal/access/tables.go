@@ -50,8 +50,8 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant is a credential as a node uses it: the record, and the node's counters for it. The counters
-// survive a change of the record.
+// Grant is a credential as a node uses it. It has the record, and the node's counters for the
+// credential. The counters survive a change of the record.
 type Grant struct {
 	Credential
 	*usage

@@ -36,8 +36,8 @@ func (q *quietLog) warn(text string, args ...any) {
 }
 
 // clientFaults are prefixes of net/http's log lines about connections that fail before a request.
-// Any client can cause such a line without login, and some repeat what the client sent. They are
-// logged at level debug.
+// Any client can cause such lines without login, and some of the lines repeat what the client sent.
+// They are logged at level debug.
 var clientFaults = [][]byte{[]byte("http: TLS handshake error "), []byte("http2: ")}
 
 // serverLog is the destination of net/http's log lines.

@@ -160,7 +160,8 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential applies those fields of the parameter to that are set, to a token or a source.
+// ChangeCredential changes a token or a source. It applies the fields of the Change that are not
+// nil.
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {

@@ -77,7 +77,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 		wire.GrantRequest{Add: add, Remove: remove})
 }
 
-// ChangeToken applies those fields of the parameter to that are set.
+// ChangeToken changes the token with this ID. It applies the fields of the Change that are not nil.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -85,7 +85,8 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource applies those fields of the parameter to that are set.
+// ChangeSource changes the source with this name. It applies the fields of the Change that are not
+// nil.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }

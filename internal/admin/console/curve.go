@@ -230,7 +230,7 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
-// maxSpells is the number of bands that are listed as text.
+// maxSpells is the maximum number of bands that a page lists as text.
 const maxSpells = 12
 
 // view returns the last hour of the curve, up to the newest reading.
