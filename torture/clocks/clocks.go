@@ -106,8 +106,8 @@ type trial struct {
 	clock  shifted
 	node   *nodeprocess.Node
 	source string
-	// steady is a token for everything that never expires. calls counts the queries that
-	// were made with it, by the node's day.
+	// steady is a token that never expires and covers everything, and steadyID is its id. calls
+	// counts the queries that were made with it, for each day of the node's clock.
 	steady, steadyID string
 	calls            map[int64]between
 
@@ -131,11 +131,13 @@ func (t *trial) start(ctx context.Context) (err error) {
 	return t.node.AwaitReady(ctx, time.Minute)
 }
 
-// between is the minimum and the maximum of a count: a call that was not answered, or was
-// made at midnight, may or may not have been counted for a day.
+// between is the minimum and the maximum of a count of calls. The two differ because it is unknown
+// whether the node has counted a call for a day if the call was not answered or was made at
+// midnight.
 type between struct{ least, most int64 }
 
-// called records a query with the steady token. before and after are times of the node.
+// called records a query with the steady token. The parameters before and after are the node's
+// times before and after the query.
 func (t *trial) called(before, after time.Time, answered bool) {
 	first, last := day(before), day(after)
 	for d := first; d <= last; d++ {
@@ -172,7 +174,7 @@ var ends = []time.Time{
 	time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC),
 }
 
-// next chooses by how much the clock is to be ahead.
+// next chooses how far ahead of the true time the node's clock is set next.
 func (t *trial) next() time.Duration {
 	either := time.Duration(1 - 2*t.rng.IntN(2))
 	switch t.rng.IntN(8) {
@@ -235,7 +237,8 @@ func (t *trial) monotonic(ctx context.Context) error {
 			return err
 		}
 		t.jumps++
-		// Operations that wait for an answer time out at once, on both sides.
+		// On the node and on the client, operations that wait for an answer time out at
+		// once.
 		began := time.Now()
 		if err := nodeprocess.Until(ctx, 2*time.Minute, t.works("DURING")); err != nil {
 			return err
@@ -260,8 +263,8 @@ func (t *trial) monotonic(ctx context.Context) error {
 	return nil
 }
 
-// works returns a function that returns an error if the node is not ready, or does not
-// answer about a car that reports now.
+// works returns a function that returns an error if the node is not ready, or does not answer a
+// query about a car that has just reported.
 func (t *trial) works(vid string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -276,7 +279,8 @@ func (t *trial) works(vid string) func(context.Context) error {
 	}
 }
 
-// known returns a function that returns an error if the node does not answer about a car.
+// known returns a function that returns an error if the node does not answer a query about the car
+// vid.
 func (t *trial) known(vid string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		a, err := t.ask(ctx, vid, t.steady, "")
@@ -287,7 +291,7 @@ func (t *trial) known(vid string) func(context.Context) error {
 	}
 }
 
-// counted restarts the node at the true time and checks the counted calls of today.
+// counted restarts the node at the true time and checks the node's count of today's calls.
 func (t *trial) counted(ctx context.Context) error {
 	if err := t.jump(ctx, 0, t.mono); err != nil {
 		return err

@@ -25,7 +25,7 @@ const (
 	slack   = time.Minute      // how far in the future a verdict may be before it is stale
 )
 
-// scene is the tokens and the car of one sequence.
+// scene holds the tokens and the car of one sequence.
 type scene struct {
 	*trial
 	dies      string // a token that expires
@@ -90,7 +90,8 @@ func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered,
 	if caller != "" {
 		req.Header.Set("X-Forwarded-For", caller)
 	}
-	// The header's times have whole seconds, and the node's time is known to a second.
+	// The times in the header have whole seconds, and the node's time is known only to within a
+	// second.
 	a.before = t.now().Add(-time.Second)
 	resp, err := client.Do(req)
 	a.after = t.now().Add(time.Second)
@@ -123,7 +124,7 @@ func (t *trial) wrong(format string, args ...any) {
 	t.a.Wrong("the clock ahead by %s: %s", t.wall, fmt.Sprintf(format, args...))
 }
 
-// post lets a car report, and returns whether the sample is accepted.
+// post lets a car report. taken reports whether the node accepts the sample.
 func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool, status int, err error) {
 	status, text, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid,
 		at.UnixMilli()))
@@ -136,7 +137,8 @@ func (s *scene) ends(ctx context.Context) error {
 		what, token string
 		end         time.Time
 	}{{"token", s.dies, s.dead}, {"replaced secret", s.old, s.oldUntil}} {
-		// From its own address, because another one would soon have too many refusals.
+		// The query is sent from the scene's own address, because any other address would
+		// soon have too many refusals.
 		a, err := s.ask(ctx, s.vid, x.token, s.home)
 		if err != nil {
 			return err
@@ -166,8 +168,9 @@ func (s *scene) report(ctx context.Context) error {
 	if why := s.honest(a); why != "" {
 		s.wrong("%s", why)
 	}
-	// The car's last sample may be in the future, within slack or beyond it. If it is
-	// within 5 s of that boundary, advance the clock so that the result is certain.
+	// The time of the car's last sample may be ahead of the node's clock by less or by more
+	// than slack. If it is within 5 s of that limit, advance the clock so that the result is
+	// certain.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
 		if err := s.jump(ctx, s.wall+10*time.Second, s.mono); err != nil {
 			return err
@@ -194,7 +197,8 @@ func (s *scene) report(ctx context.Context) error {
 			s.heard = at
 		}
 	}
-	// The car's sample is used, whatever it reported while its clock was wrong.
+	// The node must use the car's new sample, regardless of what the car reported while its
+	// clock was wrong.
 	err = nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
 		a, err := s.ask(ctx, s.vid, s.steady, "")
 		want := s.heard.Truncate(time.Second)
@@ -253,7 +257,8 @@ func (s *scene) limited(ctx context.Context) error {
 		}
 		served++
 	}
-	// One more is right if a burst-th part of the window has passed since the first.
+	// One more call is right if the part window/burst of the window has passed since the first
+	// call.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}

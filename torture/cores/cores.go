@@ -20,7 +20,6 @@ type Parts struct {
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal
 }
 
-// Split divides the processors that a process may use.
 func Split(pid int) (p Parts, err error) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
 		return p, fmt.Errorf("cannot determine which processors a process may use: %w", err)
@@ -38,8 +37,8 @@ func Split(pid int) (p Parts, err error) {
 	return p, nil
 }
 
-// Confine lets all threads of a process use only the given processors. The Go runtime
-// adapts to their number within a second.
+// Confine restricts all threads of a process to the given processors. The Go runtime adapts to the
+// number of processors within a second.
 func Confine(pid int, to *Set) error {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -28,9 +28,9 @@ import (
 	"strings"
 )
 
-// Overlay writes patched copies of the files that a defect changes below dir, and returns
-// the name of a file there for `go build -overlay`. root is the root of the repository.
-// root and dir are absolute.
+// Overlay writes patched copies of the files that a defect changes into the directory dir, and
+// returns the name of a file in dir for `go build -overlay`. root is the root of the repository.
+// root and dir are absolute paths.
 func Overlay(root, defect, dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write into the patches to which files their lines have moved")
 
-// TestPatches_FitAndCompile checks that every patch fits the product, and that every
-// package that it changes still compiles, with a different result.
+// TestPatches_FitAndCompile checks that every patch fits the product, and that every package
+// changed by a patch still compiles, with a result that differs from the unpatched one.
 func TestPatches_FitAndCompile(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -28,7 +28,7 @@ func TestPatches_FitAndCompile(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("there are no patches: %v", err)
 	}
-	// A round compiles patches of different files together.
+	// Patches that change different files are compiled together, in one round.
 	var rounds []*round
 	var all []string
 	for _, name := range names {
@@ -108,7 +108,7 @@ func compiled(t *testing.T, root, overlay string, packages []string) map[string]
 	return ids
 }
 
-// follow writes new file names into a patch whose lines have moved to other files.
+// follow updates the file names in a patch whose lines have moved to other files.
 func follow(t *testing.T, root, name string) {
 	t.Helper()
 	text := read(t, name)

@@ -1,6 +1,6 @@
-// Package engine has the rows of power cuts, full disks and damaged files. The work is done
-// by tests of the store's engine, in one process and on a file system in memory, many times
-// a second. A row runs such a test with its own count, and turns the test's log into
+// Package engine has the rows of power cuts, full disks and damaged files. The work is done by
+// tests of the store's engine, in one process and on a file system in memory, many times a second.
+// A row runs such a test with the row's own number of repetitions, and turns the test's log into
 // findings.
 package engine
 
@@ -35,7 +35,7 @@ const (
 	powerLong = 200_000
 )
 
-// Patterns of the tests' messages.
+// Patterns of the messages that the tests print.
 const (
 	lostSamples = "lost: * has * samples of * that were acknowledged"
 	lostCounter = "lost: * the counter is *, and * was acknowledged"

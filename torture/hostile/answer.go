@@ -60,7 +60,7 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, string(body), got[len(got)-source.Len()-in.Buffered():]}, nil
 }
 
-// mismatch returns what is wrong with the answer if it is meant to be this outcome, or "".
+// mismatch returns how the answer differs from the allowed answer o, or "" if it matches.
 func (o *outcome) mismatch(a *answer, noBody bool) string {
 	if a.status != o.status {
 		return fmt.Sprintf("is %d", a.status)

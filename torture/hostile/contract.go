@@ -13,10 +13,9 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// The contract of the query listener as a model: for any bytes, it returns the allowed
-// answers. It is written from the text of the contract, parses requests with net/http, and
-// shares no code with the service. If the contract leaves a choice, several answers are
-// allowed.
+// The contract of the query listener as a model that returns, for any request bytes, the allowed
+// answers. It is written from the text of the contract, parses requests with net/http, and shares
+// no code with the service. If the contract leaves a choice, several answers are allowed.
 
 // contract is what the model knows about the service: the tokens, and the expected answers
 // about each car.
@@ -34,7 +33,7 @@ type token struct {
 	dead              bool            // revoked, expired or replaced
 }
 
-// car is the expected answers about a vehicle.
+// car holds the expected answers about a vehicle.
 type car struct {
 	driving, throttle string // values in the record; "": no answer
 	notDriving        bool
@@ -89,21 +88,22 @@ type caller struct {
 func (c *caller) forget() { c.refused, c.since = maxRefused, time.Time{} }
 
 var (
-	// A head ends with an empty line. Lines that end in LF alone are an error, but such a
-	// head ends, too.
+	// A head ends with an empty line. A line that ends in LF without CR is an error, but an
+	// empty line of this form still ends the head.
 	headEnd     = regexp.MustCompile("\n\r?\n")
 	requestLine = regexp.MustCompile(`^([^\x00-\x20\x7f]+) ([^\x00-\x20\x7f]+) HTTP/[0-9]\.[0-9]\r\n`)
 	hostLine    = regexp.MustCompile(`(?im)^host:[^\r\n]*`)
 	absolute    = regexp.MustCompile(`^(?i:https?)://([^/?#]*)(.*)$`)
-	// net/http accepts these: lines that end in LF alone or are continued on the next line,
-	// and bytes that are not allowed in a line.
+	// net/http accepts these errors: lines that end in LF without CR, lines that are continued
+	// on the next line, and bytes that are not allowed in a line.
 	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 )
 
-// next returns what may be answered to the first request in the stream. A request that
-// net/http refuses, or in which it finds a body, must be refused. Any other request may be
-// answered. It may also be refused, unless sound is true: the request is as the generator
-// wrote it, without changes.
+// next returns the answers that the contract allows to the first request in the stream. A request
+// that net/http refuses, or in which it finds a body, must be refused. Exceptions are the errors of
+// net/http about the target and the host, because these parts are repaired and parsed again. Any
+// other request may be answered. sound says that the request is as the generator wrote it, without
+// changes; if it is false, the request may be refused too. by is the client that sends it.
 func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -177,8 +177,8 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 	const challenge = `Bearer realm="carstate"`
 	switch {
 	case !sound:
-		// The answer may also be due to faulty framing, in which case the token is not
-		// checked.
+		// The refusal may also be due to faulty framing. In that case the service has not
+		// checked the token.
 		wrong := secret != "" && (t == nil || t.dead)
 		give(outcome{status: 400, kind: "invalid_request", refused: wrong, unsure: wrong && !certain})
 	case !hasToken:
@@ -223,8 +223,8 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 
 var vehicleID = regexp.MustCompile(`^[0-9A-Za-z]+$`)
 
-// readQuery parses a query string as a form. sound is false if the contract demands 400;
-// secret is then the query's only token, if it is readable.
+// readQuery parses a query string as a form. sound is false if the contract demands status 400. In
+// that case, secret is the only token of the query, if it can be read.
 func readQuery(query string) (vid, secret string, hasToken, sound bool) {
 	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // ParseQuery refuses semicolons
 	vids, tokens := given["vid"], given["access_token"]

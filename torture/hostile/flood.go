@@ -71,8 +71,8 @@ func telemetry(ctx context.Context, w *world) error {
 			}
 		})
 	}
-	// First only the packets, then the crowds, because few other clients get a connection
-	// beside these.
+	// Send the packets first and the crowds afterwards, because during a crowd few other
+	// clients get a connection.
 	attackers.Go(func() {
 		row.Pause(ctx, during/2)
 		attackers.Go(func() { w.hold(attacking, share(a, holders, 100)) })
@@ -99,8 +99,8 @@ func telemetry(ctx context.Context, w *world) error {
 	return w.settle(ctx, filesAtRest)
 }
 
-// checkFolded waits until all acknowledged samples are folded, and checks that no samples of
-// victims were accepted.
+// checkFolded waits until all acknowledged samples are folded, and checks that no sample of a
+// victim's vehicle was accepted.
 func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {
@@ -129,8 +129,8 @@ type hostility struct {
 	uploads, taken, refused     atomic.Int64 // HTTP
 }
 
-// report reports the counts. If none of the hostile cars was accepted, or none was refused,
-// the row proves nothing about the code behind.
+// report reports the counts. If none of the hostile cars was accepted, or none was refused, the row
+// proves nothing about the code that handles such cars.
 func (h *hostility) report(a *row.Attempt) {
 	for _, x := range []struct {
 		name string
@@ -270,8 +270,8 @@ func checkUpload(got []byte, mayAccept bool) (taken, refused int, wrong string) 
 	}
 }
 
-// crowd connects many clients to MQTT at the same time, which send nothing, a part of a
-// packet, or a wrong key. All must be disconnected within the time limit for a CONNECT.
+// crowd opens many MQTT connections at the same time. Each sends nothing, or a part of a packet, or
+// a wrong key. The listener must close all of them within the time limit for a CONNECT.
 func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt

@@ -16,8 +16,8 @@ import (
 	"carstate/torture/row"
 )
 
-// fullCount is the count from which on all slow clients and hostile cars take part. For a
-// smaller count, their number is proportionally smaller.
+// fullCount is the smallest count of the row at which all slow clients and hostile cars take part.
+// For a smaller count, their number is proportionally smaller.
 const fullCount = 100_000
 
 //go:embed row.md.tmpl
@@ -111,7 +111,8 @@ func hostileRequests(ctx context.Context, w *world) error {
 	return requests(ctx, w.attempt, w.contract, w.writer, w.Address(nodeprocess.Query), w.attempt.Count)
 }
 
-// share scales n to the size of this attempt. The result is at least least.
+// share scales n in proportion to the size of this attempt. The result is at least the parameter
+// least.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
 }

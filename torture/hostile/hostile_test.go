@@ -26,14 +26,14 @@ func agreed() *contract {
 	}
 }
 
-// answered returns a good answer.
+// answered returns a complete HTTP answer that is allowed.
 func answered(status, body, more string) string {
 	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, "+
 		"no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",
 		status, read.Format(http.TimeFormat), more, len(body), body)
 }
 
-// The model detects wrong answers.
+// TestCompare_DetectsWrongAnswers checks that the model detects wrong answers.
 func TestCompare_DetectsWrongAnswers(t *testing.T) {
 	good := "GET " + drivingPath + "?access_token=T&vid=CarJam HTTP/1.1\r\nHost: a\r\n\r\n"
 	other := strings.Replace(good, "CarJam", "CarNormal", 1)
@@ -74,8 +74,8 @@ func TestCompare_DetectsWrongAnswers(t *testing.T) {
 	}
 }
 
-// The model agrees with the contract's text on single requests. A sound request must be
-// answered; any other may be refused, too.
+// TestNext_SingleRequests checks that the model agrees with the contract's text on single requests.
+// A sound request must be answered; a request that is not sound may also be refused.
 func TestNext_SingleRequests(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
 	const end = " HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -113,7 +113,8 @@ func TestNext_SingleRequests(t *testing.T) {
 	}
 }
 
-// check detects what only a broken server would send to a car.
+// TestCheck_BrokenServer checks that check detects packets that only a broken server would send to
+// a car.
 func TestCheck_BrokenServer(t *testing.T) {
 	with := func(parts ...[]byte) []byte { return append([]byte{connack, 2, 0, 0}, bytes.Join(parts, nil)...) }
 	v4, v5 := sent{version: 4, known: true, good: map[uint16]bool{7: true}}, sent{version: 5, known: true}
@@ -155,8 +156,10 @@ func TestCheck_BrokenServer(t *testing.T) {
 	}
 }
 
-// It is a finding if hostile cars achieved nothing at all, and if a line of the log could
-// have been written by a stranger.
+// TestFindings_HostilityAndLog checks which results become findings. Each count of hostile traffic
+// that is 0 is a finding, because the row then proves nothing about that traffic. A line of the log
+// is a finding if it is not a JSON log record (so a client may have written it), has level ERROR,
+// reports a panic, or contains a secret.
 func TestFindings_HostilityAndLog(t *testing.T) {
 	a := attempt(t)
 	nothing := new(hostility)

@@ -26,7 +26,7 @@ const (
 	disconnect = 0xe0
 )
 
-// reading returns a good sample.
+// reading returns a sample that the service accepts.
 func reading(vid string) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`, vid,
 		time.Now().UnixMilli())
@@ -35,8 +35,8 @@ func reading(vid string) string {
 // topic returns the topic of a vehicle's telemetry.
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
-// ownCar returns a vehicle for which the hostile source may send. victim returns one for
-// which no source may send, so that nothing may ever be known about it.
+// ownCar returns a vehicle for which the hostile source may send. victim returns one for which no
+// source may send, so the service must never know anything about it.
 func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
 func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 
@@ -60,10 +60,10 @@ type hostileCar struct {
 	source, key string
 }
 
-// owned is a text that would form a line of the log if it were logged unescaped.
+// owned is a text that would form a line of the log if the service logged the text unescaped.
 const owned = "\"}\n{\"level\":\"ERROR\",\"msg\":\"owned\"}"
 
-// connection returns all that a hostile car sends over one connection.
+// connection returns everything that a hostile car sends over one connection.
 func (h *hostileCar) connection() *sent {
 	s := &sent{version: byte(4 + h.IntN(2)), good: make(map[uint16]bool), known: true}
 	l := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, KeepAlive: uint16(h.IntN(700)),
@@ -106,7 +106,8 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	}
 }
 
-// packet returns one packet after the login, and records whether it may be acknowledged.
+// packet returns one packet after the login, and records whether the server may acknowledge that
+// packet.
 func (h *hostileCar) packet(s *sent) []byte {
 	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
 	publish := func(topic, payload string) []byte {
@@ -210,7 +211,8 @@ func (s *sent) checkPacket(kind byte, body []byte) string {
 	case kind == suback && len(body) >= 3:
 		codes := body[2:]
 		if s.version >= 5 && !s.any {
-			// The codes follow the properties, which are empty or a reason.
+			// The reason codes follow the properties. The properties are empty or
+			// contain a reason string.
 			n, size := binary.Uvarint(codes)
 			if size <= 0 || uint64(len(codes)) <= n+uint64(size) {
 				return "a SUBACK has no codes"

@@ -52,8 +52,8 @@ func behindProxies(ctx context.Context, w *world) error {
 	return nil
 }
 
-// behind sends smuggled requests through the proxy, while other clients send good requests
-// through it. Each good request must receive its own answer.
+// behind sends smuggled requests through the proxy, while other clients send correct requests
+// through the same proxy. Each correct request must receive its own answer.
 func (p *proxy) behind(ctx context.Context, w *world) error {
 	a := w.attempt
 	address, stop, err := p.start(ctx, w)
@@ -131,10 +131,10 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", p.program)
 	}
 	// The service must close a connection after bytes that two parsers could interpret
-	// differently. A request that a proxy is about to send over that connection is then
-	// sent over another one, which may have been closed as well. The proxy tries all
+	// differently. A request that a proxy is about to send over that connection is then sent
+	// over another connection, which the service may have closed as well. The proxy tries all
 	// connections that it keeps, and then answers 502. With four connections and four
-	// attackers that is rare. There is no other reason for a lost answer.
+	// attackers, a 502 is rare. There is no other reason for a lost answer.
 	part := float64(refused.Load()) / float64(asked.Load())
 	a.Aimed("of them answered by "+p.program+" with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
 	return ctx.Err()

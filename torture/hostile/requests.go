@@ -45,8 +45,8 @@ func timedOut(err error) bool {
 	return errors.As(err, &network) && network.Timeout()
 }
 
-// talk sends the stream in pieces over its own connection, closes its side and reads to the
-// end.
+// talk sends the stream in pieces over a new connection, closes the sending side of the connection,
+// and reads until the server closes it.
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -181,8 +181,8 @@ func shown(b []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// maxMessages is the maximum number of different messages of all refusals. Messages are
-// fixed texts; one that repeated its input would have as many forms as there are requests.
+// maxMessages is the maximum number of different messages of all refusals. Messages are fixed
+// texts. A message that repeated its input would have a different form for every request.
 const maxMessages = 60
 
 // observed collects the answers of a whole run, for checks that concern several answers.
@@ -227,7 +227,8 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 			rng := rand.New(rand.NewPCG(a.Seed, uint64(worker)))
 			w, by := newWriter(worker, rng), new(caller)
 			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
-				// Refusals are counted for a minute. Use a new address instead of waiting.
+				// The service counts refusals for a minute. Use a new address
+				// instead of waiting.
 				if n == 0 || by.refused > maxRefused+8 || by.refused > 0 && time.Since(by.since) > 40*time.Second {
 					by.address, by.refused = addressOf(worker, n), 0
 				}

@@ -40,10 +40,11 @@ const heldWithin = 15 * time.Second
 // attack is one kind of slow client.
 type attack struct {
 	name string
-	// holds says that the connections last. The service waits 5 s for a head, so that some
-	// of the clients are being replaced at any time; at least half of them must be
-	// connected in the median. Slow bodies are refused at once and hold no connection; the
-	// same number must have been refused.
+	// holds says that the service keeps the connections of this attack open. The service waits
+	// 5 s for a head, so some of the clients are being replaced at any time; the median number
+	// of connected clients must be at least half of all clients. If holds is false, the clients
+	// send bodies slowly. The service refuses them at once, so they hold no connection, and at
+	// least half of all clients must have been refused.
 	holds bool
 	args  []string
 }
@@ -163,7 +164,7 @@ func slow(ctx context.Context, w *world) (err error) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// underway is the measurement during an attack.
+// underway holds the measurements during an attack.
 type underway struct {
 	p99  []time.Duration // of other clients, by window
 	held int             // median of the node's open descriptors
@@ -174,8 +175,8 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// slowhttptest silently opens no more files than its limit. Real attackers have their
-	// own machines, so here they get only idle processor time.
+	// slowhttptest opens no more files than its limit allows, without an error. Real attackers
+	// have their own machines, so here slowhttptest gets only idle processor time.
 	own := ""
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)
@@ -202,7 +203,7 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	if !x.holds {
 		limit = 3 * time.Second // until all clients have begun
 	}
-	// If too few clients connect, the measurement continues and that is a finding.
+	// If too few clients connect, the measurement continues, and the low number is a finding.
 	_ = nodeprocess.Until(ctx, limit, func(context.Context) error {
 		n, err := w.Descriptors()
 		if err == nil && n < connections/2+connections/20 {
@@ -294,8 +295,8 @@ func dawdle(ctx context.Context, w *world) error {
 	return ctx.Err()
 }
 
-// The probe sends in an open loop: the delay of each request counts from when it was due,
-// so that a stall delays all requests that are due during it.
+// The probe sends in an open loop. The delay of each request is measured from the time at which the
+// request was due, so a stall delays all requests that are due during it.
 const (
 	probers   = 8
 	probeRate = 400 // requests a second

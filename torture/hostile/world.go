@@ -16,7 +16,7 @@ import (
 	"carstate/torture/row"
 )
 
-// world is a running node, its data, and the contract about them.
+// world is a running node and its data, with the contract about them.
 type world struct {
 	*nodeprocess.Node
 	*contract

@@ -23,7 +23,7 @@ type writer struct {
 
 func pick[T any](w *writer, list ...T) T { return list[w.IntN(len(list))] }
 
-// chance returns true once in n times, on average.
+// chance returns true with probability 1/n.
 func (w *writer) chance(n int) bool { return w.IntN(n) == 0 }
 
 // nobody returns a vehicle that does not exist and was never queried before.
@@ -88,7 +88,7 @@ func (w *writer) encoded(s string) string {
 	return b.String()
 }
 
-// spoilers change a part of a request; @@ is the original part.
+// spoilers change a part of a request. In their replacements, @@ is replaced by the original part.
 var spoilers = []struct {
 	part *regexp.Regexp
 	with []string
@@ -182,8 +182,8 @@ func (w *writer) mutate(b []byte) []byte {
 	return b
 }
 
-// smuggle returns one request in which another one is hidden, in ways that have fooled
-// servers: bytes that are a body to one parser are a request to another.
+// smuggle returns one request in which another one is hidden, in ways that have deceived servers.
+// Bytes that one parser takes for a body are a request for another parser.
 func (w *writer) smuggle() string {
 	hidden := "GET " + drivingPath + "?access_token=" + w.tokens[0].secret + "&vid=S" + w.nobody() +
 		" HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -232,8 +232,8 @@ func (v *conversation) add(text string, sound bool) {
 	v.stream = append(v.stream, text...)
 }
 
-// conversation generates one. Its last request is good, and shows whether both sides still
-// agree where a request begins.
+// conversation generates a conversation. Its last request is correct, and shows whether the client
+// and the server still agree where a request begins.
 func (w *writer) conversation() *conversation {
 	v := &conversation{requests: 1 + w.IntN(12), sound: make(map[int]bool)}
 	for range v.requests {

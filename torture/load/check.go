@@ -17,8 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// settleLimit is the time limit for a sample to become visible. It is generous, because a
-// busy machine is slow.
+// settleLimit is the time limit for a sample to become visible. It is long, because a busy machine
+// is slow.
 const settleLimit = time.Minute
 
 // barrierCar is the vehicle whose samples show how far the node has folded.
@@ -27,10 +27,10 @@ const barrierCar = "manybarrier"
 // errNotSeen means that the node acknowledged a sample and does not show it.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// Settle returns once everything acknowledged before the call must be visible: a later
-// sample is visible, and so is one that was sent after that one had become visible. Two are
-// needed because samples are folded and delivered to nodes in order, but the states of one
-// fold become visible in any order.
+// Settle returns once everything that was acknowledged before the call must be visible. For this it
+// sends two further samples: the first, and, once the first is visible, the second. Two samples are
+// needed because samples are folded and delivered to nodes in order, but the states of one fold
+// become visible in any order.
 func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -71,14 +71,14 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is the number of audit events that one call returns, the newest. If there are
-// more, only records made since the oldest of them are compared with the journal.
+// maxEvents is the number of audit events that one call returns. They are the newest events. If
+// there are more, only records made since the oldest returned event are compared with the journal.
 const maxEvents = 1000
 
 // adminLimit is longer than any call of the admin API takes.
 const adminLimit = 30 * time.Second
 
-// These limits are the sizes of the check after each restart.
+// These limits define how much is compared after each restart.
 const (
 	newestCars  = 1500
 	anyCars     = 500
@@ -86,7 +86,7 @@ const (
 	someSecrets = 40 // of each kind; callers with more than 100 refused tokens a minute are slowed down
 )
 
-// CheckSome compares the node with a part of the journal, mostly the newest. No operation
+// CheckSome compares the node with a part of the journal, mostly its newest entries. No operation
 // may be in progress, and the node must be settled.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) error {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
@@ -102,8 +102,8 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) error {
 	return l.checkLists(ctx, n)
 }
 
-// checkCars queries vehicles, several at a time. before returns the car with which a
-// vehicle's answer is compared.
+// checkCars queries vehicles, several at a time. The function before returns what the journal knows
+// of a vehicle; the vehicle's answer is compared with it.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	var asking sync.WaitGroup
 	const askers = 4
@@ -146,10 +146,11 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n in
 	return l.checkStates(ctx, c)
 }
 
-// checkRecord uses the secret of a token or a source.
+// checkRecord uses the secret of a token or a source, and checks whether the node accepts it.
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) error {
 	if r.source {
-		// An empty object is no sample: only a source with a valid key receives that error.
+		// An empty object is not a sample, so a source with a valid key receives status 400
+		// and any other source receives 401.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
 		status, text, err := node.Post(ctx, r.secret, "{}")
 		if err == nil && status != want {
@@ -176,8 +177,8 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 // storedLimit is the time limit for storing a state that is already part of an answer.
 const storedLimit = 10 * time.Second
 
-// checkStates checks the whole state of some vehicles: each reading must be that of the
-// sample with the same time.
+// checkStates checks the stored state of some vehicles. Each reading in a state must be the reading
+// of the sample with the same time.
 func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
 		was := l.journal.before(vid)

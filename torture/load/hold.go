@@ -10,7 +10,7 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// Refused returns nil if a node did not start because it was killed. If it refused to
+// Refused returns nil if the node did not start because it was killed. If the node refused to
 // start, Refused reports a finding and returns err.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
@@ -20,7 +20,7 @@ func (l *Load) Refused(err error) error {
 	return nil
 }
 
-// ReadyLimit is the time limit of a start. It is generous, because a busy machine is slow.
+// ReadyLimit is the time limit of a start. It is long, because a busy machine is slow.
 const ReadyLimit = 2 * time.Minute
 
 // Start starts a node and waits until it is ready. A node that refuses to start or does not
@@ -40,8 +40,9 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the node must know everything acknowledged, then calls look. A node that
-// does not get there, or that ends, is a finding.
+// Hold waits until the node shows every sample that was acknowledged before the call, and then
+// calls look. It is a finding if the node does not show them in time, or ends by itself. An error
+// of look is returned, but is not a finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	look func(context.Context, *nodeprocess.Node) error) error {
 	err := l.Settle(ctx, n)
@@ -77,14 +78,14 @@ func (l *Load) End(n *nodeprocess.Node) {
 	}
 }
 
-// A row with its own senders can use the journal, too: it reports to the Load what it sends
-// and what is acknowledged.
+// A row with its own senders can use the journal, too. It reports to the Load what it sends and
+// what the node acknowledges.
 
 // NoteOffered records a sample that is about to be sent. at is in whole seconds (Unix),
 // because Last-Modified has no finer resolution.
 func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
 
-// NoteAcknowledged records that such a sample was acknowledged.
+// NoteAcknowledged records that a sample recorded with NoteOffered was acknowledged.
 func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]sample{{vid, at}}) }
 
 // Vehicles returns all vehicles with an acknowledged sample.
@@ -93,10 +94,10 @@ func (l *Load) Vehicles() []string { return l.journal.all() }
 // holdLimit is longer than a check of all vehicles of a row takes.
 const holdLimit = 5 * time.Minute
 
-// HoldVehicles waits until the node must know everything acknowledged before the call, and
-// queries the vehicles: the state of each must be at least as new as its newest
-// acknowledged sample. Anything else is a finding. Other senders may continue. An error
-// means that not all vehicles were queried.
+// HoldVehicles waits until the node shows every sample that was acknowledged before the call. Then
+// it queries the vehicles. The state of each vehicle must be at least as new as its newest
+// acknowledged sample; otherwise it is a finding. Other senders may continue. An error means that
+// not all vehicles were queried.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) error {
 	if len(vids) == 0 {
 		l.wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
@@ -120,8 +121,8 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 // watchedCars is the number of vehicles that are queried all the time.
 const watchedCars = 200
 
-// watch queries the same vehicles repeatedly, in each life of the node: none may go back in
-// event time, or become unknown once it was known.
+// watch queries the same vehicles repeatedly, in each life of the node. The event time of no
+// vehicle may decrease, and no vehicle may become unknown once it was known.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
 		cars := l.journal.watched(watchedCars)
@@ -139,8 +140,8 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	}
 }
 
-// ask queries a vehicle and checks the answer against was, what was known before the query.
-// It reports whether the node answered.
+// ask queries a vehicle and checks the answer against the parameter was, which is what the journal
+// knew before the query. It reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
 	if ctx.Err() != nil {

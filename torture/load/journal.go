@@ -1,7 +1,7 @@
-// Package load simulates cars, developers and operators of a node that is about to be
-// broken, and keeps a journal of everything that the node acknowledges. The journal is
-// outside the node, and the node is compared with it: what was acknowledged must be there,
-// and nothing may go back in time. The package breaks nothing itself.
+// Package load simulates the cars, developers and operators of a node that is about to be broken,
+// and keeps a journal of everything that the node acknowledges. The journal is outside the node.
+// The node is compared with the journal. Everything acknowledged must be present, and no event time
+// may decrease. The package itself causes no faults.
 package load
 
 import (
@@ -20,9 +20,9 @@ import (
 type journal struct {
 	mu   sync.Mutex
 	cars map[string]*car
-	// one holds the vehicles with only one sample, in the order of their acknowledgements;
-	// no lost sample of theirs can be hidden by a later one. many holds all others except
-	// barrierCar, whose last samples are never waited for.
+	// one holds the vehicles with only one sample, in the order of their acknowledgements. If
+	// such a sample is lost, no later sample can hide the loss. many holds all other vehicles
+	// except barrierCar, because no check waits for the last samples of barrierCar.
 	one, many []string
 	records   []*record
 	forgotten []string
@@ -48,7 +48,7 @@ type car struct {
 	offered      int64 // time of the newest sample that was sent
 	acknowledged int64 // time of the newest sample that was acknowledged; 0: none
 	seen         int64 // time of the newest sample that an answer included
-	// unsure: forgetting it was requested, with unknown result.
+	// unsure means that an operator requested to forget the vehicle, with unknown result.
 	unsure, forgotten, lost bool
 }
 
@@ -63,7 +63,6 @@ type record struct {
 	made   time.Time // when it was acknowledged
 }
 
-// sample is one reading of a vehicle.
 type sample struct {
 	vid string
 	at  int64 // s
@@ -125,8 +124,8 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// check compares an answer with was, what was known before the query. settled means that
-// everything acknowledged by then must be visible.
+// check compares an answer with the parameter was, which is what the journal knew before the query.
+// settled means that everything acknowledged before the query must be visible.
 func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -177,8 +176,8 @@ func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool)
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
 
-// pick returns the newest acknowledged vehicles with a single sample, and random vehicles
-// of all kinds. newest and any are the maximum numbers.
+// pick returns the newest acknowledged vehicles with a single sample, and random vehicles of all
+// kinds. The parameters newest and any are the maximum numbers of the two groups.
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -209,8 +208,8 @@ func (j *journal) watched(n int) []string {
 	return append([]string(nil), j.many[:min(n, len(j.many))]...)
 }
 
-// count returns the number of records of tokens or of sources, and how many of these are
-// gone.
+// count returns the number of records of tokens or of sources. gone is the number of those that
+// were revoked or removed.
 func (j *journal) count(sources bool) (all, gone int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -61,8 +61,8 @@ func TestCheck_Answers(t *testing.T) {
 	}
 }
 
-// A vehicle that was forgotten must not come back. If the result of forgetting is unknown,
-// both answers are right.
+// TestCheck_ForgottenVehicle checks that a vehicle that shows up again after it was forgotten is a
+// finding. If the result of forgetting is unknown, both answers are right.
 func TestCheck_ForgottenVehicle(t *testing.T) {
 	j := newJournal()
 	j.offer([]sample{{"one1", 100}})
@@ -86,7 +86,8 @@ func TestCheck_ForgottenVehicle(t *testing.T) {
 	}
 }
 
-// A node that was killed has not refused to start.
+// TestRefused_OnlyIfItEndedByItself checks that a node that was killed does not count as a node
+// that refused to start.
 func TestRefused_OnlyIfItEndedByItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
@@ -107,7 +108,8 @@ func TestRefused_OnlyIfItEndedByItself(t *testing.T) {
 	}
 }
 
-// A row has a finding if one of the operations never happened.
+// TestMustHaveHappened_FindsMissingOperations checks that a row has a finding if one of the kinds
+// of operations never happened.
 func TestMustHaveHappened_FindsMissingOperations(t *testing.T) {
 	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 	nothing := attempt()

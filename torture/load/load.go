@@ -83,8 +83,8 @@ func (l *Load) wrong(format string, args ...any) {
 	l.a.Wrong(format, args...)
 }
 
-// Run loads the node until ctx ends or the node does, and returns once all goroutines have
-// stopped.
+// Run puts load on the node until ctx or the node ends. It returns once all goroutines of the load
+// have stopped.
 func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,7 +110,7 @@ func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	running.Wait()
 }
 
-// fleet is the vehicles of one sender. Their times increase.
+// fleet is the group of vehicles of one sender. The times of their samples increase.
 type fleet struct {
 	rnd    *rand.Rand
 	number int
@@ -208,7 +208,7 @@ func (l *Load) MustHaveHappened() {
 	}
 }
 
-// rest lets a sender that was refused wait briefly. It reports whether ctx still lasts.
+// rest pauses briefly after a sender was refused. It reports whether ctx has not ended.
 func rest(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

@@ -53,8 +53,8 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 	return c, nil
 }
 
-// Send publishes samples of a vehicle and waits until they are acknowledged. If the
-// connection has ended, the error is the cause of its end.
+// Send publishes samples of a vehicle and waits until they are acknowledged. If the connection has
+// ended, Send returns the reason for its end.
 func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
 	if cause := context.Cause(c.Ended); err != nil && cause != nil {

@@ -27,8 +27,8 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	}
 }
 
-// postOne reports whether the samples were acknowledged. An error is an answer that must
-// never be given.
+// postOne sends samples and reports whether they were acknowledged. It returns an error if the node
+// gave an answer that is never allowed.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.offer(samples)
 	status, text, err := n.Post(ctx, l.key, lines(samples))
@@ -81,7 +81,7 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 	}
 }
 
-// publishOne reports whether the connection is still usable.
+// publishOne publishes samples and reports whether the connection is still usable.
 func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
 	l.offer(samples)
 	err := client.Send(ctx, samples[0].vid, []byte(lines(samples)))
