@@ -27,7 +27,7 @@ func TestRun_RefusesBadArguments(t *testing.T) {
 	}
 }
 
-// Every row has all fields that the document needs.
+// TestRows_Complete checks that every row has all fields that the document needs.
 func TestRows_Complete(t *testing.T) {
 	var names []string
 	for i, r := range rows {
@@ -57,8 +57,8 @@ func TestRows_Complete(t *testing.T) {
 	}
 }
 
-// Every control has a patch that names its row, and every patch is a control of each row
-// that it names.
+// TestDefects_MatchControls checks that every control has a patch that names its row, and that
+// every patch is a control of each row that it names.
 func TestDefects_MatchControls(t *testing.T) {
 	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
 	for _, r := range rows {
@@ -141,8 +141,8 @@ func TestAttempt_Outcome(t *testing.T) {
 	}
 }
 
-// TestDo_BadProcesses checks the outcome of processes that end in error or not at all, and
-// the verdict on the controls that they were to catch.
+// TestDo_BadProcesses checks the outcome of attempts whose process ends in an error or does not
+// end, and the verdict on the control that the attempt had to catch.
 func TestDo_BadProcesses(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
@@ -177,7 +177,8 @@ func TestDo_BadProcesses(t *testing.T) {
 	}
 }
 
-// The document of this repository is what the templates make of the stored results.
+// TestDocumentIsRendered checks that the document of this repository equals what the templates make
+// of the stored results.
 func TestDocumentIsRendered(t *testing.T) {
 	const docs = "../docs"
 	d, err := reliability.Load(docs)

@@ -48,7 +48,7 @@ func names(all bool) string {
 	return strings.Join(list, ",")
 }
 
-// find returns the row of a name.
+// find returns the row with a name.
 func find(name string) (row.Row, error) {
 	if i := slices.IndexFunc(rows, func(r row.Row) bool { return r.Name == name }); i >= 0 {
 		return rows[i], nil
@@ -56,7 +56,7 @@ func find(name string) (row.Row, error) {
 	return row.Row{}, fmt.Errorf("there is no row %q: choose from %s", name, names(true))
 }
 
-// choose returns the rows of names, in the order of their numbers.
+// choose returns the rows with the given names, in the order of the rows' numbers.
 func choose(names string) (chosen []row.Row, err error) {
 	for name := range strings.SplitSeq(names, ",") {
 		r, err := find(name)

@@ -132,7 +132,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if !done.Outcome.Passed() {
 			failed = append(failed, r.Name)
-			// Save the findings now, so that a failure of the rest does not lose them.
+			// Save the findings now, so that they are not lost if the rest of the run
+			// fails.
 			document.Replace(done)
 			if err := document.Save(*docs, rows); err != nil {
 				return err
@@ -192,8 +193,8 @@ func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) 
 	return verdict(c, o, time.Since(began)), ctx.Err()
 }
 
-// verdict returns what an outcome says about a control. An outcome that is incomplete or
-// has only other findings is no proof that the row catches the defect.
+// verdict returns whether an outcome proves that the row catches a control. An outcome that is
+// incomplete, or that has only findings unrelated to the control, is no proof.
 func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Control {
 	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
 	if !v.Caught && len(o.Findings) > 0 {
@@ -202,8 +203,8 @@ func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Contr
 	return v
 }
 
-// ciLimit is the time limit of an attempt of the size that `make torture` runs. It is many
-// times what the attempt takes, so an attempt that exceeds it hangs.
+// ciLimit is the time limit of an attempt of the size that `make torture` runs. It is many times
+// longer than such an attempt takes, so an attempt that exceeds it hangs.
 const ciLimit = 15 * time.Minute
 
 // limitOf returns the time limit of an attempt of size n at a row.
@@ -211,8 +212,8 @@ func limitOf(r row.Row, n int) time.Duration {
 	return ciLimit * time.Duration(max(1, (n+r.CI-1)/r.CI))
 }
 
-// do runs one attempt in a process of its own, so that neither memory nor a defect outlives
-// it. It ends the process after the limit.
+// do runs one attempt in a new process, so that the memory or a defect of one attempt does not
+// affect the next. It ends the process after the limit.
 func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -250,8 +251,8 @@ func (s *session) child(ctx context.Context, j job) (out []byte, err error) {
 	return cmd.Output()
 }
 
-// attempt implements the child process: it does a job and prints the outcome. Findings
-// before an error are part of the outcome, and so is an error without findings.
+// attempt implements the child process. It runs one attempt and prints the outcome. If the attempt
+// ends in an error, the outcome contains that error and the findings before it.
 func attempt(ctx context.Context, text string, stdout io.Writer) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -298,7 +299,7 @@ func buildBroken(ctx context.Context, dir, defect, tests string) (string, error)
 		return "", err
 	}
 	binary := filepath.Join(dir, "carstate")
-	// The version names the defect, so that nobody takes the binary for a usable build.
+	// The version names the defect, so that nobody mistakes the binary for a usable build.
 	return binary, goBuild(ctx, root, tests, binary, "-overlay", overlay, "-ldflags",
 		"-s -w -X main.version=broken-"+defect)
 }

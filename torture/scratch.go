@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// makeScratch creates a directory below dir for all files of a run. It must be on a disk:
-// on a file system in memory, a sync costs nothing, and a missing sync goes unnoticed.
+// makeScratch creates a directory below dir for all files of a run. dir must be on a disk. On a
+// file system in memory, a sync costs nothing, and a missing sync would not be noticed.
 func makeScratch(dir string) (string, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(dir, &s)

@@ -106,8 +106,9 @@ type trial struct {
 	clock  shifted
 	node   *nodeprocess.Node
 	source string
-	// steady is a token that never expires and covers everything, and steadyID is its id. calls
-	// counts the queries that were made with it, for each day of the node's clock.
+	// steady is a token that never expires and covers all vehicles and both operations, and
+	// steadyID is its id. calls counts the queries that were made with it, for each day of the
+	// node's clock.
 	steady, steadyID string
 	calls            map[int64]between
 

@@ -19,13 +19,14 @@ import (
 	"carstate/torture/row"
 )
 
-// inCI is the minimum number of triples that `make torture` asks.
+// inCI is the minimum number of triples that `make torture` asks. A triple is a token, an operation
+// and a vehicle.
 const inCI = 100_000
 
 //go:embed row.md.tmpl
 var prose string
 
-// Parts of the findings that catch controls.
+// Parts of the findings by which the row catches its controls.
 const (
 	notGranted  = `wrong: a token, *, a vehicle that is not granted`
 	wantUnknown = `, want "Carstate-Reason: unknown"`

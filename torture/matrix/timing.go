@@ -21,17 +21,17 @@ import (
 	"carstate/torture/row"
 )
 
-// The measurement is rounds of one batch of queries about each sort of vehicle. The queries
-// of a batch are sent together, so that the time of an answer is not lost in the round-trip
-// time.
+// The measurement consists of rounds. Each round sends one batch of queries about each sort of
+// vehicle. The queries of a batch are sent together, because the round-trip time of single queries
+// would hide differences between the times of their answers.
 const (
 	rounds = 6000
 	batch  = 16
 	// aim is the maximum difference of the medians, in percent of an answer's time.
 	aim = 3.0
 	// detectable is the minimum difference of the medians, in percent, that a defect must cause
-	// to be caught. The confidence interval is not enough for that: a noisy machine widens
-	// it, too.
+	// to be caught. The confidence interval alone does not prove a defect, because a noisy
+	// machine widens it, too.
 	detectable = 10.0
 )
 
@@ -47,8 +47,8 @@ const (
 // cars is the number of vehicles of each sort.
 const cars = 128
 
-// timing measures whether the time of an answer tells a vehicle that is not granted from
-// one that does not exist.
+// timing measures whether the time of an answer distinguishes a vehicle that the token does not
+// cover from a vehicle that does not exist.
 func timing(ctx context.Context, a *row.Attempt) error {
 	node, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data")},
 		time.Minute)
@@ -164,9 +164,9 @@ func median(v []float64) float64 {
 }
 
 // paired compares two series that were measured alternately. It returns the median of the
-// differences, and an upper limit of its distance from zero with 99 % confidence. The
-// limits are order statistics of the differences, so no distribution is assumed. Load on
-// the machine affects both series alike.
+// differences (difference), and the upper limit of that median's distance from zero, with 99 %
+// confidence (bound). The limits are order statistics of the differences, so no distribution is
+// assumed. Load on the machine affects both series alike.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Equal times are found to be equal, and times that differ by a tenth are not.
+// TestPaired_DetectsATenth checks that equal times are found to be equal, and that times that
+// differ by a tenth are found to differ.
 func TestPaired_DetectsATenth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	measured := func(longer float64) (a []float64) {

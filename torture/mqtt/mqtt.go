@@ -1,5 +1,5 @@
-// Package mqtt encodes MQTT packets byte by byte. A client library would not send most of
-// what the torture sends.
+// Package mqtt encodes MQTT packets byte by byte, because a client library would refuse to send
+// most of the packets that the torture sends.
 package mqtt
 
 import (
@@ -7,12 +7,13 @@ import (
 	"encoding/binary"
 )
 
-// Text returns a string with its length before it.
+// Text returns a string preceded by its length.
 func Text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...)
 }
 
-// Packet returns a packet: a fixed header with its first byte and the length, then parts.
+// Packet returns a packet: a fixed header, which is the parameter first and the packet's length,
+// and then the parts.
 func Packet(first byte, parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)

@@ -14,8 +14,8 @@ import (
 	"carstate/torture/writers"
 )
 
-// askersOfNode is the number of goroutines that query one node all the time, each for its
-// own vehicles.
+// askersOfNode is the number of goroutines that query one node all the time. Each goroutine queries
+// its own vehicles.
 const askersOfNode = 2
 
 // asking queries all nodes all the time. Every query must be answered correctly, and no
@@ -27,8 +27,8 @@ type asking struct {
 	asked   atomic.Int64
 	running sync.WaitGroup
 
-	// frozen marks the nodes that are stopped. They answer pending queries after they
-	// resume, so these times are not measured.
+	// frozen marks the nodes that are stopped. They answer pending queries only after they
+	// resume, so the durations of these queries are not measured.
 	frozen [carstates]atomic.Bool
 
 	mu      sync.Mutex      // guards took and longest
@@ -70,7 +70,7 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 	began, frozen := time.Now(), q.frozen[node].Load()
 	ans, err := q.nodes[node].Ask(ctx, path, q.token, string(id))
 	if err != nil && q.frozen[node].Load() {
-		// The node resumed, and its connection had exceeded its age limit.
+		// The node was resumed, and its connection had exceeded its age limit.
 		ans, err = q.nodes[node].Ask(ctx, path, q.token, string(id))
 	}
 	if ctx.Err() != nil {
@@ -109,7 +109,7 @@ func (q *asking) percentile(p float64) time.Duration {
 	return row.Percentile(q.took, p)
 }
 
-// longestWait returns the longest duration of all queries to nodes that were not stopped.
+// longestWait returns the longest duration of any query to nodes that were not stopped.
 func (q *asking) longestWait() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 	routePort  = 6222
 )
 
-// natsCluster is the NATS servers, and a connection that observes their state.
+// natsCluster holds the NATS servers, and a connection that observes their state.
 type natsCluster struct {
 	net     *network
 	servers []*natsprocess.Server
@@ -117,8 +117,8 @@ func (c *natsCluster) led(ctx context.Context) error {
 	return c.each(ctx, func(string, *jetstream.ClusterInfo) error { return nil })
 }
 
-// whole returns an error while a server is missing or lags behind. Another loss would then
-// be the loss of two servers.
+// whole returns an error while a server is missing or its data lags behind. In that condition, the
+// loss of another server would have the effect of losing two servers.
 func (c *natsCluster) whole(ctx context.Context) error {
 	return c.each(ctx, func(name string, info *jetstream.ClusterInfo) error {
 		for _, r := range info.Replicas {

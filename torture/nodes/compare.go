@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// compare compares the journal with the stored data and with answers. The cars have stopped
-// reporting.
+// compare compares the journal with the stored data and with the answers of the nodes. It must be
+// called after the cars have stopped reporting.
 func (s *system) compare(ctx context.Context) error {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
@@ -60,8 +60,8 @@ func (s *system) compare(ctx context.Context) error {
 	return nil
 }
 
-// missing returns the readings of a journal that are not among those stored. Both are
-// ordered by time.
+// missing returns the readings of the journal that are not among the stored ones. journal and
+// stored are ordered by time.
 func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
 	for _, at := range journal {
 		for len(stored) > 0 && stored[0].Time < at {

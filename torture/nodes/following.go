@@ -12,7 +12,8 @@ import (
 	"carstate/torture/row"
 )
 
-// following reads every state when it is stored. No state may be older than the one before.
+// following reads every state when it is stored. No state of a vehicle may be older than the state
+// that was stored before it.
 type following struct {
 	a *row.Attempt
 
@@ -53,15 +54,16 @@ func (f *following) put(id vehicle.ID, s vehicle.State) {
 	f.at[id] = s.Time
 }
 
-// begin starts to record arrivals for renewed.
+// begin starts to record arrivals, for a later call of renewed.
 func (f *following) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.came = make(map[vehicle.ID][]arrival)
 }
 
-// renewed returns the time by which every car had a state newer than when, considering
-// arrivals since begin. It is the zero time if a car has none. renewed ends the recording.
+// renewed returns the time at which the last car received a state newer than the parameter when. It
+// considers only arrivals since begin. If a car has no such state, renewed returns the zero time.
+// It also ends the recording.
 func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +80,7 @@ func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 	return last
 }
 
-// newerThan returns an error until the state of every car is newer than when.
+// newerThan returns an error until the state of every car is newer than the parameter when.
 func (f *following) newerThan(when vehicle.UnixMilli) error {
 	wanted := make(map[vehicle.ID]vehicle.UnixMilli)
 	for _, id := range layout.All() {
@@ -87,7 +89,7 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 	return f.reached(wanted)
 }
 
-// someNewerThan returns an error until the state of any car is newer than when.
+// someNewerThan returns an error until the state of any car is newer than the parameter when.
 func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

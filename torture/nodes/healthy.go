@@ -95,8 +95,8 @@ const (
 	speedClients = 8
 )
 
-// measureSpeed queries a node as fast as a few clients can, and returns the best values of
-// a few windows, since other load on the machine can only make them worse.
+// measureSpeed queries a node as fast as a few clients can. Of several windows of time it returns
+// the best values, since other load on the machine can only make them worse.
 func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (best speed, err error) {
 	for i := range speedWindows {
 		v, err := s.measureWindow(ctx, n)
@@ -149,8 +149,8 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed,
 	}, nil
 }
 
-// alone measures the speed of a node three times: while it reaches the engine, while it
-// does not, and after it reaches it again.
+// alone measures the speed of a node three times: while the node reaches the NATS servers, while it
+// does not reach them, and after it reaches them again.
 func (s *system) alone(ctx context.Context) (before, without, after speed, err error) {
 	n := s.nodes[0]
 	if before, err = s.measureSpeed(ctx, n); err != nil {
@@ -159,7 +159,8 @@ func (s *system) alone(ctx context.Context) (before, without, after speed, err e
 	if err := s.net.pullAll(); err != nil {
 		return before, without, after, err
 	}
-	// Until the node notices the loss, the measurement would say nothing.
+	// Measure only after the node has noticed the loss; an earlier measurement would say
+	// nothing.
 	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
 		if s.watch.greatestAge() < 2*current {
 			return fmt.Errorf("its copy is not old")

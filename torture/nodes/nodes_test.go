@@ -12,7 +12,8 @@ import (
 
 func attempt(t *testing.T) *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 
-// A reading of the journal that is not stored is reported as missing, and no other.
+// TestMissing_FindsLostReadings checks that a reading of the journal that is not stored is reported
+// as missing, and that no other reading is.
 func TestMissing_FindsLostReadings(t *testing.T) {
 	stored := func(at ...vehicle.UnixMilli) (all []vehicle.Sample) {
 		for _, m := range at {
@@ -39,7 +40,8 @@ func TestMissing_FindsLostReadings(t *testing.T) {
 	}
 }
 
-// A state that is older than the one before is reported.
+// TestFollowing_FindsStatesThatGoBack checks that a state that is older than the vehicle's previous
+// state is reported.
 func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	a := attempt(t)
 	f := newFollowing(a)
@@ -62,7 +64,7 @@ func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	}
 }
 
-// An aim without a measurement is missed, for each aim separately.
+// TestNothingMeasured checks that each aim counts as missed if its measurement is absent.
 func TestNothingMeasured(t *testing.T) {
 	full := func() *measured {
 		m := newMeasured()
@@ -93,7 +95,8 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// Every partition has cars, so that none can lose its owner unnoticed.
+// TestEveryPartitionHasCars checks that every partition has cars, so that the row notices if any
+// partition has no owner.
 func TestEveryPartitionHasCars(t *testing.T) {
 	has := make(map[int]int)
 	for _, id := range layout.All() {

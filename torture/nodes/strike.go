@@ -37,8 +37,8 @@ var kinds = []kind{
 }
 
 const (
-	// outageWithin is the time limit for writes to resume while a server is away. After it,
-	// the row gives up; the aim is a shorter time.
+	// outageWithin is the time limit for writes to resume while a server is disabled. If it is
+	// exceeded, the row gives up; the aim is a shorter time.
 	outageWithin = 30 * time.Second
 	// settleWithin is the time limit for a complete recovery after the server is back.
 	settleWithin = 90 * time.Second
@@ -51,9 +51,9 @@ type turn struct {
 	freeze  bool // before, a node that folds is stopped for a while
 }
 
-// plan returns the order of the disturbances: all kinds come once before any comes again,
-// and every other one is lasting. The first is of kind killed, for which limits are
-// promised, so that these are measured even if n is 1.
+// plan returns the order of the disturbances. All kinds occur once before any occurs again, and
+// every second disturbance is lasting. The first one is of kind killed. Limits are promised for
+// this kind, so its durations are measured even if n is 1.
 func plan(rnd *rand.Rand, n int) (turns []turn) {
 	var order []int
 	for i := range n {
@@ -128,11 +128,10 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 	return nil
 }
 
-// outlast waits until all work resumes without the struck server, which requires that every
-// stream has a leader. Some samples may be acknowledged right after the strike: another
-// server may lead the telemetry, and the nodes may not have noticed yet that they cannot
-// store states. So the time until new verdicts is counted from the end of the writers'
-// longest wait.
+// outlast waits until all work resumes without the struck server, which requires that every stream
+// has a leader. Some samples may be acknowledged right after the strike, because another server may
+// lead the telemetry's stream, and the nodes may not have noticed yet that they cannot store
+// states. So the time until new verdicts is measured from the end of the writers' longest wait.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -173,8 +172,8 @@ func (s *system) settle(ctx context.Context, when string) {
 	})
 }
 
-// freeze stops a node that folds until other nodes have taken its partitions, and resumes
-// it.
+// freeze stops the process of a derive node until other nodes have taken its partitions, and then
+// resumes it.
 func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error {
 	i, err := s.owner(ctx, rnd)
 	if err != nil {
@@ -213,8 +212,8 @@ func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error
 	return 0, errors.New("no node has a partition to fold")
 }
 
-// promise waits until holds returns nil. If that does not happen within limit, it is a
-// finding.
+// promise waits until the function holds returns nil. It is a finding if that does not happen
+// within limit.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
 	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil ||
 		ctx.Err() != nil {

@@ -25,7 +25,8 @@ const sourceName = "gateway"
 
 var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
 
-// partitions is so small that each partition has cars. So the loss of one is noticed.
+// partitions is small enough that each partition has cars, so the row notices if a partition has no
+// owner.
 const partitions = 8
 
 // startWithin is the time limit of each step of the start, even on a busy machine.
@@ -90,8 +91,8 @@ func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
 	return s, s.startTraffic(ctx, key)
 }
 
-// startNode starts a node of carstate. If the servers have not elected a leader yet, the
-// node ends, and it is started again as a supervisor would do.
+// startNode starts a node of carstate. If the servers have not elected a leader yet, the node
+// exits, and startNode starts it again as a supervisor would do.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node, err error) {
 	dir := filepath.Join(s.a.Dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {

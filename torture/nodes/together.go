@@ -12,7 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// folderDies kills a node that only folds, while all servers run.
+// folderDies kills a node that has only the role derive, while all servers run. It returns the time
+// until other nodes have taken its partitions.
 func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error) {
 	if err := s.startFolder(ctx); err != nil {
 		return 0, err
@@ -32,13 +33,13 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error
 	return taken, nil
 }
 
-// together kills, at the same moment, a node that only folds and the server that leads a
-// stream on which the node depends. Without a leader, no node can renew its lease, so the
-// others cannot tell that the node is gone.
+// together kills two processes at the same moment: a node that has only the role derive, and the
+// server that leads a stream on which the node depends. Without a leader, no node can renew its
+// lease, so the other nodes cannot tell that the killed node is gone.
 //
-// Telemetry may be accepted all the time, if another server leads its stream. back is the
-// time until both samples and the first verdicts are stored again, and all the time from
-// then on until every car has a new verdict.
+// Telemetry may be accepted without interruption if another server leads its stream. back is the
+// time until samples and the first new verdicts are stored again. all is the further time until
+// every car has a new verdict.
 func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.Duration, err error) {
 	if err := s.startFolder(ctx); err != nil {
 		return 0, 0, err
@@ -73,16 +74,16 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	return back, all, nil
 }
 
-// startFolder starts a node that only folds and waits until it does. Its partitions depend
-// on its name, which is new in each try: a few nodes get none.
+// startFolder starts a node that has only the role derive, and waits until it folds. Which
+// partitions it gets depends on its name, and a few names get none. So the name is new in each try.
 func (s *system) startFolder(ctx context.Context) (err error) {
 	for range 20 {
 		s.folders++
 		if s.folder, err = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive"); err != nil {
 			return err
 		}
-		// The partitions must have been released by their owners. Otherwise, its death
-		// would change nothing.
+		// The previous owners must have released the partitions. Otherwise the death of the
+		// node would change nothing.
 		folds := func(m nodeprocess.Metrics) bool {
 			return m["carstate_fold_members"] == carstates+1 &&
 				(m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)

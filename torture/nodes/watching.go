@@ -11,8 +11,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// current is the maximum age of a copy that is up to date. Heartbeats are sent once a
-// second.
+// current is the maximum age of a node's copy of the states that counts as up to date. It is more
+// than two seconds because the node's feed brings a heartbeat once a second, which renews the age.
 const current = 2500 * time.Millisecond
 
 // watching observes the nodes' readiness and metrics.
@@ -25,7 +25,7 @@ type watching struct {
 	seen   [carstates]look
 }
 
-// look is what is known about a node since begin.
+// look holds the observations of one node since begin.
 type look struct {
 	at      time.Time // zero: nothing yet
 	age     time.Duration
@@ -83,8 +83,8 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	}
 }
 
-// healthy returns an error until every node was last seen, since begin, to be ready and
-// current.
+// healthy returns an error until the latest observation of every node since begin shows the node
+// ready and its copy current.
 func (w *watching) healthy() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,15 +96,15 @@ func (w *watching) healthy() error {
 	return nil
 }
 
-// greatestAge returns the greatest age of any node's copy since begin.
+// greatestAge returns the greatest age of the copy of any node since begin.
 func (w *watching) greatestAge() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.oldest
 }
 
-// feedsBehind returns the longest time during which a node's copy was not current after the
-// node could store again. ok is false if every node could always store.
+// feedsBehind returns the longest time, over all nodes, from the node's last failure to store until
+// its copy was current. ok is false if every node could always store.
 func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

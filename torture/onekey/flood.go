@@ -19,8 +19,8 @@ import (
 	"carstate/torture/row"
 )
 
-// flood is a number of concurrent requests with the stolen key of a source. Each request
-// begins and does not end. When the service ends one, another one takes its place.
+// flood is a number of concurrent requests with the stolen key of a source. Each request begins and
+// does not end by itself. When the service ends a request, another one replaces it.
 type flood struct {
 	name   string
 	count  int
@@ -35,15 +35,16 @@ type flood struct {
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
-	// comeWithin is the time in which all requests of a flood begin: as long as the service
-	// waits for one that stalls.
+	// comeWithin is the time over which the requests of a flood are started. It equals the time
+	// for which the service waits for a request that stalls.
 	comeWithin = 5 * time.Second
-	// pauseBetween is the pause before a request that was ended is replaced.
+	// pauseBetween is the pause between the end of a request and the start of the request that
+	// replaces it.
 	pauseBetween = 500 * time.Millisecond
 )
 
-// start begins a flood. stop ends it, and returns the median number of its requests in
-// progress.
+// start begins a flood. The function stop ends the flood, and returns the median number of its
+// requests in progress.
 func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -87,7 +88,8 @@ func (f *flood) await(ctx context.Context) error {
 	})
 }
 
-// bodyBegins is the part of a body that is sent, and bodyLength its announced length.
+// bodyBegins is the part of a body that is sent, and bodyLength is the announced length of the
+// whole body.
 const (
 	bodyBegins = "{"
 	bodyLength = 8_000_000
@@ -106,7 +108,8 @@ func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
 		"\r\nContent-Type: application/x-ndjson\r\nContent-Length: "+strconv.Itoa(bodyLength)+"\r\n\r\n"+bodyBegins), begun)
 }
 
-// untilClosed sends data, and waits for the end of the connection.
+// untilClosed sends the parameter what, calls begun, and waits until the service closes the
+// connection.
 func untilClosed(ctx context.Context, conn net.Conn, what []byte, begun func()) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -150,7 +153,8 @@ func (t *target) client(i int) *http.Client {
 	return t.clients[i]
 }
 
-// stalling is a body whose first read returns data, and no other.
+// stalling is a body whose first read returns data. Every further read blocks until the body is
+// closed.
 type stalling struct {
 	*io.PipeReader // never returns data
 	begun          func()

@@ -1,6 +1,6 @@
-// Package onekey is the row of the torture in which the key of one source is stolen and
-// used to occupy as much of the service as the service allows. The row measures the delays
-// of another source during that.
+// Package onekey is the row of the torture in which the key of one source is stolen and used to
+// occupy as much of the service as possible. At the same time, the row measures the delays of
+// another source.
 package onekey
 
 import (
@@ -52,9 +52,9 @@ const (
 )
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// This process sends for all sources. It ends with the row, so its processors need not
-	// be restored. If there are two processors, the sources and the node use different
-	// ones.
+	// This process sends for all sources. The process ends with the row, so it need not restore
+	// its set of processors. If there are two processors, the sources and the node use
+	// different ones.
 	parts, err := cores.Split(os.Getpid())
 	if err != nil {
 		return err
@@ -62,8 +62,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err := cores.Confine(os.Getpid(), &parts.One); err != nil {
 		return err
 	}
-	// TLS handshakes would cost the sources more than the node, so only HTTP/2, which needs
-	// them, uses TLS.
+	// TLS handshakes would cost the sources more than the node. So only HTTP/2 uses TLS,
+	// because it requires TLS.
 	for _, t := range []*target{
 		{name: "plain", floods: []*flood{
 			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
@@ -103,8 +103,8 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	// The limits are given, because the node would lower them on a machine with few
-	// descriptors.
+	// The flags set the limits, because the node would choose lower limits on a machine with
+	// few descriptors.
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
 	scheme := "http://"
 	if t.tls {
@@ -146,7 +146,7 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	return nil
 }
 
-// compare compares the delays of the other source during a flood with those before.
+// compare compares the delays of the other source during a flood with its delays before the flood.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) error {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0

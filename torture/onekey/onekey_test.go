@@ -10,8 +10,8 @@ import (
 	"carstate/torture/row"
 )
 
-// TestFlood_CountsRequestsInProgress checks that held counts the requests that have begun
-// and not ended, and that stop ends all of them.
+// TestFlood_CountsRequestsInProgress checks that the flood's field held counts the requests that
+// have begun and not ended, and that stop ends all of them.
 func TestFlood_CountsRequestsInProgress(t *testing.T) {
 	f := &flood{name: "requests", count: 40, within: 50 * time.Millisecond}
 	f.stall = func(ctx context.Context, _ *target, i int, begun func()) error {
@@ -59,7 +59,8 @@ func (s slowly) send(ctx context.Context, _ time.Time) error {
 	return s.err
 }
 
-// TestMeasureSeesDelaysAndFailures checks that both are attributed to their protocol.
+// TestMeasureSeesDelaysAndFailures checks that measure attributes the delays and the failures of
+// each protocol to that protocol.
 func TestMeasureSeesDelaysAndFailures(t *testing.T) {
 	a := &row.Attempt{Logf: t.Logf, Stop: func() {}}
 	p := &probe{a: a, senders: [][]sender{{slowly{}}, {slowly{takes: 50 * time.Millisecond}}}}

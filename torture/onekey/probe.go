@@ -16,8 +16,8 @@ import (
 	"carstate/torture/row"
 )
 
-// The other source sends in an open loop: the delay of each sample counts from when it was
-// due, so that a stall delays all samples that are due during it.
+// The other source sends in an open loop. The delay of each sample is measured from the time at
+// which the sample was due, so a stall delays all samples that are due during it.
 const (
 	senders = 16  // per protocol
 	rate    = 200 // samples a second, per protocol
@@ -26,7 +26,7 @@ const (
 
 var protocols = []string{"HTTP", "MQTT"}
 
-// probe is the other source, whose delays are measured.
+// probe sends as the other source and measures its delays.
 type probe struct {
 	a       *row.Attempt
 	senders [][]sender // by protocol
@@ -136,8 +136,8 @@ func (s *byHTTP) send(ctx context.Context, now time.Time) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// byMQTT sends messages of about 10 KB, more than the memory that every connection has
-// reserved.
+// byMQTT sends messages of about 10 KB. Each message needs more memory than the amount that is
+// reserved for every connection.
 type byMQTT struct {
 	t        *target
 	key, vid string

@@ -11,25 +11,25 @@ import (
 	"carstate/torture/row"
 )
 
-// fleet is the cars whose telemetry overloads a node, and a journal of what was
-// acknowledged. A car's samples follow from the number of the request: one sample per
-// second of its own time. After drives samples, a new car replaces it, so that a lost
-// sample cannot be hidden for long by later samples of the same car.
+// fleet holds the cars whose telemetry overloads a node, and a journal of what was acknowledged.
+// The number of a request determines its samples. Each car sends one sample per second of its own
+// time. After the number of samples in the constant drives, a new car replaces it, so that later
+// samples of the same car cannot hide a lost sample for long.
 type fleet struct {
 	load  *load.Load // keeps the journal and compares a node with it
 	begin int64      // when each car's time begins, Unix s
 	taken atomic.Int64
 }
 
-// drives is the number of samples that a car sends before another replaces it.
+// drives is the number of samples that a car sends before another car replaces it.
 const drives = 1000
 
 func newFleet(a *row.Attempt) *fleet {
 	return &fleet{load: load.New(a), begin: time.Now().Add(-time.Hour).Unix()}
 }
 
-// sample returns the car and the time of a sample, by the sample's number. The number of
-// cars at a time is constant; they are replaced one after the other.
+// sample returns the car and the time of the sample with the given number. The number of cars at a
+// time is constant, and the cars are replaced one after the other.
 func (f *fleet) sample(number int) (vid string, at int64) {
 	place, turn := number%cars, number/cars
 	turn += place * drives / cars
@@ -54,7 +54,7 @@ func (f *fleet) acknowledged(request int) {
 	}
 }
 
-// prepare is [telemetry] for this fleet.
+// prepare calls [telemetry] for this fleet.
 func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) (*users, error) {
 	if err := f.load.Prepare(ctx, n); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (f *fleet) hold(ctx context.Context, n *node) error {
 // samples that were acknowledged and not stored yet.
 const kills = 10
 
-// amid is the duration of the load before the node is killed.
+// amid is how long the load lasts before the node is killed.
 const amid = time.Second
 
 // cut repeatedly kills a node that receives as much telemetry as it can handle, restarts it

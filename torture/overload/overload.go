@@ -54,14 +54,14 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if err != nil {
 		return err
 	}
-	// This process simulates all users. It ends with the row, so its processors need not be
-	// restored.
+	// This process simulates all users. The process ends with the row, so it need not restore
+	// its set of processors.
 	if err := cores.Confine(os.Getpid(), &p.Others); err != nil {
 		return err
 	}
 	killed, whole := newFleet(a), newFleet(a)
-	// Telemetry comes before queries: without load shedding it suffers more, which ends
-	// that control earlier.
+	// Telemetry is overloaded before queries. Without load shedding, telemetry suffers more
+	// than queries, so this order ends the control of that defect earlier.
 	for _, part := range []struct {
 		what        string
 		thousandths int
@@ -84,7 +84,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return nil
 }
 
-// one starts a node of its own, and overloads one of its listeners.
+// one starts a new node, and overloads one of its listeners.
 func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
 	prepare func(context.Context, *nodeprocess.Node) (*users, error), do func(context.Context, *node) error) (err error) {
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: load.Flags}
@@ -128,7 +128,7 @@ type node struct {
 	options   nodeprocess.Options // the node was started with them
 }
 
-// confine limits a node that has been started to its quota and its processor.
+// confine limits a running node to its quota and its processor.
 func (n *node) confine() error {
 	if err := n.quota.add(n.process.PID()); err != nil {
 		return fmt.Errorf("the node cannot be limited: %w", err)
@@ -147,15 +147,17 @@ const (
 	watched      = 4 * time.Second         // observation after an overload
 )
 
-// rounds is the number of measurements of each rate. Other load on the machine changes
-// within seconds, so the rates are measured in turn and the result is the median.
+// rounds is the number of measurements of each rate. Other load on the machine changes within
+// seconds, so each round measures all rates in turn, and the result of a rate is the median of its
+// rounds.
 const rounds = 3
 
-// bearable are the rates of requests, relative to the capacity, that do not overload the
-// node. The highest answer rate among them is the peak.
+// bearable are the rates of requests, relative to the capacity, that do not overload the node. The
+// highest answer rate measured at these rates is called the peak.
 var bearable = []float64{0.7, 0.85, 1, 1.2}
 
-// overloads are the other rates, with the minimum answer rate relative to the peak.
+// overloads are the rates of requests, relative to the capacity, that overload the node (factor),
+// each with the minimum answer rate relative to the peak (least).
 var overloads = []struct{ factor, least float64 }{{2, 0.9}, {10, 0.8}}
 
 // The promised limits.
@@ -177,7 +179,7 @@ func (n *node) measure(ctx context.Context) error {
 		return fmt.Errorf("%s: a light load had a p99 of %s: the machine is too busy to measure anything", n.what,
 			calm.p(0.99))
 	}
-	// A node that has just started grows at first.
+	// The memory of a node that has just started grows for a while.
 	n.users.openLoop(ctx, 2*n.closed(ctx, closedUsers[0]), 0, growTime)
 	n.users.disconnectAll()
 	about := 0.0
@@ -200,25 +202,25 @@ func (n *node) measure(ctx context.Context) error {
 	return n.curve(ctx, capacity, normal)
 }
 
-// closedUsers are the numbers of users of closed loops, who each send the next request when
-// the last one is answered.
+// closedUsers are the numbers of users in the closed loops. In a closed loop, each user sends the
+// next request when the previous one is answered.
 var closedUsers = []int{1000, 128}
 
-// closed returns the answer rate of a closed loop with a number of users.
+// closed returns the answer rate of a closed loop with the given number of users.
 func (n *node) closed(ctx context.Context, users int) float64 {
 	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
 	return float64(r.good) / closedTime.Seconds()
 }
 
-// tooBusy is a p99 of a light load that shows that the machine is too busy to measure
-// anything.
+// tooBusy is a limit for the 99th percentile of the delays under a light load. If it is exceeded,
+// the machine is too busy to measure anything.
 const tooBusy = 250 * time.Millisecond
 
 // calmRate is the rate of the light load, in requests per second.
 const calmRate = 100
 
-// measured is the result of requests during a time, and their cost.
+// measured is the result of the requests of one measurement, with their cost.
 type measured struct {
 	result
 	during time.Duration
@@ -230,7 +232,7 @@ func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
 
 func (m measured) offers() float64 { return float64(m.sent()) / m.during.Seconds() }
 
-// part returns the used part of the node's quota.
+// part returns the fraction of the node's quota that the node used.
 func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Seconds() / q.cores }
 
 // cost returns the node's CPU time per good answer in seconds, including its other work.
@@ -261,7 +263,7 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 	return m, errors.Join(err, ctx.Err())
 }
 
-// point is the measurements at one rate, one per round.
+// point holds the measurements at one rate, one for each round.
 type point struct {
 	factor    float64
 	over      bool // an overload
@@ -375,7 +377,7 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovery returns how long after the load's end the node has recovered.
+// recovery returns how long the node took to recover after the end of the load.
 func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
 	light := &users{addr: n.users.addr, request: n.users.request, good: n.users.good, light: true,
 		acknowledged: n.users.acknowledged, sent: n.users.sent}
@@ -386,9 +388,10 @@ func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duratio
 	return recovered(r.all, began, normal), r
 }
 
-// recovered returns the end of the last request that failed, or that was slow when at least
-// a hundredth, and at least two, of the requests in the second from then on were slow. Slow
-// means longer than normal. The result is relative to began.
+// recovered returns the end of the last bad request, as the time since began. A request is bad if
+// it failed. It is also bad if it was slow and many of the requests that were due in the second
+// after it were slow: at least a hundredth of them, and at least two, itself included. Slow means
+// longer than the parameter normal.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {

@@ -14,10 +14,10 @@ type quota struct {
 	cores float64 // part of one core
 }
 
-// period is the interval at which the kernel grants CPU time to the group, in microseconds.
-// It is the same as in a container. If the group overruns its time until a tick of the
-// kernel, up to 4 ms, that is deducted from the next period; of a shorter period, this
-// would be most.
+// period is the interval at which the kernel grants CPU time to the group, in microseconds. It is
+// the same as in a container. The kernel may notice only at its next tick, up to 4 ms late, that
+// the group has used up its time, and deducts the excess from the next period. With a shorter
+// period, the excess would be most of the period's time.
 const period = 100_000
 
 // newQuota creates a group that may use some thousandths of a core.
@@ -35,7 +35,8 @@ func newQuota(name string, thousandths int) (*quota, error) {
 		if _, err := os.Stat(filepath.Join(kind.root, kind.marker)); err != nil {
 			continue
 		}
-		// In version 2, children have a controller only if the parent enables it.
+		// In version 2 of control groups, children have a controller only if the parent
+		// enables it.
 		_ = os.WriteFile(filepath.Join(kind.root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
 		q := &quota{filepath.Join(kind.root, name), float64(thousandths) / 1000}
 		err := os.Mkdir(q.dir, 0o755)
@@ -67,7 +68,7 @@ func (q *quota) add(pid int) error {
 	return os.WriteFile(filepath.Join(q.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// remove removes the group, whose processes must have ended.
+// remove removes the group. The processes of the group must have ended.
 func (q *quota) remove() error {
 	if err := os.Remove(q.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -17,8 +17,8 @@ import (
 	"carstate/torture/row"
 )
 
-// patience is how long a user waits for an answer. maxUsers is the maximum number of users,
-// each with at most one connection. While all of them wait, newcomers send the requests that
+// patience is how long a user waits for an answer. maxUsers is the maximum number of users, each
+// with at most one connection. While all users wait for answers, newcomers send the requests that
 // are due.
 const (
 	patience = time.Second
@@ -44,8 +44,9 @@ type users struct {
 
 	schedule schedule // of an open loop
 
-	// These define which requests are counted: in an open loop those due at from or later,
-	// in a closed one those answered between from and until. The zero time means never.
+	// These fields define which requests are counted. In an open loop, requests are counted if
+	// they were due at the time from or later. In a closed loop, they are counted if they were
+	// answered between from and until. The zero time means never.
 	open        bool
 	from, until time.Time
 	// counting is called when the counted time begins and ends.
@@ -104,8 +105,8 @@ type user struct {
 	out   []byte
 }
 
-// openLoop sends requests at a rate for before+during, however they are answered, and
-// returns the outcome of those that were due in the second part.
+// openLoop sends requests at a constant rate for the time before+during, regardless of the answers.
+// It returns the outcomes of the requests that were due in the second part, during.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin := time.Now()
 	c.count(true, begin.Add(before), time.Time{})
@@ -135,9 +136,9 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	return c.take()
 }
 
-// closedLoop lets users send one request after the other for before+during, and returns the
-// outcome of those that were answered in the second part. Requests in progress at its end
-// are not included.
+// closedLoop lets users send one request after the other for the time before+during. It returns the
+// outcomes of the requests that were answered in the second part, during. Requests in progress at
+// its end are not included.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -212,7 +213,7 @@ func (c *users) arrive(now time.Time) {
 	}
 }
 
-// give gives a request that is due to a free user. c.mu is held.
+// give passes one due request to a free user. c.mu is held.
 func (c *users) give(due time.Time) {
 	counts := !due.Before(c.from)
 	if counts {
@@ -238,7 +239,7 @@ func (c *users) give(due time.Time) {
 	}
 }
 
-// assign starts a new user with a first request. c.mu is held.
+// assign starts a new user, who sends a request that is due as the first one. c.mu is held.
 func (c *users) assign(u *user, due time.Time) {
 	u.due = make(chan time.Time, 1)
 	c.users = append(c.users, u)
@@ -252,8 +253,8 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// release makes a user free. First it gives out the requests that have become due;
-// otherwise, requests would be sent in bursts, with the ticks of a timer.
+// release makes a user free. Before that, it gives out the requests that have become due.
+// Otherwise, requests would be sent in bursts at the ticks of a timer.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -345,8 +346,8 @@ func (u *user) serve(due time.Time) {
 	})
 }
 
-// ask sends a request and reads the answer. status is 200 for a good one. again reports
-// whether the connection may be used again.
+// ask sends a request and reads the answer. status is 200 if the answer is correct. again reports
+// whether the connection can be used for another request.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -385,17 +386,17 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Newcomers send the requests that are due while all users wait, so that the offered rate
-// is what it should be. Each newcomer tries once to connect. If the kernel accepts the
-// connection at once, the newcomer becomes a user. Otherwise the kernel has dropped the
-// attempt; it would be repeated only after a second, when the newcomer's patience has
-// ended.
+// Newcomers send the requests that are due while all users wait, so that requests are offered at
+// the required rate. Each newcomer tries once to connect. If the kernel accepts the connection at
+// once, the newcomer becomes a user. Otherwise the kernel has dropped the attempt and would repeat
+// it only after a second, when the newcomer's patience has ended.
 
 // maxConnected is the maximum number of users, including former newcomers.
 const maxConnected = 3 * maxUsers
 
-// Newcomers are handled one after the other by a few goroutines (dialers). If more than
-// behind of them are waiting, the machine cannot send at the rate that the row requires.
+// Newcomers are handled one after the other by a few goroutines (dialers). The constant behind is
+// the maximum number of waiting newcomers. If more are waiting, the machine cannot send at the rate
+// that the row requires.
 const (
 	dialers = 2
 	behind  = 1024
@@ -449,8 +450,8 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	}
 }
 
-// tryOnce connects, or returns nil if that does not succeed at once. An error means that it
-// could not try.
+// tryOnce connects, and returns a nil connection if the connection is not established at once. An
+// error means that no attempt was possible.
 func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -459,7 +460,8 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	state := 0
 	if err == nil || errors.Is(err, syscall.EINPROGRESS) {
-		// Over the loopback interface, an answer arrives before Connect returns, if at all.
+		// Over the loopback interface, the kernel's answer arrives before Connect returns,
+		// or never.
 		state, err = syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_INFO)
 	} else if !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		err = nil // refused

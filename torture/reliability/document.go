@@ -84,7 +84,6 @@ func (d *Document) Save(docs string, rows []row.Row) error {
 	)
 }
 
-// Line returns one line about the row for the terminal.
 func (o *Done) Line() string {
 	line := fmt.Sprintf("%-10s seed %d: %d done in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %s",
 		o.Row, o.Seed, o.Count, o.Took.Round(time.Second), o.Outcome.Offered, o.Outcome.Acknowledged, o.Outcome.Lost,
@@ -95,7 +94,6 @@ func (o *Done) Line() string {
 	return line
 }
 
-// seen returns how many controls the row caught.
 func (o *Done) seen() (n int) {
 	for _, c := range o.Controls {
 		if c.Caught {
@@ -105,7 +103,7 @@ func (o *Done) seen() (n int) {
 	return n
 }
 
-// Caught returns how many of how many controls were caught: "2 of 3".
+// Caught returns how many controls were caught, and of how many, such as "2 of 3".
 func (o *Done) Caught() string { return fmt.Sprintf("%d of %d", o.seen(), len(o.Controls)) }
 
 //go:embed page.md.tmpl
@@ -178,7 +176,6 @@ type section struct {
 	Done *Done // nil: not run yet
 }
 
-// Body returns the row's own text, with its results and fields filled in.
 func (s section) Body() (string, error) {
 	t, err := template.New(s.Name).Option("missingkey=error").Parse(s.Text)
 	if err != nil {
@@ -194,7 +191,8 @@ func (s section) Body() (string, error) {
 	return strings.TrimSpace(body), err
 }
 
-// Caught returns the result of a control: the last two cells of its line.
+// Caught returns the result of a control as Markdown: the last two cells of the control's line in
+// the table.
 func (s section) Caught(c row.Control) string {
 	i := slices.IndexFunc(s.Done.Controls, func(done Control) bool { return done.Defect == c.Defect })
 	if i < 0 {
@@ -222,7 +220,7 @@ func (d *Document) find(name string) *Done {
 	return nil
 }
 
-// Whole is the last run of all rows in one call.
+// Whole is the summary of the last run of all rows in one call of the command.
 type Whole struct {
 	Machine string        `json:"machine"`
 	Version string        `json:"version"` // of carstate
@@ -230,7 +228,8 @@ type Whole struct {
 	Took    time.Duration `json:"took_ns"` // with the controls and the builds
 	Seed    uint64        `json:"seed"`
 	Rows    int           `json:"rows"`
-	// Controls is the number of controls, Caught how many of them were caught.
+	// Controls is the number of controls, and Caught is the number of controls that were
+	// caught.
 	Controls int `json:"controls"`
 	Caught   int `json:"caught"`
 	// Failed are the rows that did not pass and the controls that were not caught.

@@ -19,9 +19,10 @@ type Row struct {
 	Number int
 	Name   string // on the command line: "kill"
 	Title  string // in the document: "Killed at a random moment"
-	// Text is the row's section of the document, Markdown as a text/template: the promise,
-	// how the row tests and checks it, what the row cannot detect, {{.Results}}, and what
-	// the row has found so far. Fields are the other values that the text names.
+	// Text is the row's section of the document, in Markdown as a text/template. It says what
+	// is promised, how the row tests and checks the promise, what the row cannot detect, then
+	// {{.Results}}, and then what the row has found so far. Fields are the other values that
+	// the text uses.
 	Text   string
 	Fields map[string]any
 
@@ -32,9 +33,9 @@ type Row struct {
 	FlagOnly bool
 
 	Controls []Control
-	// Tests, if not empty, is the directory of the package whose tests the row runs. The
-	// tests are built instead of carstate. If such a row runs on its own, its size is that
-	// of -long.
+	// Tests, if not empty, is the directory of the package whose tests the row runs. These
+	// tests are built instead of carstate. If such a row is run alone, its size is that of the
+	// flag -long.
 	Tests string
 	// Needs returns nil, or an error of one line that says what this machine lacks for the
 	// row. If nil, the row needs nothing special.
@@ -48,10 +49,10 @@ type Row struct {
 type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
 	Says   string // what the broken build does wrong: "answers before the samples are stored"
-	// By are patterns of the findings that prove the defect; one match is enough. A pattern
-	// is the whole text of a finding, with its kind, and with * for variable parts. It
-	// describes the effect of the defect and nothing else: other findings prove nothing,
-	// and the attempt continues after them.
+	// By are patterns of the findings that prove the defect. One match is enough. A pattern
+	// matches the whole text of a finding, with its kind, and * matches variable parts. It
+	// describes the effect of this defect and of no other. Findings that match no pattern prove
+	// nothing, and the attempt continues after them.
 	By    []string
 	Count int // maximum size of the attempt; 0: as without a defect
 }
@@ -78,8 +79,8 @@ type Attempt struct {
 	Count  int
 	Binary string // the carstate under test, or the tests of [Row.Tests]
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
-	// Control is the control to be caught, whose defect the binary has. The attempt ends
-	// with the first finding that catches it. If nil, the binary has no defect.
+	// Control is the control that the row must catch. The binary has its defect. The attempt
+	// ends with the first finding that catches it. If nil, the binary has no defect.
 	Control *Control
 	Logf    func(format string, args ...any)
 
@@ -101,7 +102,8 @@ type Outcome struct {
 	Findings []string `json:"findings,omitempty"`
 	// CaughtBy is the finding that caught the control, or "".
 	CaughtBy string `json:"caught_by,omitempty"`
-	// Undone says why the row could not be completed. It is "" if it was.
+	// Undone is the reason why the row could not be completed. It is "" if the row was
+	// completed.
 	Undone string `json:"undone,omitempty"`
 }
 
@@ -116,7 +118,7 @@ func (o *Outcome) NotDone(err error) {
 	o.Findings = append(o.Findings, o.Undone)
 }
 
-// Figure is one further number.
+// Figure is one further number that a row measured.
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -125,7 +127,8 @@ type Figure struct {
 	Met   *bool   `json:"met,omitempty"` // nil without an aim
 }
 
-// Found reports whether something was lost or wrong or an aim was missed.
+// Found reports whether something acknowledged was lost, the service did something wrong, or an aim
+// was missed.
 func (o *Outcome) Found() bool {
 	for _, f := range o.Figures {
 		if f.Met != nil && !*f.Met {
@@ -141,7 +144,7 @@ func (o *Outcome) Passed() bool { return o.Undone == "" && !o.Found() }
 // maxFindings limits how many findings are kept as text.
 const maxFindings = 20
 
-// Offered counts what was sent: samples, requests, triples.
+// Offered counts what was sent, such as samples, requests or triples.
 func (a *Attempt) Offered(n int) { a.change(func(o *Outcome) { o.Offered += int64(n) }) }
 
 // Acknowledged counts what the service acknowledged.
@@ -162,7 +165,7 @@ func (a *Attempt) Figure(name string, value float64, unit string) {
 	a.change(func(o *Outcome) { o.Figures = append(o.Figures, Figure{Name: name, Value: value, Unit: unit}) })
 }
 
-// Aimed adds a number that has an aim. To miss the aim is a finding.
+// Aimed adds a number that has an aim. If the aim was missed, that is a finding.
 func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) {
 	f := Figure{Name: name, Value: value, Unit: unit, Aim: aim, Met: &met}
 	take := func(o *Outcome) { o.Figures = append(o.Figures, f) }
@@ -216,8 +219,8 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Every calls do repeatedly, with pauses of d, until ctx ends or stop is called. stop
-// returns when the last call has returned.
+// Every calls do repeatedly, with pauses of d, until ctx ends or the result stop is called. stop
+// waits until the last call of do has returned.
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -241,8 +244,8 @@ func Percentile(all []time.Duration, q float64) time.Duration {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// Watch samples a node's open descriptors and memory ten times a second. peaks ends that
-// and returns the maxima.
+// Watch samples a node's open descriptors and memory ten times a second. The result peaks ends the
+// sampling and returns the maxima.
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
 	var files int
 	var memory int64

@@ -40,7 +40,8 @@ func TestAttempt_Findings(t *testing.T) {
 	}
 }
 
-// A control is caught by the effect of its defect and by nothing else.
+// TestControl_CaughtByItsEffectOnly checks that a control is caught by findings that show the
+// effect of its defect, and by no other findings.
 func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 	r := Row{Controls: []Control{
 		{Defect: "forgets", By: []string{"lost: * was (acknowledged) and is *", "missed: memory is *, wanted *"}},

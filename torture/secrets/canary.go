@@ -11,23 +11,25 @@ import (
 	"strings"
 )
 
-// window is the number of consecutive characters of a canary that suffices to find it.
+// window is the length, in characters, of the parts of a canary that are searched for. A text that
+// contains any such part contains the canary.
 const window = 12
 
-// canaries are texts that must not appear, in all forms in which they might: any window of
-// the text as it is, in base64, in hexadecimal, and with every character percent-encoded.
+// canaries are texts that must not appear in the output of the service. Every window of each text
+// is searched for in these forms: as it is, in base64, in hexadecimal, and with every character
+// percent-encoded.
 type canaries struct {
 	windows map[[window]byte]form
 	begins  [1 << 16]bool // the first two bytes of each window, for a quick check
 }
 
-// form is a canary, and the form in which it was found.
+// form describes a find: the canary, and the form in which it was found.
 type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
 
-// add adds a text. The first skip characters, such as the prefix of a secret's kind, are no
-// secret.
+// add adds a text. Its first skip characters, such as the prefix that marks the kind of a secret,
+// are not secret and are not searched for.
 func (c *canaries) add(what, text string, skip int) {
 	c.put(what, "as it is", text)
 	rest := text[skip:]
@@ -43,7 +45,7 @@ func (c *canaries) add(what, text string, skip int) {
 	c.base64(what, "in base64", rest)
 }
 
-// addHash adds the hash of a text, for hashes that must not appear either.
+// addHash adds the hash of a text, for secrets whose hashes must not appear either.
 func (c *canaries) addHash(what, text string) {
 	sum := sha256.Sum256([]byte(text))
 	c.put(what, "as its SHA-256", string(sum[:]))
@@ -51,8 +53,8 @@ func (c *canaries) addHash(what, text string) {
 	c.base64(what, "as its SHA-256", string(sum[:]))
 }
 
-// base64 adds the three base64 forms of a text, which depend on its offset in what is
-// encoded.
+// base64 adds the three base64 forms of a text. The form depends on the text's offset in the
+// encoded data.
 func (c *canaries) base64(what, as, text string) {
 	for shift := range 3 {
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
@@ -75,7 +77,7 @@ func (c *canaries) put(what, as, text string) {
 	}
 }
 
-// find returns each form that a text contains, once.
+// find returns each canary and form that a text contains, once.
 func (c *canaries) find(text []byte) (found []form) {
 	seen := make(map[form]bool)
 	for i := 0; i+window <= len(text); i++ {
@@ -90,7 +92,7 @@ func (c *canaries) find(text []byte) (found []form) {
 	return found
 }
 
-// searchTree searches all files under a directory except those of leftOut. It returns the
+// searchTree searches all files under a directory except the files in leftOut. It returns the
 // number of bytes searched.
 func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {

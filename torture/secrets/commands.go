@@ -14,23 +14,23 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// drive is a recorded drive, for the command replay.
+// drive is a recorded drive, as input for the command replay.
 const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle " +
 	"Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle " +
 	"Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
 	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n" +
 	"23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
 
-// typedWhole names the secrets with which every command line is run. One more secret is
-// chosen at random.
+// typedWhole names the secrets with which every command line is run. One more secret, chosen at
+// random, is treated like them.
 var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
-// typedOthers is the number of command lines, chosen at random, for each of the other
+// typedOthers is the number of command lines, chosen at random, that are run with each of the other
 // secrets.
 const typedOthers = 10
 
-// typeCommands runs every command line with some secrets, and a few with each of the
-// others.
+// typeCommands runs every command line with each secret of typedWhole and with one more secret,
+// chosen at random. With each remaining secret it runs typedOthers command lines.
 func (r *round) typeCommands(ctx context.Context) error {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
@@ -102,8 +102,8 @@ func writeFiles(dir, secret string) error {
 	return nil
 }
 
-// typed runs one command line in dir. as is its template. A command that does not end is
-// stopped, and its output until then is searched.
+// typed runs one command line in dir. as is the template of the line. If a command does not end,
+// typed stops it, and searches the output that the command has written so far.
 func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
@@ -131,7 +131,7 @@ func (r *round) backedUp(file string) error {
 	return nil
 }
 
-// forget forgets the vehicle and searches the receipt.
+// forget forgets the vehicle, and searches the confirmation that the service returns.
 func (r *round) forget(ctx context.Context) error {
 	receipt, err := r.admin.Forget(ctx, "NEVERSEEN1")
 	if err != nil {

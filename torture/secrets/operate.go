@@ -42,7 +42,7 @@ func (r *round) operate(ctx context.Context) error {
 	return nil
 }
 
-// Patterns in a page and its header.
+// Patterns for finding values in a page and its header.
 var (
 	secretPattern = regexp.MustCompile(`cs[a-z]*_[0-9A-Za-z]{36}`)
 	cookiePattern = regexp.MustCompile(`(?i)\r\nSet-Cookie: carstate-session=([^;\r]*); Path=([^;\r]*)`)
@@ -50,7 +50,8 @@ var (
 	rotatePattern = regexp.MustCompile(`action="/s/\w+(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
-// browse uses the console like a person: wrong keys, right keys, and the forms.
+// browse uses the console like a person. It tries wrong keys, logs in with right keys, and submits
+// forms.
 func (r *round) browse(ctx context.Context) error {
 	for _, card := range r.cards[:given] { // a copy of the slice, since the console adds new secrets
 		for _, form := range logins {

@@ -91,8 +91,8 @@ func (r *round) publish(ctx context.Context) error {
 	return nil
 }
 
-// packets returns the packets of a client that connects, publishes or subscribes, and
-// pings.
+// packets returns the packets of an MQTT client that connects, then publishes or subscribes, and
+// then pings.
 func (c connect) packets(version byte, fill func(string) string) string {
 	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client),
 		WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
@@ -112,9 +112,9 @@ func (c connect) packets(version byte, fill func(string) string) string {
 // patience is the time limit for an answer.
 const patience = 30 * time.Second
 
-// send sends bytes to a listener and searches the answer, which ends when the listener
-// closes the connection or enough returns true. If text is not a request with Connection:
-// close and enough is nil, send closes its side of the connection.
+// send sends bytes to a listener and searches the answer. The answer ends when the listener closes
+// the connection or the function enough returns true. If enough is nil and text is not a request
+// with Connection: close, send closes the sending side of the connection.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte,
 	err error) {
 	var d net.Dialer
@@ -145,9 +145,9 @@ func (r *round) send(ctx context.Context, place, listener, text string, enough f
 	return got, nil // an aborted connection is as good as a closed one here
 }
 
-// ask sends every request with every secret to the query listener.
+// ask sends every request to the query listener, once with each secret.
 func (r *round) ask(ctx context.Context) error {
-	// The samples of feed are folded by now, or soon.
+	// Wait until the samples of feed are folded.
 	if err := r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}); err != nil {
 		return err
 	}

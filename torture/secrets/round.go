@@ -51,12 +51,12 @@ type round struct {
 // card is a secret and its description.
 type card struct{ what, text string }
 
-// given is the number of secrets that are sent to places where they do not belong.
+// given is the number of secrets that are sent to places where no secret belongs.
 const given = 20
 
 const collectorKey = "collectorCanary7f3Kq9ZpW2xLm8"
 
-// newSecret adds a secret that was issued or made up.
+// newSecret registers a secret that was issued or invented, and returns it.
 func (r *round) newSecret(what, text string) string {
 	skip := strings.Index(text, "_") + 1 // the prefix is the kind of a secret
 	r.secrets.add(what, text, skip)
@@ -65,14 +65,14 @@ func (r *round) newSecret(what, text string) string {
 	return text
 }
 
-// answered counts an offer as acknowledged if any answer came back.
+// answered counts a sent request as acknowledged if there was any answer.
 func (r *round) answered(text []byte) {
 	if len(text) > 0 {
 		r.a.Acknowledged(1)
 	}
 }
 
-// look searches a text that the service wrote to a place.
+// look searches a text that the service wrote. The parameter place says where the service wrote it.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *round) start(ctx context.Context) error {
 	return err
 }
 
-// collect is the handler of a collector of traces.
+// collect is the HTTP handler of a server that collects the node's traces.
 func (r *round) collect(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	r.mu.Lock()
@@ -187,12 +187,12 @@ func (r *round) issue(ctx context.Context) error {
 	return nil
 }
 
-// text returns the secret with a description.
+// text returns the secret that has the description what.
 func (r *round) text(what string) string {
 	return r.cards[slices.IndexFunc(r.cards, func(c card) bool { return c.what == what })].text
 }
 
-// settle searches what the node has output and stored, and stops the node.
+// settle searches everything that the node has output and stored, and stops the node.
 func (r *round) settle(ctx context.Context) error {
 	both := []*canaries{r.secrets, r.names}
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
@@ -242,8 +242,8 @@ func (r *round) settle(ctx context.Context) error {
 	return r.kept()
 }
 
-// kept searches all files of the data directory: they may contain vids, but no secrets,
-// except for the one file of the admin key.
+// kept searches all files of the data directory. They may contain vids but no secrets, except for
+// the file of the admin key.
 func (r *round) kept() error {
 	data := filepath.Join(r.dir, "data")
 	n, err := r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
@@ -291,15 +291,15 @@ func (r *round) command(ctx context.Context, dir, as string, env []string, args 
 
 // succeeded records that a command or a form succeeded.
 func (r *round) succeeded(what string) {
-	// Environment variables are no part of a command's name.
+	// Environment variables are not part of a command's name.
 	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
-// mustSucceed lists what must succeed at least once: a command that always fails may never
-// reach the code that could output a secret.
+// mustSucceed lists commands and forms that must succeed at least once. A command that always fails
+// may never reach the code that could output a secret.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
 	"query throttle-system", "replay", "simulate", "backup",

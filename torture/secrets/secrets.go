@@ -1,5 +1,5 @@
-// Package secrets is the row of the torture that sends keys and tokens to every place of
-// the service where somebody might put one, and checks that none appears where it must not.
+// Package secrets is the row of the torture that sends keys and tokens to every place of the
+// service where a user might enter one. It checks that no key or token appears where it must not.
 package secrets
 
 import (
@@ -21,8 +21,8 @@ var files embed.FS
 
 var prose = text("row.md.tmpl")
 
-// Requests and command lines with secrets in them. TOKEN and {token} are replaced by a
-// secret, VID and {vid} by the vehicle, GOOD by the key of a source that may send.
+// Requests and command lines that contain secrets. TOKEN and {token} are replaced by a secret, VID
+// and {vid} by the vehicle, and GOOD by the key of a source that may send.
 var (
 	queries = lines("queries.txt") // to the query listener; /D and /T are the two operations
 	calls   = lines("calls.txt")   // to the admin listener: method, path, body

@@ -1,5 +1,5 @@
-// Package soak is the row of the torture that runs for a long time: a steady load of all
-// kinds, while memory, goroutines, descriptors and the store are observed.
+// Package soak is the row of the torture that runs for a long time. It applies a steady load of all
+// kinds, and observes memory, goroutines, descriptors and the store.
 package soak
 
 import (
@@ -70,14 +70,14 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return t.holdAll(ctx)
 }
 
-// series are the measurements of each quantity over time.
+// series holds the measurements of each quantity over time.
 type series struct {
 	at []float64 // hours since the beginning
 	of map[string][]float64
 }
 
-// limits define for each quantity the growth over the second half that chance can cause,
-// and the maximum; 0: none.
+// limits define, for each quantity, the growth over the second half of the run that chance can
+// cause, and the maximum of the quantity. A maximum of 0 means that there is none.
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -89,7 +89,7 @@ var limits = []struct {
 	{"store", "MiB", 32, 256},
 }
 
-// anHour is the further growth that is allowed, as a fraction per hour.
+// anHour is the further growth that is allowed per hour of the run, as a fraction of the quantity.
 const anHour = 0.01
 
 // watch measures until ctx ends.
@@ -149,8 +149,8 @@ func (s *series) report(a *row.Attempt) {
 	}
 }
 
-// slope is the Theil–Sen estimator: the median of the slopes between all pairs of points.
-// If there are many points, only some of them are used.
+// slope returns the Theil–Sen estimate of the slope, which is the median of the slopes between all
+// pairs of points. If there are many points, only some of the pairs are used.
 func slope(x, y []float64) float64 {
 	const enough = 1500
 	step := len(x)/enough + 1

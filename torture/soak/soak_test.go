@@ -6,7 +6,7 @@ import (
 	"carstate/torture/row"
 )
 
-// A leak is detected, and a sawtooth is not taken for one.
+// TestReport_Trend checks that a steady growth is reported as a leak, and that a sawtooth is not.
 func TestReport_Trend(t *testing.T) {
 	for name, c := range map[string]struct {
 		goroutines func(minute int) float64

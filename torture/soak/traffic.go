@@ -33,7 +33,7 @@ const (
 	operationsEvery = 10 * time.Second
 )
 
-// traffic is all that is done to a node.
+// traffic is everything that the row does to a node.
 type traffic struct {
 	a     *row.Attempt
 	n     *nodeprocess.Node
@@ -41,7 +41,7 @@ type traffic struct {
 	key   string
 	token string
 
-	// held keeps the journal of acknowledged telemetry.
+	// held keeps the journal of the acknowledged telemetry.
 	held   *load.Load
 	looked int // number of checks of a car's newest sample
 }
@@ -68,14 +68,15 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 			return nil, err
 		}
 	}
-	// The console shows stored states, which are available slightly later than answers.
+	// The console shows stored states. A state is stored slightly later than it is part of an
+	// answer.
 	return t, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := t.admin.Vehicle(ctx, vehicle.ID(vid(cars-1)))
 		return err
 	})
 }
 
-// run continues until ctx ends or an operation fails.
+// run makes the traffic until ctx ends or an operation fails.
 func (t *traffic) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -154,7 +155,7 @@ func (t *traffic) post(ctx context.Context, i int) error {
 // once is a client that uses a new connection for each request.
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ask queries vehicles. One of the queries uses a new connection.
+// ask queries vehicles. It sends one of the queries over a new connection.
 func (t *traffic) ask(ctx context.Context, i int) error {
 	for k := range tickQueries - 1 {
 		path := nodeprocess.DrivingPath
@@ -180,7 +181,7 @@ func get(ctx context.Context, c *http.Client, url string) error {
 	return done(c.Do(req))
 }
 
-// done reads an answer, which must be 200. The error does not contain the URL.
+// done reads an answer, whose status must be 200. The error does not contain the URL.
 func done(resp *http.Response, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -225,8 +226,8 @@ func (t *traffic) operations(ctx context.Context, i int) error {
 	return errors.Join(err1, err2, err3)
 }
 
-// expect waits until a token is answered with status, since the node learns of operations
-// by its feed.
+// expect waits until the node answers a query with the token with status. The wait is necessary
+// because the node learns of operations by its feed.
 func (t *traffic) expect(ctx context.Context, token string, status int) error {
 	return nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
@@ -286,11 +287,11 @@ func (t *traffic) drive(ctx context.Context, vid string) error {
 	return nil
 }
 
-// parts is the number of parts of the cars, which are checked in turn, so that a check
-// costs the same at any time.
+// parts is the number of groups into which the cars are divided for checks. Each check compares one
+// group, so the cost of a check does not grow during the run.
 const parts = 10
 
-// hold compares the node with the newest acknowledged samples of one part of the cars, a
+// hold compares the node with the newest acknowledged samples of one of the parts of the cars, a
 // different part each time. The traffic continues.
 func (t *traffic) hold(ctx context.Context, i int) error {
 	all := t.held.Vehicles()
@@ -299,7 +300,8 @@ func (t *traffic) hold(ctx context.Context, i int) error {
 	return t.held.HoldVehicles(ctx, t.n, part)
 }
 
-// holdAll does the same for all cars, after the traffic has ended.
+// holdAll compares the node with the newest acknowledged samples of all cars, after the traffic has
+// ended.
 func (t *traffic) holdAll(ctx context.Context) error {
 	all := t.held.Vehicles()
 	t.looked += len(all)

@@ -13,8 +13,9 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// endpoint is a listener that speaks HTTP, as used by strangers. ask returns the request of
-// stranger i. check returns an error if the answer to it is wrong.
+// endpoint is a listener that speaks HTTP, with the requests that strangers (callers that the
+// service does not know) send to it. ask returns the request of stranger i. check returns an error
+// if the answer to that request is wrong.
 type endpoint interface {
 	ask(i int, r *rand.Rand) string
 	check(i int, a *http.Response, body []byte) error
@@ -28,7 +29,7 @@ type queryEndpoint struct {
 	other   string // another vehicle with an answer; like unknown vehicles, it begins with X
 }
 
-// The kinds of strangers, in turn.
+// The kinds of strangers. Stranger i is of kind i modulo kinds.
 const (
 	unknownToken = iota
 	malformedToken
@@ -104,8 +105,8 @@ func (d *ingestEndpoint) check(i int, a *http.Response, _ []byte) error {
 	return refused(a, 401, `Bearer realm="carstate-ingest", error="invalid_token"`)
 }
 
-// adminEndpoint is the admin listener. It answers a few wrong keys a second, and asks other
-// callers to wait.
+// adminEndpoint is the admin listener. It answers a few requests with wrong keys each second, and
+// asks the other callers to wait.
 type adminEndpoint struct{}
 
 func (adminEndpoint) ask(int, *rand.Rand) string {
@@ -131,8 +132,8 @@ func text(n int, r *rand.Rand) string {
 	return string(b)
 }
 
-// address returns the address of stranger i, different for each stranger, IPv4 and IPv6 in
-// turn.
+// address returns the address of stranger i. It is different for each stranger, and IPv4 and IPv6
+// addresses alternate.
 func address(i int) string {
 	spread := uint32(i) * 2654435761 // multiplication by an odd number is injective
 	if i%2 == 0 {

@@ -20,7 +20,7 @@ import (
 	"carstate/torture/row"
 )
 
-// visit is a range of strangers, by number, at one listener.
+// visit is a range of strangers, given by their numbers, who call one listener.
 type visit struct {
 	*row.Attempt
 	what, addr string
@@ -28,8 +28,8 @@ type visit struct {
 	answered   atomic.Int64
 }
 
-// visits sends the strangers from a number to another to the query listener, and a part of
-// them to the other listeners.
+// visits sends the strangers with the numbers from up to, but not including, to. All of them call
+// the query listener, and a part of them call the other listeners.
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error {
 	for _, x := range []struct {
 		what, listener string
@@ -63,13 +63,14 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error 
 	return nil
 }
 
-// Strangers use a few connections at a time, many strangers each.
+// Strangers use a few connections at a time, and many strangers share each connection.
 const (
 	callers   = 4
 	crowdSize = 10_000
 )
 
-// each calls do for every step-th stranger, several at a time, until one call fails.
+// each calls do for every step-th stranger of the visit, in several goroutines, until one call
+// fails.
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -98,7 +99,7 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 // ownAddress returns a loopback address for stranger i.
 func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i)) }
 
-// dial connects as stranger i. The connection may last a minute.
+// dial connects from the address of stranger i. Reads and writes fail a minute after that.
 func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx,
 		"tcp", v.addr)
@@ -108,8 +109,8 @@ func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(time.Minute))
 }
 
-// crowd sends the requests of n strangers over one connection, without waiting for answers
-// in between.
+// crowd sends the requests of n strangers over one connection, without waiting for the answer to
+// one before it sends the next.
 func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) error {
 	conn, err := v.dial(ctx, first)
 	if err != nil {
@@ -136,7 +137,7 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) error {
 	return <-sent
 }
 
-// listen checks the answers to n strangers and reports the first wrong one.
+// listen checks the answers to n strangers, and returns an error about the first wrong answer.
 func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) error {
 	reported := false
 	for i := range n {
@@ -184,7 +185,7 @@ func (v *visit) car(ctx context.Context, i int) error {
 	return nil
 }
 
-// known is what a node knows, in contrast to the strangers.
+// known holds what a node knows, in contrast to the strangers.
 type known struct {
 	node   *nodeprocess.Node
 	query  queryEndpoint
@@ -229,7 +230,7 @@ func startKnown(ctx context.Context, a *row.Attempt) (_ *known, err error) {
 	return k, k.answers(ctx)
 }
 
-// answers waits until both vehicles have an answer.
+// answers waits until each of the two vehicles has an answer.
 func (k *known) answers(ctx context.Context) error {
 	for _, vid := range []string{k.query.vid, k.query.other} {
 		if err := k.node.AwaitAnswer(ctx, time.Minute, k.query.right, vid, time.Time{}); err != nil {
@@ -240,7 +241,7 @@ func (k *known) answers(ctx context.Context) error {
 }
 
 // checkAfterwards checks that the node still distinguishes wrong tokens from right ones, and still
-// limits the wrong ones of one address.
+// limits the number of wrong tokens from one address.
 func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) error {
 	const tries = 200 // 100 of them are answered with 401
 	status := make(map[int]int)

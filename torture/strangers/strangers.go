@@ -1,6 +1,6 @@
-// Package strangers is the row of the torture with very many unknown callers: with tokens,
-// vehicles, keys and names that do not exist, from as many addresses. The row checks that
-// the service keeps no data about them.
+// Package strangers is the row of the torture with very many unknown callers. Their tokens,
+// vehicles, keys and names do not exist, and each caller has an address of its own. The row checks
+// that the service keeps no data about them.
 package strangers
 
 import (
@@ -33,7 +33,8 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// Of each round of kinds strangers, this number is part of the row's count.
+	// counted is how many strangers of each group of kinds strangers are part of the row's
+	// count.
 	const counted = 2
 	strangers := a.Count * kinds / counted
 	k, err := startKnown(ctx, a)
@@ -41,8 +42,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 		return err
 	}
 	defer k.node.Kill()
-	// Measure after the first few of each kind, enough that every listener sees some, and
-	// again after all.
+	// Measure twice: after the first few strangers of each kind, enough that every listener
+	// sees some, and after all strangers.
 	few := min(max(strangers/20, 4000), strangers/2)
 	if err := k.visits(ctx, a, 0, few); err != nil || ctx.Err() != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"carstate/torture/row"
 )
 
-// Each answer is checked against its own stranger.
+// TestListen_ChecksEachAnswer checks that listen compares each answer with the request of its own
+// stranger.
 func TestListen_ChecksEachAnswer(t *testing.T) {
 	answer := func(status, challenge, body string) string {
 		return fmt.Sprintf("HTTP/1.1 %s\r\nWWW-Authenticate: Bearer realm=\"carstate\"%s\r\nContent-Length: %d\r\n\r\n%s",

@@ -1,5 +1,5 @@
-// Package writers simulates cars that report at a steady rate. It sends each reading until
-// a node acknowledges it, and keeps a journal of the acknowledged ones.
+// Package writers simulates cars that report at a constant rate. A writer sends each reading until
+// a node acknowledges it, and keeps a journal of the acknowledged readings.
 package writers
 
 import (
@@ -27,7 +27,7 @@ const (
 	tryWithin = 5 * time.Second
 )
 
-// Layout is the number of writers of each protocol, and the number of cars of each writer.
+// Layout is the number of writers that use each protocol, and the number of cars of each writer.
 type Layout struct{ HTTP, MQTT, Cars int }
 
 // Car returns the name of a writer's nth car.
@@ -46,12 +46,13 @@ func (l Layout) All() (all []vehicle.ID) {
 // Writers returns the number of writers.
 func (l Layout) Writers() int { return l.HTTP + l.MQTT }
 
-// Faulty reports whether a car reports a trouble code of its throttle with every sample;
-// the other cars never do. All cars drive at 60 to 100 km/h.
+// Faulty reports whether a car reports a trouble code of its throttle. Such a car reports it with
+// every sample, and the other cars never do. All cars drive at 60 to 100 km/h.
 func Faulty(writer, n int) bool { return (writer+n)%2 == 1 }
 
-// Fleet is a number of writers that report all the time, to any node that accepts. Its
-// journal is outside the system that is disturbed. It is safe for concurrent use.
+// Fleet is a number of writers that report all the time, to any node that accepts their samples. It
+// keeps its journal in this process, so faults injected into the nodes do not affect the journal. A
+// Fleet is safe for concurrent use.
 type Fleet struct {
 	Layout
 	a           *row.Attempt
@@ -85,9 +86,9 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 // Wait waits until all writers have ended.
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// write reports until ctx ends. A batch is sent, to one node after the other, until it is
-// acknowledged. Otherwise samples of a car could overtake one another, and its expected
-// state would be unknown.
+// write reports until ctx ends. It sends a batch to one node after the other until the batch is
+// acknowledged, and only then the next batch. Otherwise, a later sample of a car could arrive
+// before an earlier one, and the expected state of the car would be unknown.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
 	send := f.post
@@ -136,7 +137,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	}
 }
 
-// Reading returns the sample of a car at a time.
+// Reading returns the sample of a car for the time at.
 func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: Car(w, n), Time: vehicle.UnixMilli(at)}
 	wave := 0.5 + 0.5*math.Sin(float64(at)/3000+float64(n))
@@ -179,7 +180,7 @@ func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
 	return f.acked[id]
 }
 
-// Figures reports how many tries failed.
+// Figures reports how many attempts to send a batch failed.
 func (f *Fleet) Figures() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +198,8 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// acknowledged records that a batch, first sent at sent, was acknowledged completely.
+// acknowledged records that all samples of a batch were acknowledged. The parameter sent is the
+// time at which the batch was first sent.
 func (f *Fleet) acknowledged(w int, sent, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,8 +209,8 @@ func (f *Fleet) acknowledged(w int, sent, now time.Time) {
 	f.since[w], f.sent[w] = now, sent
 }
 
-// Flowing returns an error until every writer has an acknowledgement of a batch that it
-// sent after since.
+// Flowing returns an error until every writer has received an acknowledgement of a batch that it
+// sent after the parameter since.
 func (f *Fleet) Flowing(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -221,8 +223,8 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst returns the longest wait since Begin, and its end. over is now if the wait has not
-// ended.
+// Worst returns the longest wait of a writer for an acknowledgement since Begin, and the time at
+// which that wait ended. The result over is now if the wait has not ended.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +237,8 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-// post sends a batch to a node by HTTP. The first n samples are acknowledged.
+// post sends a batch to a node by HTTP. n is the number of samples, from the first one, that the
+// node acknowledged.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	var lines []byte
@@ -269,8 +272,8 @@ type mqttSender struct {
 // serverBusy is the MQTT reason code that corresponds to HTTP 503.
 const serverBusy load.Refusal = 0x89
 
-// send publishes samples one after the other until one is not acknowledged. The first n are
-// acknowledged.
+// send publishes samples one after the other until one is not acknowledged. n is the number of
+// acknowledged samples.
 func (d *mqttSender) send(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	if d.client == nil || d.node != node {
