@@ -1,5 +1,5 @@
-// Command bench measures carstate side by side with what an expert would use instead: all
-// parts in one run, on one machine. Run it with `make bench`.
+// Command bench measures carstate side by side with what an expert would use instead. It measures
+// all parts in one run, on one machine. Run it with `make bench`.
 package main
 
 import (
@@ -32,7 +32,7 @@ type part struct {
 	run  func(context.Context, report.Options, *report.Results) error
 }
 
-// parts lists the parts in the order in which they run: one after the other, each alone on
+// parts lists the parts in the order in which they run. They run one after the other, each alone on
 // the machine.
 var parts = []part{
 	{"query", query.Run},
@@ -43,7 +43,8 @@ var parts = []part{
 }
 
 func main() {
-	// Peers and generators written in Go run as this program, too.
+	// This program also runs the peers and generators that are written in Go, each as a process
+	// of its own.
 	if len(os.Args) > 1 && os.Args[1] == "self" {
 		if err := query.Self(os.Args[2:], os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -11,8 +11,8 @@ import (
 	"carstate/bench/report"
 )
 
-// A quick run of one part measures the built program from end to end and writes the
-// documents. `make bench BENCHFLAGS=-quick` does the same with every part.
+// TestRun_OnePartQuick checks that a quick run of one part measures the built program from end to
+// end and writes the documents. `make bench BENCHFLAGS=-quick` does the same with every part.
 func TestRun_OnePartQuick(t *testing.T) {
 	docs := t.TempDir()
 	var out strings.Builder

@@ -1,5 +1,4 @@
-// Package gobench runs the Go benchmarks that lie next to carstate's code and collects
-// their results.
+// Package gobench runs the Go benchmarks in carstate's packages and collects their results.
 package gobench
 
 import (
@@ -15,8 +14,8 @@ import (
 // `go test` names it, without the prefix "Benchmark" and without the number of processors.
 type Results map[string]map[string][]float64
 
-// Run runs the benchmarks that match pattern in pkg, a directory of carstate's module. Each
-// runs rounds times.
+// Run runs the benchmarks of a package that match pattern. pkg is the package's directory in
+// carstate's module. Each benchmark runs the number of times in rounds.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
 	root, err := Root(ctx)
 	if err != nil {
@@ -46,7 +45,8 @@ func Root(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(dir)), nil
 }
 
-// parse reads the lines of results: name, iterations, then pairs of value and unit.
+// parse reads the result lines of `go test`: name, number of iterations, and then pairs of a value
+// and its unit.
 func parse(out string) Results {
 	results := make(Results)
 	for line := range strings.Lines(out) {

@@ -18,9 +18,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// carstatePeer starts the binary that people run, with everything on: tokens hashed,
-// expiry, grants, a rate limit on the token, metrics, request ids, freshness. Its vehicles
-// are added through its own interface for telemetry.
+// carstatePeer starts the binary that users run, with all its features on: hashed tokens, expiry,
+// grants, a rate limit on the token, metrics, request ids, and freshness. Its vehicles are added
+// through its own listener for telemetry.
 func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, error) {
 	return func(ctx context.Context, f *field, name string) (_ *peer, err error) {
 		dir := filepath.Join(f.dir, "carstate")
@@ -71,8 +71,8 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, 
 	}
 }
 
-// freshFor is how often the vehicles report. It is less than the five minutes for which
-// carstate regards a reading as fresh.
+// freshFor is the interval at which the vehicles report. It is shorter than the five minutes for
+// which carstate regards a reading as fresh.
 const freshFor = 2 * time.Minute
 
 // node is a running carstate.
@@ -123,7 +123,7 @@ func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) e
 		n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
 }
 
-// get requests url and fails unless the answer has that status and body.
+// get requests url and returns an error unless the answer has the given status and body.
 func get(ctx context.Context, url string, status int, body string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {

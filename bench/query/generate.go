@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// generated is the result of a run of the generator. A latency counts from the time at
-// which the request was due. So a server that stalls cannot hide the requests that it
-// delays.
+// generated is the result of a run of the generator. A latency is measured from the time at which
+// the request was due. So a server that stalls cannot hide the delay of the requests that become
+// due during the stall.
 type generated struct {
 	Sent                int
 	Took, P50, P99, Max time.Duration
@@ -27,8 +27,8 @@ type generated struct {
 // connections is the number of connections that the generator keeps open.
 const connections = 64
 
-// generateMain runs the generator as a program of its own. It polls and keeps its core
-// busy, so that neither timers nor a scheduler delay a request.
+// generateMain runs the generator as a program of its own. It polls without a pause, which keeps
+// its core busy, so that neither timers nor a scheduler delay a request.
 func generateMain(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
@@ -62,9 +62,9 @@ type wire struct {
 	buf  [16 << 10]byte
 }
 
-// generate sends requests at even intervals, each over an idle connection, and waits for
-// all answers. If rate is 0, it sends the next request over a connection as soon as the
-// last one is answered.
+// generate sends requests at even intervals, each over an idle connection, and waits for all
+// answers. If rate is 0, it sends the next request over a connection as soon as the previous
+// request is answered.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
 	if len(requests) == 0 {
 		return r, errors.New("nothing to send")
@@ -124,7 +124,8 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			w := wires[free[len(free)-1]]
 			free = free[:len(free)-1]
 			w.busy, w.due, w.in = true, due, w.buf[:0]
-			// A request is far smaller than the buffer of a socket.
+			// A request is far smaller than the buffer of a socket, so one write sends
+			// all of it.
 			request := requests[sent%len(requests)]
 			if n, err := syscall.Write(w.fd, request); err != nil || n != len(request) {
 				return r, fmt.Errorf("cannot send a request: %w", err)

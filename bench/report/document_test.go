@@ -79,8 +79,8 @@ func TestSaveAndLoad(t *testing.T) {
 		t.Errorf("the page of the stored results is different (%v):\n%s", err, same)
 	}
 
-	// The results of another part do not change this one; those of the same part replace
-	// it.
+	// The results of another part do not change this part's results; new results of the same
+	// part replace them.
 	var r Results
 	r.Add(Figure{Part: "sample", Subject: "carstate", Name: "acknowledged", Value: 1, Unit: "1/s"})
 	again.Replace(Run{Part: "sample"}, &r)
@@ -106,7 +106,8 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// The documents of this repository are what their templates make of the results.
+// TestDocumentsAreRendered checks that the documents of this repository equal what their templates
+// make of the results.
 func TestDocumentsAreRendered(t *testing.T) {
 	const docs = "../../docs"
 	d, err := Load(docs)

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Count formats a round number for people: "100 k", "1 M".
+// Count formats a round number for people, such as "100 k" or "1 M".
 func Count(n int) string {
 	switch {
 	case n%1_000_000 == 0:
@@ -23,7 +23,7 @@ func Count(n int) string {
 // Text returns the figure with its unit.
 func (f *Figure) Text() string { return strings.TrimSpace(f.Number() + " " + f.Unit) }
 
-// Number returns the figure, with the range of its rounds.
+// Number returns the value of the figure, with the range of its rounds.
 func (f *Figure) Number() string {
 	if f.Low == 0 && f.High == 0 {
 		return number(f.Value)
@@ -85,7 +85,7 @@ func (d *Document) Print(w io.Writer, parts []string) error {
 	return t.Flush()
 }
 
-// count formats a number of cars for people: "100 k", "1 M".
+// count formats a number of cars for people, such as "100 k" or "1 M".
 func count(n float64) string {
 	switch {
 	case n >= 1e6:

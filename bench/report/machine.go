@@ -41,14 +41,14 @@ func Machine(dir string) (string, error) {
 		kernel(release.String()), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
-// kernel returns the version without the suffix of a distribution or a host.
+// kernel returns the version of the kernel without the suffix of a distribution or a host.
 func kernel(release string) string {
 	version, _, _ := strings.Cut(release, "-")
 	return version
 }
 
-// Fsyncs writes and syncs 4 KiB in dir a number of times. It returns how long each took, in
-// milliseconds.
+// Fsyncs writes and syncs 4 KiB in dir the number of times in the parameter times. It returns how
+// long each write with its sync took, in milliseconds.
 func Fsyncs(dir string, times int) (took []float64, err error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {

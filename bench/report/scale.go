@@ -106,8 +106,9 @@ func costsOf(l *lookup) *costs {
 	return c
 }
 
-// between extrapolates a figure of the part restart linearly by the number of vehicles, from
-// those of 100,000 and a million. The result is never less than the greater of these two.
+// between extrapolates a figure of the part restart linearly to any number of vehicles, from its
+// values at 100,000 and at a million vehicles. The result is never less than the greater of these
+// two values.
 func (l *lookup) between(name string) func(cars float64) float64 {
 	few, many := 1e5, 1e6
 	low, high := l.find("restart", count(few)+" vehicles", name).Value,
@@ -115,7 +116,7 @@ func (l *lookup) between(name string) func(cars float64) float64 {
 	return func(cars float64) float64 { return max(low, high, low+(cars-few)/(many-few)*(high-low)) }
 }
 
-// need calculates what a fleet needs whose cars report at an interval.
+// need calculates what a fleet needs. The cars of the fleet report at a given interval.
 type need struct {
 	*costs
 	Cars, Interval float64
@@ -124,7 +125,8 @@ type need struct {
 func (n need) Samples() float64 { return n.Cars / n.Interval }
 func (n need) Queries() float64 { return n.Cars / queryEvery }
 
-// cores returns the number of cores for perSecond events a second that take each µs of CPU.
+// cores returns the number of cores that are needed for perSecond events a second, if each event
+// takes the parameter each, in µs of CPU.
 func cores(each, perSecond float64) float64 { return each * perSecond / 1e6 }
 
 func (n need) IngestCores() float64 { return cores(n.Ingest, n.Samples()) }
@@ -135,10 +137,10 @@ func (n need) StoreCores() float64  { return cores(n.StoreEach(), n.Samples()) }
 func (n need) SendCores() float64   { return cores(n.Send, n.Samples()) * n.Nodes() }
 func (n need) LeaderCores() float64 { return cores(n.Leader, n.Samples()) }
 
-// WorkCores is the nodes' work without their feeds.
+// WorkCores is the number of cores for the nodes' work without their feeds.
 func (n need) WorkCores() float64 { return n.IngestCores() + n.DeriveCores() + n.QueryCores() }
 
-// AllCores is the work of nodes and servers.
+// AllCores is the number of cores for the work of the nodes and the servers.
 func (n need) AllCores() float64 {
 	return n.WorkCores() + n.Nodes()*n.FeedCores() + n.StoreCores() + n.SendCores()
 }
@@ -171,9 +173,9 @@ func (n need) Nodes() float64 {
 	return max(2, math.Ceil(n.WorkCores()/room))
 }
 
-// NodeMemory is the memory of a node with role query. ServerMemory and ServerDisk are those
-// of each server. AloneCores, AloneMemory and AloneDisk are those of one machine with its
-// own store.
+// NodeMemory is the memory of a node with the role query. ServerMemory and ServerDisk are the
+// memory and disk space of each NATS server. AloneCores, AloneMemory and AloneDisk are the cores,
+// memory and disk space of one machine with its own store.
 func (n need) NodeMemory() float64   { return n.Cars*n.Table + cachedBytes }
 func (n need) ServerMemory() float64 { return n.Cars*n.Server + min(blocksBytes, n.ServerDisk()) }
 func (n need) ServerDisk() float64   { return 3*n.Cars*n.State + min(n.Hour(), n.TelemetryLimit) }
@@ -188,8 +190,8 @@ func (n need) AloneEach() float64 {
 	return n.AloneRead
 }
 
-// Singles is the number of machines without NATS into which a fleet is divided, so that
-// each uses at most half of its cores. Single is the part of the fleet on one of them.
+// Singles is the number of machines without NATS into which a fleet is divided, so that each
+// machine uses at most half of its cores. Single is the part of the fleet on one of these machines.
 func (n need) Singles() float64 {
 	k := 1.0
 	for (need{n.costs, n.Cars / k, n.Interval}).AloneCores() > nodeCores {
@@ -199,25 +201,25 @@ func (n need) Singles() float64 {
 }
 func (n need) Single() need { return need{n.costs, n.Cars / n.Singles(), n.Interval} }
 
-// Hour is the bytes of an hour of telemetry.
+// Hour is the number of bytes of an hour of telemetry.
 func (n need) Hour() float64 { return n.Samples() * 3600 * n.Sample }
 
-// NodeNetwork is what a node with all roles receives: its feed and its part of the
-// telemetry. ServerIn and ServerOut are the averages of three servers; the leader of STATES
-// sends more.
+// NodeNetwork is the number of bytes per second that a node with all roles receives: its feed and
+// its part of the telemetry. ServerIn and ServerOut are the averages of three servers; the leader
+// of the stream STATES sends more than the average.
 func (n need) NodeNetwork() float64 { return n.Samples() * (n.Wire + bodyBytes/n.Nodes()) }
 func (n need) ServerIn() float64    { return n.Samples() * (n.Telemetry + n.Between) / 3 }
 func (n need) ServerOut() float64   { return n.Samples() * (n.Between + n.Nodes()*n.Wire) / 3 }
 
-// Partitions is the recommended number of partitions of a cluster: a power of two, so large
-// that a partition has at most partitionSamples samples a second and each derive node has
-// nodePartitions partitions.
+// Partitions is the recommended number of partitions of a cluster. It is a power of two, and large
+// enough that a partition has at most partitionSamples samples a second and that each derive node
+// has nodePartitions partitions.
 func (n need) Partitions() float64 {
 	return math.Exp2(math.Ceil(math.Log2(max(n.Samples()/partitionSamples, nodePartitions*n.Nodes()))))
 }
 
-// Chosen is the fleet at the shortest interval at which it fits one set of streams with
-// room to spare. It is nil if it fits at none.
+// Chosen is the fleet at the shortest reporting interval at which one set of streams can serve it
+// with a reserve. It is nil if there is no such interval.
 func (n need) Chosen() *need {
 	for _, n.Interval = range []float64{10, 20, 30, 60, 120, 180, 300, 600, 900, 1800} {
 		if n.LeaderCores() <= streamInUse && n.FeedCores() <= nodeCores/2 && n.Samples() <= n.FeedRate/2 &&
@@ -228,13 +230,14 @@ func (n need) Chosen() *need {
 	return nil
 }
 
-// Clusters is the number of clusters, or buckets, into which a fleet is divided, so that
-// the leader of each one's STATES uses streamInUse cores. Cluster is the part of the fleet
-// in one of them.
+// Clusters is the number of clusters, or buckets, into which a fleet is divided, so that the leader
+// of the stream STATES in each cluster uses streamInUse cores. Cluster is the part of the fleet in
+// one cluster.
 func (n need) Clusters() float64 { return math.Ceil(n.LeaderCores() / streamInUse) }
 func (n need) Cluster() need     { return need{n.costs, n.Cars / n.Clusters(), n.Interval} }
 
-// NodeUse and ServerUse are the cores that each node and each of three servers uses.
+// NodeUse is the number of cores that each node uses, and ServerUse the number that each of three
+// servers uses.
 func (n need) NodeUse() float64   { return n.WorkCores()/n.Nodes() + n.FeedCores() }
 func (n need) ServerUse() float64 { return (n.StoreCores() + n.SendCores()) / 3 }
 
@@ -256,7 +259,8 @@ type bucketed struct {
 	Servers       float64
 }
 
-// Storing is the cores of all servers. Each state is sent to the two nodes of its group.
+// Storing is the number of cores of all servers together. Each state is sent to the two nodes of
+// its group.
 func (b bucketed) Storing() float64 { return b.StoreCores() + 2*cores(b.Send, b.Samples()) }
 
 // DiskOfServer is the disk space of each server, with three copies of all data.
@@ -264,12 +268,13 @@ func (b bucketed) DiskOfServer() float64 {
 	return 3 * (3*b.Cars*b.State + min(b.Hour(), b.Buckets*b.TelemetryLimit)) / b.Servers
 }
 
-// MemoryOfServer is each server's part of the index, and its blocks.
+// MemoryOfServer is the memory of each server for its part of the index and for its blocks.
 func (b bucketed) MemoryOfServer() float64 {
 	return 3*b.Cars*b.Server/b.Servers + min(blocksBytes, b.DiskOfServer())
 }
 
-// scalePage renders the page on fleets of all sizes. It is "" until the part is measured.
+// scalePage renders the page on fleets of all sizes. The result is "" until the part scale was
+// measured.
 func (d *Document) scalePage() (string, error) {
 	if d.run(scalePart) == nil {
 		return "", nil
@@ -324,7 +329,7 @@ func (d *Document) scalePage() (string, error) {
 	return page, err
 }
 
-// sortedByCars sorts the rows of a table by the number of cars with which they begin.
+// sortedByCars sorts the rows of a table by the number of cars, with which each row begins.
 func sortedByCars(rows string) string {
 	lines := strings.Split(strings.TrimSpace(rows), "\n")
 	cars := func(line string) float64 {

@@ -17,8 +17,8 @@ func model() *costs {
 	}
 }
 
-// Each node and the servers pay for the feeds of the slice. They are no part of what a
-// sample costs ingest, derive and the store.
+// TestFeedsAreCountedOnce checks that the nodes and the servers pay for the feeds of the slice, and
+// that the feeds are not counted again in what a sample costs ingest, derive and the store.
 func TestFeedsAreCountedOnce(t *testing.T) {
 	d := new(Document)
 	for _, f := range []Figure{

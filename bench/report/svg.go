@@ -11,7 +11,7 @@ import (
 	"carstate/internal/plot"
 )
 
-// Lines are distinguished by colour and by the marks on their points.
+// The lines of a plot are distinguished by their colour and by the marks on their points.
 var (
 	lightColours = []string{"#0f62a8", "#b4450f", "#2c7a33", "#7b3f98", "#8a6d00"}
 	darkColours  = []string{"#6db3f2", "#f5a06a", "#7fd08a", "#cfa0e8", "#e2c75a"}
@@ -38,7 +38,7 @@ type drawnLine struct {
 	Sign        mark
 }
 
-// mark is the mark of a point. The kinds are circle, square and diamond, in turn.
+// mark is the mark of a point. The lines use the kinds circle, square and diamond in turn.
 type mark struct {
 	Kind, Colour int
 	X, Y         float64
@@ -87,7 +87,8 @@ func ticks(s plot.Scale) (all []tick) {
 	return all
 }
 
-// scaleOf returns the scale for some values. Values that a scale cannot show are ignored.
+// scaleOf returns a scale that shows the given values. It ignores values that no such scale can
+// show.
 func scaleOf(values []float64, log bool, from, to float64) plot.Scale {
 	values = slices.DeleteFunc(values, func(v float64) bool {
 		return math.IsNaN(v) || math.IsInf(v, 0) || log && v <= 0

@@ -14,12 +14,12 @@ var (
 	listItem = regexp.MustCompile(`^( *)([-*]|[0-9]+\.) +`)
 	// verbatim matches lines that are not prose: headings, tables, pictures and comments.
 	verbatim = regexp.MustCompile(`^(#|\||!\[|<!--)`)
-	// atLineStart matches words that would have another meaning at the beginning of a line.
+	// atLineStart matches words that Markdown would interpret at the beginning of a line.
 	atLineStart = regexp.MustCompile(`^([-+*>=|]+|#+|[0-9]+[.)])$`)
 )
 
-// Wrap wraps the prose of a Markdown document, so that templates need not know how long
-// their values are. Headings, tables, pictures and code blocks remain as they are.
+// Wrap wraps the prose of a Markdown document, so that templates need not depend on the length of
+// their values. Headings, tables, pictures and code blocks remain as they are.
 func Wrap(markdown string) string {
 	var b strings.Builder
 	var words []string

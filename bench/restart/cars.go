@@ -12,25 +12,27 @@ import (
 )
 
 const (
-	// atOnce bounds the requests in progress at a fixed rate.
+	// atOnce is the maximum number of requests in progress at a fixed rate.
 	atOnce = 32
-	// connections is the number of senders that send as fast as they are answered.
+	// connections is the number of senders that send the next request as soon as the previous
+	// one is answered.
 	connections = 4
 )
 
-// Cars are cars that report to a node in turn, one sample each, round after round.
+// Cars are cars that report to a node one after the other, one sample each, in repeated rounds.
 type Cars struct {
 	Node *nodeprocess.Node
 	Key  string // of a source that may send samples of all cars
-	// PerBody is the maximum number of samples, each of another car, in one request.
+	// PerBody is the maximum number of samples in one request. Each of them is of another car.
 	PerBody int
 	Sent    atomic.Int64
 	next    atomic.Int64 // the car that reports next
 }
 
-// Drive sends samples of a number of cars at a fixed rate, however fast the node answers,
-// and returns when all are acknowledged. A sample's time is the time at which it was due.
-// If perSecond is 0, a few connections send as fast as they are answered.
+// Drive sends samples of a number of cars at a fixed rate, regardless of the speed of the node's
+// answers, and returns when all samples are acknowledged. The time of a sample is the time at which
+// it was due. If perSecond is 0, a few connections send instead, each as soon as its previous
+// request is answered.
 func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -80,7 +82,7 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 	return context.Cause(ctx)
 }
 
-// appendSample appends the sample of car i at a time.
+// appendSample appends the sample of car i for the time at.
 func appendSample(b []byte, i int, at time.Time) []byte {
 	return fmt.Appendf(b,
 		`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,`+

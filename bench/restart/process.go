@@ -14,7 +14,8 @@ type process struct {
 	cpu   time.Duration // CPU time used until then
 }
 
-// startLimit bounds a start. That of 10 million vehicles takes less than a minute.
+// startLimit is the time limit of a start. A start with 10 million vehicles takes less than a
+// minute.
 const startLimit = 10 * time.Minute
 
 // start runs the program on a data directory and waits until it is ready.

@@ -1,6 +1,6 @@
-// Package restart measures what a fleet of full-size states costs a node that starts, after
-// an orderly end and after kill -9: time until it is ready, memory, and bytes on disk. The
-// program measured is the real one.
+// Package restart measures what a fleet of full-size states costs a node that starts, after an
+// orderly end and after kill -9. It measures the time until the node is ready, memory, and bytes on
+// disk. The measured program is the released one.
 package restart
 
 import (
@@ -270,7 +270,8 @@ func drained(ctx context.Context, p *process) error {
 	return err
 }
 
-// add records a figure of several rounds. most is its aim; 0: none.
+// add records a figure of several rounds. The parameter most is the figure's aim, an upper limit; 0
+// means no aim.
 func (m *measurement) add(n int, name string, values []float64, unit string, most float64, remark string) float64 {
 	return m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Unit: unit,
 		Remark: remark, AtMost: most}, values...)

@@ -19,14 +19,14 @@ import (
 // VID returns the id of vehicle i. It is as long as the ids in the interface's example.
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
-// signals are the signals that the cars of this fleet report: those that an ordinary car's
-// OBD provides, with both throttle sensors and both pedal sensors.
+// signals are the signals that the cars of this fleet report. An ordinary car provides them by OBD.
+// They include both throttle sensors and both pedal sensors.
 var signals = []vehicle.Signal{
 	vehicle.Speed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
 	vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.MILOn,
 }
 
-// sampleAt returns the sample of car i at a time. The car speeds up and slows down, and its
+// sampleAt returns the sample of car i for the time t. The car speeds up and slows down, and its
 // throttle follows its pedal.
 func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
 	x := vehicle.Sample{Vehicle: VID(i), Time: t}
@@ -48,8 +48,9 @@ func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
 	return x, nil
 }
 
-// templates returns the states of cars that have driven for ten minutes until now, with all
-// that the rules have learned about them. A store is filled with them.
+// templates returns the states of cars that have driven for ten minutes until the parameter now,
+// with everything that the rules have learned about them. A store is filled with copies of these
+// states.
 func templates(now time.Time) ([]vehicle.State, error) {
 	states := make([]vehicle.State, 64)
 	for i := range states {
@@ -64,8 +65,7 @@ func templates(now time.Time) ([]vehicle.State, error) {
 	return states, nil
 }
 
-// filled is a store that this process fills. States are stored as derive stores them: in
-// atomic batches.
+// filled is a store that this process fills. It stores states as derive does, in atomic batches.
 type filled struct {
 	engine     store.Engine
 	partitions []store.Partition
@@ -78,7 +78,8 @@ func openLocal(ctx context.Context, dir string) (store.Engine, error) {
 	return local.Open(ctx, local.Config{DataDir: dir})
 }
 
-// fill takes over the engine. The caller closes the result.
+// fill prepares an engine for filling and takes over its ownership. The caller closes the result,
+// which closes the engine.
 func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 	s := &filled{engine: e}
 	defer func() {
@@ -100,7 +101,7 @@ func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 	return s, nil
 }
 
-// put stores the nth state of vehicle i, as part of a batch.
+// put stores the nth state of vehicle i as part of a batch.
 func (s *filled) put(ctx context.Context, i, n int) error {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = &s.states[(i+n)%len(s.states)]
@@ -123,7 +124,7 @@ func (s *filled) close(ctx context.Context) (err error) {
 	return errors.Join(err, s.engine.Close())
 }
 
-// Fill adds vehicles 0..n-1 to the store of an engine, and closes the engine.
+// Fill adds the vehicles 0 to n-1 to the store of an engine, and closes the engine.
 func Fill(ctx context.Context, e store.Engine, n int) (err error) {
 	s, err := fill(ctx, e)
 	if err != nil {
@@ -153,7 +154,8 @@ func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
 	random := rand.New(rand.NewPCG(1, 2))
 	for u := range updates {
-		// Uniform in the logarithm, like Zipf's law with exponent 1.
+		// Choose a vehicle so that the logarithm of its number is uniformly distributed,
+		// like Zipf's law with exponent 1.
 		i := int(math.Pow(float64(n), random.Float64())) - 1
 		if err := s.put(ctx, i, u); err != nil {
 			return 0, err

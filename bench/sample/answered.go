@@ -12,7 +12,7 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// lone is the result of an open loop in which each sample is a request of its own.
+// lone is the result of an open loop in which each request has only one sample.
 type lone struct {
 	acks   *latencies
 	commit float64 // samples per group commit
@@ -50,17 +50,17 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 const (
 	probes    = 100
 	probeRate = 50
-	// askAgain is the pause between two queries. The measured time is too long by at most
-	// this much.
+	// askAgain is the pause between two queries. A measured time is too long by at most
+	// askAgain.
 	askAgain = 200 * time.Microsecond
 )
 
 // answeredCars is the number of cars that send the background load.
 const answeredCars = 10_000
 
-// hearOfAll lets every car and probe report once and waits until these samples are folded.
-// Otherwise, each car's first sample would be measured, for which derive has to look up the
-// state in the engine. The aim is to measure cars that have reported before.
+// hearOfAll lets every car and probe report once and waits until these samples are folded. The
+// measurement must cover only cars that have reported before, because for a car's first sample,
+// derive has to look up the state in the engine.
 func hearOfAll(ctx context.Context, n *node) error {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
@@ -109,8 +109,8 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 		})
 	}()
 	l := new(latencies)
-	// The time in an answer has whole seconds. So the samples of a probe are one second
-	// apart, and the first is recent enough to be folded as fresh.
+	// The time in an answer has whole seconds, so the samples of a probe are one second apart.
+	// The first sample is recent enough to be folded as fresh.
 	first := time.Now().Add(-4 * time.Minute).Truncate(time.Second)
 	err := openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) error {
 		b := newBody(cars+i%probes, 1, 1)
@@ -128,7 +128,7 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 	return l, errors.Join(err, <-load)
 }
 
-// askUntil queries a vehicle until the time in the answer is at.
+// askUntil queries a vehicle until the time in the answer is the parameter at.
 func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) error {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

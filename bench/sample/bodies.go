@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// body is an NDJSON text. Only its times change from one request to the next, so that the
-// sender needs next to no CPU for it.
+// body is an NDJSON text. Only its times change from one request to the next, so the sender needs
+// almost no CPU to prepare it.
 type body struct {
 	text   []byte
 	times  []int // offset of each sample's time in text, in order

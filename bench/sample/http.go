@@ -25,7 +25,7 @@ func newSender(addr, key string, connections int) *sender {
 		client: &fasthttp.HostClient{
 			Addr: addr, MaxConns: connections, MaxConnWaitTimeout: time.Minute,
 			ReadTimeout: time.Minute, WriteTimeout: time.Minute,
-			// No retries: a sample that was not acknowledged is a failure.
+			// Do not retry, because a sample that was not acknowledged is a failure.
 			MaxIdemponentCallAttempts: 1,
 		},
 		auth: "Bearer " + key,
@@ -52,7 +52,7 @@ func (s *sender) post(body []byte) error {
 	return nil
 }
 
-// flood is the result of a closed loop of full bodies.
+// flood is the result of sending full bodies in a closed loop.
 type flood struct {
 	rate   float64       // samples acknowledged per second
 	cpu    time.Duration // of the node, per sample, until all samples were folded
@@ -71,9 +71,9 @@ func floodBodies(cars, perCar int) []*body {
 	return bodies
 }
 
-// send sends bodies over a number of connections, each as fast as its requests are
-// answered, and returns how many samples were acknowledged. All samples of a car use one
-// connection.
+// send sends bodies over a number of connections, and returns how many samples were acknowledged.
+// Each connection sends the next body when the previous one is answered. All samples of a car use
+// the same connection.
 func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) (int, error) {
 	start := time.Now()
 	var sent atomic.Int64
@@ -84,8 +84,8 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 				if ctx.Err() != nil || time.Since(start) > lasting {
 					return ctx.Err()
 				}
-				// Times begin two minutes ago, because samples may be sent faster than they
-				// would be driven.
+				// The times of the samples begin two minutes ago, because samples
+				// may be sent faster than their times advance.
 				b := bodies[i]
 				b.stamp(start.Add(-2*time.Minute + time.Duration(round*b.perCar)*step))
 				if err := s.post(b.text); err != nil {

@@ -26,9 +26,9 @@ func (l *latencies) quantile(part float64) float64 {
 	return report.Quantile(l.took, part)
 }
 
-// openLoop calls f perSecond times a second, however long f takes. f receives the number of
-// the call and the time at which it was due; a call that is delayed by slow earlier calls
-// thus includes the delay in what it measures. At most atOnce calls are in progress.
+// openLoop calls f perSecond times a second, regardless of how long f takes. f receives the number
+// of the call and the time at which it was due. If earlier calls delay a call, the duration that f
+// measures from that time includes the delay. At most atOnce calls are in progress.
 func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration,
 	f func(i int, due time.Time) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)

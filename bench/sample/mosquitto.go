@@ -23,7 +23,7 @@ type mosquitto struct {
 	cmd  *exec.Cmd
 }
 
-// startMosquitto starts a broker that queues what cars publish for a subscriber that is not
+// startMosquitto starts a broker that queues the messages of the cars for a subscriber that is not
 // connected. The error is [exec.ErrNotFound] if the program is not installed.
 func startMosquitto(ctx context.Context, dir string, cars int) (*mosquitto, error) {
 	path, err := exec.LookPath("mosquitto")

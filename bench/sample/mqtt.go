@@ -73,7 +73,7 @@ func (c *car) send(at time.Time) error {
 	return nil
 }
 
-// connected is the result of a number of connected cars.
+// connected is the result of a measurement with a number of connected cars.
 type connected struct {
 	rate   float64 // samples acknowledged per second
 	acks   *latencies
@@ -87,7 +87,7 @@ type broker interface {
 	CPU() (time.Duration, error) // used since the start
 }
 
-// runMQTT connects a number of cars. Each sends its next sample when the last one is
+// runMQTT connects a number of cars. Each sends its next sample when the previous one is
 // acknowledged.
 func runMQTT(ctx context.Context, addr string, sources []source, number int, n broker,
 	lasting time.Duration) (connected, error) {

@@ -1,9 +1,9 @@
-// Package sample measures what one sample costs on its way from a car to an answer: how
-// many are taken in, how soon each is acknowledged and part of an answer, and where the
-// time goes.
+// Package sample measures what one sample costs on its way from a car to an answer: how many
+// samples the service accepts, how soon each is acknowledged, how soon it is part of an answer, and
+// which step takes how much of the time.
 //
-// The service measured is the real binary with a data directory on a real disk. Every write
-// is fsynced before it is acknowledged. The senders run on the same processors.
+// The measured service is the released binary with a data directory on a real disk. Every write is
+// fsynced before it is acknowledged. The senders run on the same processors.
 package sample
 
 import (
@@ -63,7 +63,7 @@ func (b *run) figure(subject, name, unit, remark string, rounds ...float64) floa
 		rounds...)
 }
 
-// aimed adds a figure whose aim is to be at most most.
+// aimed adds a figure. Its aim is a value of at most the parameter most.
 func (b *run) aimed(subject, name, unit, remark string, most float64, rounds ...float64) float64 {
 	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark,
 		AtMost: most}, rounds...)
@@ -71,7 +71,7 @@ func (b *run) aimed(subject, name, unit, remark string, most float64, rounds ...
 
 const micro = float64(time.Microsecond)
 
-// decoder takes the figures of the benchmark that lies next to the decoder.
+// decoder adds the figures of the benchmark in the decoder's package.
 func (b *run) decoder(ctx context.Context) error {
 	found, err := gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds)
 	if err != nil {
@@ -214,7 +214,7 @@ func (b *run) mqtt(ctx context.Context) error {
 		fleets = []int{20, 100}
 	}
 	for _, cars := range fleets {
-		// If the process may open few descriptors, the cars get nearly all of them.
+		// If the limit of open descriptors is low, nearly all descriptors are for the cars.
 		n, err := startNode(ctx, b.Options, fmt.Sprint("mqtt", cars),
 			"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2))
 		if err != nil {

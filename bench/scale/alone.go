@@ -11,8 +11,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// alone measures one machine that has its own store, under the load of a fleet whose cars
-// report every ten seconds, a hundred cars per request.
+// alone measures one machine that has its own store. The load is that of a fleet whose cars report
+// every ten seconds, with a hundred cars per request.
 func (b *bench) alone(ctx context.Context) (err error) {
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, "alone")},
 		startLimit)

@@ -7,8 +7,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// lags collects the ages of states when they were put into the fleet table, counted from
-// when their sample was due. One goroutine fills it; others read it when that has ended.
+// lags collects how old states were when they were put into the fleet table. The age is measured
+// from the time at which the sample was due. One goroutine adds the ages; other goroutines read
+// them only after that goroutine has ended.
 type lags struct {
 	from  time.Time
 	ms    []float64
@@ -26,7 +27,7 @@ func (l *lags) add(now time.Time, t vehicle.UnixMilli) {
 	l.after = append(l.after, now.Sub(l.from))
 }
 
-// between returns the lags of the states that were put between two times.
+// between returns the lags of the states that were put into the table between two times.
 func (l *lags) between(from, to time.Duration) (ms []float64) {
 	for i, at := range l.after {
 		if at >= from && at < to {
@@ -36,7 +37,7 @@ func (l *lags) between(from, to time.Duration) (ms []float64) {
 	return ms
 }
 
-// medians returns the median of each second of a measurement.
+// medians returns the median of the lags for each second of a measurement.
 func (l *lags) medians(lasting time.Duration) (ms []float64) {
 	for at := time.Duration(0); at+time.Second <= lasting; at += time.Second {
 		if these := l.between(at, at+time.Second); len(these) > 0 {
@@ -46,8 +47,8 @@ func (l *lags) medians(lasting time.Duration) (ms []float64) {
 	return ms
 }
 
-// slope returns the growth of values from one to the next: the median of the slopes between
-// any two of them, which a few outliers do not move. It is 0 for fewer than two values.
+// slope returns the average growth from one value to the next. It is the median of the slopes
+// between any two values, so a few outliers do not change it. It is 0 for fewer than two values.
 func slope(values []float64) float64 {
 	var slopes []float64
 	for i := range values {

@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// outside takes the place of the test for which clustertest starts its servers. A failure
-// ends the measurement as it would end a test.
+// outside takes the place of the test that clustertest needs to start its servers. A failure ends
+// the measurement as it would end a test.
 type outside struct {
-	// TB is nil. It only provides the methods that are never called here, since
-	// [testing.TB] cannot be implemented otherwise.
+	// TB is nil. It only provides the methods that are never called here, because a type
+	// outside the package testing cannot implement [testing.TB] in any other way.
 	testing.TB
 	logf     func(format string, args ...any)
 	cleanups []func()
 	failed   bool
 }
 
-// failure is the value with which a failure panics.
+// failure is the text of a failure. outside panics with a value of this type.
 type failure string
 
 // run calls f, then the cleanups, and returns f's error or the failure.

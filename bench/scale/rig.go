@@ -21,7 +21,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// startLimit bounds the start of a node on two busy cores.
+// startLimit is the time limit for the start of a node on two busy cores.
 const startLimit = 2 * time.Minute
 
 // follower is a fleet table in this process. It follows the feed of states like that of a
@@ -65,16 +65,16 @@ func (f *follower) put(id vehicle.ID, st vehicle.State) {
 	}
 }
 
-// measure adds the age of each state that is put into the table to l from now on. If l is
-// nil, no ages are collected.
+// measure sets where ages are collected: from now on, when a state is put into the table, its age
+// is added to l. If l is nil, no ages are collected.
 func (f *follower) measure(l *lags) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lags = l
 }
 
-// seen returns how many states of the measurement in progress are in the table, without
-// those of samples that were sent before it.
+// seen returns the number of states of the measurement in progress that are in the table. It does
+// not count states of samples that were sent before the measurement.
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *rig) source(ctx context.Context) (err error) {
 	return errors.Join(err, failed)
 }
 
-// drained waits until all samples sent are folded.
+// drained waits until all samples that were sent are folded.
 func (r *rig) drained(ctx context.Context) error {
 	want := r.folded0 + float64(r.cars.Sent.Load())
 	_, err := r.derive.AwaitMetrics(ctx, startLimit,
@@ -158,11 +158,11 @@ func (r *rig) kill() {
 	}
 }
 
-// counters holds, by name, what was used until now or between two times: CPU in seconds,
-// memory and traffic in bytes.
+// counters holds amounts by name, either the total used so far or the amount used between two
+// times. CPU is in seconds, memory and traffic in bytes.
 type counters map[string]float64
 
-// since returns what was used after an earlier time.
+// since returns the amounts that were used after the time at which before was read.
 func (c counters) since(before counters) counters {
 	d := make(counters)
 	for name, v := range c {
@@ -174,7 +174,7 @@ func (c counters) since(before counters) counters {
 // all returns the CPU time of nodes and servers together.
 func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
 
-// during measures what is used while f runs.
+// during returns the amounts that are used while f runs.
 func (r *rig) during(ctx context.Context, f func() error) (counters, error) {
 	before, err := r.reading(ctx)
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *rig) during(ctx context.Context, f func() error) (counters, error) {
 	return spent, err
 }
 
-// reading returns what was used so far.
+// reading returns the amounts used so far.
 func (r *rig) reading(ctx context.Context) (counters, error) {
 	c, err := r.b.servers.work(ctx)
 	if err != nil {
@@ -214,8 +214,8 @@ func (r *rig) reading(ctx context.Context) (counters, error) {
 	return c, errors.Join(err1, err2, machineCPU(c))
 }
 
-// inUse returns the share of the machine's processors that was in use, in percent, and the
-// share that processes other than the nodes, the servers and this process used.
+// inUse returns the percentage of the machine's processor time that was in use, and the percentage
+// that processes other than the nodes, the servers and this process used.
 func (c counters) inUse() (percent, others float64) {
 	percent = 100 * c["busy ticks"] / c["ticks"]
 	ours := (c.all() + c["CPU of this process"]) / c["took"] / float64(runtime.NumCPU())

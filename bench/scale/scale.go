@@ -1,10 +1,10 @@
-// Package scale measures what a fleet far larger than this machine costs, one part of it at
-// a time: carstate on three real NATS servers that sync every write, with the rate of
+// Package scale measures what a fleet far larger than this machine costs, one part of the fleet at
+// a time. It runs carstate on three real NATS servers that sync every write, with the rate of
 // messages that one of many partitions would have.
 //
-// All processes run on the processors of one machine. So CPU times and bytes are the valid
-// results; latencies on three separate machines would differ. The page on scale (package
-// report) calculates from the figures what whole fleets need.
+// All processes run on the processors of one machine. So only CPU times and bytes are valid
+// results; latencies on three separate machines would differ. From these figures, the page on scale
+// (package report) calculates what whole fleets need.
 package scale
 
 import (
@@ -23,8 +23,8 @@ import (
 // their subjects and names, and says which of them are missing.
 const part = "scale"
 
-// The slice is one of fleetParts parts of a fleet of fleetCars cars. Each car reports every
-// reportEvery.
+// The measured slice is one of fleetParts equal parts of a fleet of fleetCars cars. Each car
+// reports at the interval reportEvery.
 const (
 	fleetCars   = 100_000_000
 	fleetParts  = 1024
@@ -91,13 +91,13 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	return nil
 }
 
-// step is a measurement that begins on servers without streams.
+// step is a measurement that begins on servers that have no streams.
 type step struct {
 	name string
 	f    func(context.Context) error
 }
 
-// on does steps on new servers, whose memory no earlier step has used.
+// on runs steps on newly started servers, so that no earlier step has used their memory.
 func (b *bench) on(ctx context.Context, steps ...step) error {
 	t := &outside{logf: b.Logf}
 	return t.run(func() error {
@@ -115,7 +115,7 @@ func (b *bench) on(ctx context.Context, steps ...step) error {
 	})
 }
 
-// limits adds the limits of the code and of the servers that matter to a fleet.
+// limits adds, as figures, the limits of the code and of the servers that matter to a fleet.
 func (b *bench) limits() {
 	const gib = 1 << 30
 	for _, f := range []report.Figure{
@@ -150,7 +150,7 @@ func (b *bench) figure(subject, name string, value float64, unit, remark string)
 	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark})
 }
 
-// aimed adds a figure whose aim is to be at most most.
+// aimed adds a figure. Its aim is a value of at most the parameter most.
 func (b *bench) aimed(subject, name string, value float64, unit string, most float64, remark string) {
 	met := value <= most
 	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark,

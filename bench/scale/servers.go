@@ -34,8 +34,7 @@ func startServers(t testing.TB) *servers {
 	return s
 }
 
-// configure writes a server's configuration, like clustertest does for a test, with
-// monitoring.
+// configure writes a server's configuration as clustertest does for a test, and adds monitoring.
 func (s *servers) configure(t testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,8 +57,8 @@ cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
 	return clustertest.Setup{Args: []string{"--config", file}}
 }
 
-// work returns what the servers have used so far, together and each by itself, and the
-// memory that they have now.
+// work returns the amounts that the servers have used so far, both the total and those of each
+// server, and the memory that the servers use now.
 func (s *servers) work(ctx context.Context) (counters, error) {
 	c := make(counters)
 	for i := range copies {
@@ -75,7 +74,7 @@ func (s *servers) work(ctx context.Context) (counters, error) {
 	return c, nil
 }
 
-// workOf returns what server i has used so far.
+// workOf returns the amounts that server i has used so far.
 func (s *servers) workOf(ctx context.Context, i int) (counters, error) {
 	text, err := os.ReadFile(s.pidFiles[i])
 	if err != nil {
@@ -123,7 +122,7 @@ func writtenBy(pid int) (int64, error) {
 	return 0, fmt.Errorf("/proc/%d/io has no write_bytes", pid)
 }
 
-// index returns the place of a server among the three.
+// index returns the index of a server among the three.
 func (s *servers) index(n *clustertest.Node) int {
 	for i := range s.Nodes {
 		if s.Nodes[i] == n {

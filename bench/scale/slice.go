@@ -17,9 +17,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// slice measures one part of a large fleet in one partition: its cars, at their rate, on
-// one node for each role. Every node also serves the operator's listener, from which its
-// metrics are read.
+// slice measures one part of a large fleet in one partition. The cars of this part report at their
+// rate to one node for each role. Every node also serves the admin listener, because the bench
+// reads its metrics there.
 func (b *bench) slice(ctx context.Context) error {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
@@ -33,8 +33,8 @@ func (b *bench) slice(ctx context.Context) error {
 	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error { return b.sliced(ctx, r, f, cars, rate) })
 }
 
-// onNodes starts one node for each role on streams that hold the cars' states, and a
-// follower. It calls do when the follower has all states.
+// onNodes starts one node for each role on streams that hold the cars' states, and a follower. It
+// calls do once the follower has all states.
 func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate float64,
 	do func(*rig, *follower) error) (err error) {
 	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin",
@@ -58,7 +58,7 @@ func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate fl
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// The first samples wait until the partition has a new owner.
+	// The first samples are folded only once the partition has an owner again.
 	if err := errors.Join(r.cars.Drive(ctx, cars, rate, min(perBody, cars)), r.drained(ctx)); err != nil {
 		return err
 	}
@@ -123,8 +123,8 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	return b.records(ctx, r)
 }
 
-// load drives the cars at a rate and waits until all samples are folded. Each sample
-// results in one stored state, because the next sample of the same car is seconds later.
+// load lets the cars report at a rate and waits until all samples are folded. Each sample results
+// in one stored state, because the next sample of the same car is seconds later.
 func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags,
 	error) {
 	l := newLags()
@@ -193,8 +193,8 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	return nil
 }
 
-// costs adds what a sample cost each process, and how busy the machine was. If few
-// processors are idle, other programs lengthen the lag.
+// costs adds, as figures, what a sample cost each process, and how busy the machine was. If few
+// processors are idle, other programs on the machine lengthen the lag.
 func (b *bench) costs(subject string, s counters, samples float64) {
 	b.figure(subject, "CPU of ingest a sample", micros(s["CPU of ingest"], samples), "µs",
 		fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
@@ -220,9 +220,9 @@ func (b *bench) costs(subject string, s counters, samples float64) {
 		"by the kernel's count, metadata of the file system not included")
 }
 
-// spread measures the slice's cars at the slice's rate over as many partitions as are
-// recommended for a set of streams with two derive nodes. Samples that arrive together are
-// then stored in more and smaller pieces.
+// spread measures the slice's cars at the slice's rate over several partitions. Their number is the
+// recommended one for a set of streams with two derive nodes. Samples that arrive together are then
+// stored in more and smaller pieces.
 func (b *bench) spread(ctx context.Context) error {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
@@ -253,7 +253,7 @@ func (b *bench) spread(ctx context.Context) error {
 	})
 }
 
-// moreFeeds measures what each further feed costs the servers.
+// moreFeeds measures what each additional feed costs the servers.
 func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
 	n := int(rate * b.plan.slow.Seconds())
 	without, _, err := b.load(ctx, r, f, cars, rate, n)
@@ -286,7 +286,7 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 	return nil
 }
 
-// backlog measures how fast one partition is folded while there is always a backlog.
+// backlog measures how fast one partition is folded while it always has a backlog.
 func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
 	began := time.Now()
 	before := r.cars.Sent.Load()
@@ -302,7 +302,7 @@ func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
 	return nil
 }
 
-// records measures the bytes of a source, of a token, and of the audit records of both.
+// records measures the bytes of a source, of a token, and of the audit records about each of them.
 func (b *bench) records(ctx context.Context, r *rig) error {
 	a, err := r.cars.Node.AdminClient()
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// subjects measures one stream with the states of many vehicles, in one copy: its server's
-// memory, how a feed delivers all states, and how soon the stream is available again after
-// its server was killed.
+// subjects measures one stream that holds the states of many vehicles in one copy. It measures the
+// memory of the stream's server, how a feed delivers all states, and how soon the stream is
+// available again after its server was killed.
 func (b *bench) subjects(ctx context.Context) error {
 	n := b.plan.subjects
 	fresh, err := b.servers.work(ctx)
@@ -65,7 +65,8 @@ func (b *bench) subjects(ctx context.Context) error {
 	return b.feed(ctx, c, at, n)
 }
 
-// feed measures a feed from the start, such as each node reads after its own start.
+// feed measures a feed that delivers the stream from its beginning. Each node reads such a feed
+// after its start.
 func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 	before, err := b.servers.work(ctx)
 	if err != nil {
@@ -109,7 +110,7 @@ func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 	return nil
 }
 
-// stream returns the state of a stream.
+// stream returns the information of the servers about a stream.
 func (b *bench) stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	nc, err := nats.Connect(b.servers.URLs())
 	if err != nil {

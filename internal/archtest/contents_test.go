@@ -10,10 +10,12 @@ import (
 
 var sections = regexp.MustCompile(`(?m)^## +(.+)$`)
 
-// noContents are documents over a hundred lines that a reader does not search by section.
+// noContents are documents of more than a hundred lines that need no list of contents, because a
+// reader does not search them by section.
 var noContents = map[string]bool{"CHANGELOG.md": true, "README.md": true}
 
-// TestContentsLists looks for a link to each section at the head of each long document.
+// TestContentsLists checks that each long document has, at its head, a link to each of its
+// sections.
 func TestContentsLists(t *testing.T) {
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))

@@ -14,7 +14,7 @@ import (
 
 const root = "../.."
 
-// listed is the output of `go list -json` for a package, as far as it is used here.
+// listed is the part of the output of `go list -json` for a package that these tests use.
 type listed struct {
 	ImportPath string
 	Standard   bool
@@ -56,8 +56,8 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// ourModules returns the modules of the tree with their direct requirements, as the go command
-// lists them, without those on our own modules.
+// ourModules returns the modules of the tree, as the go command lists them. Each has its direct
+// requirements, without those on our own modules.
 func ourModules(t *testing.T) (modules []module) {
 	ours := map[string]bool{}
 	for _, name := range trackedFiles(t, "go.mod", "*/go.mod") {

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// mentions matches the names of our files in backticks: `docs/telemetry.md`, and within docs/
-	// `telemetry.md`.
+	// mentions matches the names of our files in backticks, such as `docs/telemetry.md`, or, in
+	// a document of docs/, `telemetry.md`.
 	mentions = regexp.MustCompile("`((?:[a-zA-Z-]+/)*[a-zA-Z0-9_-]+\\.(?:md|go|yml|yaml|json|conf|service|sh))`")
 	links    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	headings = regexp.MustCompile(`(?m)^#+ +(.+)$`)
@@ -19,8 +19,8 @@ var (
 // generated are documents that a command generates, so a checkout may lack them.
 var generated = map[string]bool{"docs/performance.md": true}
 
-// TestLinks_LeadSomewhere checks that every link between the documents leads somewhere, and that
-// the documents and files that they name exist.
+// TestLinks_LeadSomewhere checks that the target of every link between the documents exists, and
+// that the documents and files that they name exist.
 func TestLinks_LeadSomewhere(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
@@ -78,7 +78,8 @@ func TestDeadLink_KnownLinks(t *testing.T) {
 	}
 }
 
-// deadLink returns what is wrong with a link, or "" if it leads somewhere.
+// deadLink returns what is wrong with a link, or "" if its target exists. from is the document that
+// contains it.
 func deadLink(from, link string) string {
 	path, fragment, _ := strings.Cut(link, "#")
 	target := from

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWhereToLook checks the table "Where to look": each file in a row declares one of the
-// functions beside it, and each function is declared in one of the files.
+// TestWhereToLook checks the table "Where to look". Each file in a row must declare one of the
+// functions named in the same row, and one of the files must declare each function.
 func TestWhereToLook(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if err != nil {

@@ -102,8 +102,9 @@ func section(doc, name string) string {
 // can read or reuse them.
 var standardOnly = []string{"internal/vehicle", "client"}
 
-// testsMayImport lists the packages that tests of any package may import: those made for tests, and
-// the reader of recorded drives, on which the rules of internal/vehicle are tested.
+// testsMayImport lists the packages that tests of any package may import. They are the packages
+// made for tests, and the reader of recorded drives, because the rules of internal/vehicle are
+// tested on such drives.
 var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
 	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
 	"internal/testkit", "internal/lab/drivelog", "internal/ops/opstest", "internal/admin/client"}
@@ -111,13 +112,13 @@ var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/st
 // pkg is one of our packages and what it imports.
 type pkg struct {
 	dir string
-	// ours and testOurs are the directories of our packages that it imports, in the package itself
-	// and in its tests.
+	// ours are the directories of our packages that the package itself imports. testOurs are
+	// the directories of our packages that its tests import.
 	ours, testOurs []string
 	modules        []string // third-party modules imported outside tests
 }
 
-// violations returns one line for each import in the tree that breaks the rules.
+// violations returns one line for each import in the tree that violates the rules.
 func (r rules) violations(pkgs []pkg) []string {
 	found := map[string]bool{}
 	report := func(format string, args ...any) { found[fmt.Sprintf(format, args...)] = true }
@@ -148,7 +149,8 @@ func (r rules) violations(pkgs []pkg) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// module is one of our modules and its direct requirements: modules, and the packages of its tools.
+// module is one of our modules with its direct requirements, which are other modules and the
+// packages of its tools.
 type module struct {
 	file            string // its go.mod
 	requires, tools []string

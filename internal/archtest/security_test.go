@@ -15,7 +15,8 @@ import (
 var (
 	namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 	namedRow  = regexp.MustCompile("`([a-z]+)`")
-	// rowPackage matches a row in torture/rows.go; rowName matches its name in its own package.
+	// rowPackage matches a row in torture/rows.go. rowName matches the name of a row in the
+	// row's own package.
 	rowPackage = regexp.MustCompile(`(?m)^\t([a-z]+)\.[A-Z][a-z]+,$`)
 	rowName    = regexp.MustCompile(`\nvar (?:Row|[A-Z][a-z]+) = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
@@ -80,7 +81,8 @@ func tortureRows(t *testing.T) map[string]bool {
 	return rows
 }
 
-// TestTortureRows checks that directories of the torture that are not rows are not taken for rows.
+// TestTortureRows checks that only the rows of the torture count as rows, and not its other
+// directories.
 func TestTortureRows(t *testing.T) {
 	rows := tortureRows(t)
 	for name, is := range map[string]bool{"kill": true, "soak": true, "row": false, "load": false, "reliability": false,
@@ -91,8 +93,8 @@ func TestTortureRows(t *testing.T) {
 	}
 }
 
-// TestFuzzCorpora checks that a corpus of findings is kept for every fuzz target, and that
-// SECURITY.md names all targets.
+// TestFuzzCorpora checks that the repository keeps the inputs with findings for every fuzz target,
+// and that SECURITY.md names all targets.
 func TestFuzzCorpora(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {
@@ -126,8 +128,8 @@ func TestFuzzCorpora(t *testing.T) {
 	}
 }
 
-// unproven lists the tests and rows that SECURITY.md names and that do not exist, and the items
-// without a test.
+// unproven lists the tests and rows that SECURITY.md names although they do not exist, and the
+// items of its list that name no test.
 func unproven(doc string, have map[string]bool, isRow func(string) bool) (problems []string) {
 	for _, m := range namedTest.FindAllStringSubmatch(doc, -1) {
 		if !have[m[1]] {

@@ -16,7 +16,7 @@ const (
 	maxFileBytes = 400 << 10 // of any file in the repository, in bytes
 )
 
-// TestFileSizes checks every file that git tracks or would add.
+// TestFileSizes checks the size of every file that git tracks or would add.
 func TestFileSizes(t *testing.T) {
 	files := trackedFiles(t)
 	if len(files) < 10 {
@@ -37,8 +37,8 @@ func TestFileSizes(t *testing.T) {
 	}
 }
 
-// trackedFiles returns the files that git tracks or would add, by their paths from the root: all,
-// or those that match a pattern.
+// trackedFiles returns the files that git tracks or would add, by their paths from the root. Given
+// patterns, it returns only the files that match one of them.
 func trackedFiles(t *testing.T, patterns ...string) []string {
 	t.Helper()
 	// The checkout may belong to another user, as in a container.

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestUnraced_UsesNoConcurrency checks that the packages that the Makefile tests without the race
-// detector do not need it: they start no goroutine and use nothing made for several goroutines.
+// TestUnraced_UsesNoConcurrency checks the packages that the Makefile tests without the race
+// detector. They must start no goroutine and use nothing made for several goroutines, so that they
+// do not need the detector.
 func TestUnraced_UsesNoConcurrency(t *testing.T) {
 	makefile, err := os.ReadFile(root + "/Makefile")
 	if err != nil {

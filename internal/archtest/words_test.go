@@ -15,7 +15,7 @@ var (
 	// replaces by standard terms.
 	banned = regexp.MustCompile(`(?i)\b(anew|whoever|whom|goes by|go by|at hand|under way|is told|are told|counts for|` +
 		`of which|so many|comes? to nothing|befell|seldom|hardly|likewise|deeds?)\b`)
-	// headless is a sentence whose subject is a bare relative pronoun.
+	// headless matches a sentence whose subject is a bare relative pronoun.
 	headless = regexp.MustCompile(`(?:^|[.:] )(?:Who|What|Whoever|Whom|Whose) [^?]*?\.(?: |$)`)
 	partOf   = regexp.MustCompile(`(?i)\b(?:none|some|most|both|all|each) of which\b`) // standard English
 	fenced   = regexp.MustCompile("(?ms)^```.*?^```$")
@@ -25,8 +25,7 @@ var (
 // bannedHere are files that quote the banned words.
 var bannedHere = map[string]bool{"CONTRIBUTING.md": true, "internal/archtest/words_test.go": true}
 
-// TestWords looks for banned words in the comments and strings of every Go file and in every
-// document.
+// TestWords checks that no comment or string of a Go file and no document contains a banned word.
 func TestWords(t *testing.T) {
 	checked := 0
 	err := filepath.WalkDir(root, func(file string, entry os.DirEntry, err error) error {
@@ -68,7 +67,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestWords_Findings holds the patterns against sentences that they must find and must not.
+// TestWords_Findings checks that the patterns match the sentences that they must find, and no
+// others.
 func TestWords_Findings(t *testing.T) {
 	for text, bad := range map[string]bool{
 		"Who has gone is not handed out.":                 true,
