@@ -31,7 +31,7 @@ const (
 )
 
 // Self runs a part of the bench that is a program of its own: a peer written in Go, or the
-// generator. args are its name and flags.
+// generator. args are the name and the flags of that program.
 func Self(args []string, stdout io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("the name of one of the bench's own programs is missing")
@@ -81,7 +81,7 @@ func listen(stdout io.Writer, serve func(net.Listener) error) error {
 	}
 }
 
-// known holds what the peers look up: the valid tokens, and each vehicle's state.
+// known holds the data that the peers look up: the valid tokens, and the state of each vehicle.
 type known struct {
 	tokens   map[string]bool
 	vehicles map[string]byte
@@ -157,9 +157,9 @@ func appendBody(b, vid []byte, state byte) []byte {
 	return b
 }
 
-// tableMain runs carstate's query server alone, over a table that is filled without
-// telemetry, because ten million vehicles would take hours to report. It writes the request
-// targets for the generator to a file.
+// tableMain runs only carstate's query server, over a table that is filled without telemetry,
+// because ten million vehicles would take hours to report. It writes the request targets for the
+// generator to a file.
 func tableMain(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")
@@ -194,15 +194,16 @@ func tableMain(args []string, stdout io.Writer) error {
 	return listen(stdout, carstate.New(c).Serve)
 }
 
-// spread is the number of different requests that a generator sends in turn. They are drawn
-// from all vehicles, so that the needed data does not fit into the processor's caches.
+// spread is the number of different requests that a generator sends in turn. Their vehicles are
+// spread over all vehicles, so that the needed data does not fit into the processor's caches.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) error {
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)
 	for i := range spread {
-		// A step that is coprime to the number of vehicles reaches all vehicles.
+		// The factor is coprime to the number of vehicles, so n takes no value again before
+		// it has taken all.
 		n := int(uint64(i) * 7_368_787 % uint64(vehicles))
 		fmt.Fprintf(w, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
 	}

@@ -11,7 +11,8 @@ import (
 	"text/template"
 )
 
-// field is what all peers share: where they run, and their data.
+// field holds what all peers share: the processor core on which they run, and the files of their
+// data.
 type field struct {
 	dir      string
 	self     string // this program
@@ -28,7 +29,7 @@ type peer struct {
 	addr    string
 	targets string
 	running
-	// before is called before each run. If nil, there is nothing to do.
+	// before is called before each run. If nil, nothing is called.
 	before func(context.Context) error
 }
 
@@ -73,8 +74,8 @@ func (f *field) startSelf(ctx context.Context, name, targets string, args ...str
 	return &peer{name: name, addr: addr, targets: targets, running: r}, nil
 }
 
-// nginxText is the configuration of nginx as one process, which does a worker's job without
-// a master.
+// nginxText is the configuration of nginx as a single process, which does the work of a worker and
+// has no master.
 //
 //go:embed nginx.conf.tmpl
 var nginxText string

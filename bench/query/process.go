@@ -77,7 +77,7 @@ func (p *process) stop() {
 // spent is processor time.
 type spent struct{ user, system time.Duration }
 
-// cpu returns what the program has spent.
+// cpu returns the processor time that the program has used.
 func (p *process) cpu() (spent, error) {
 	s, err := cpuOf(p.cmd.Process.Pid)
 	if err != nil {
@@ -86,14 +86,14 @@ func (p *process) cpu() (spent, error) {
 	return s, nil
 }
 
-// cpuOf returns what a process has spent.
+// cpuOf returns the processor time that a process has used.
 func cpuOf(pid int) (s spent, err error) {
 	s.user, s.system, err = nodeprocess.TimesOf(pid)
 	return s, err
 }
 
-// freePort returns a port that is free now. If another program takes it before the peer
-// does, the peer reports that.
+// freePort returns a port that is free now. If another program takes the port before the peer does,
+// the peer reports an error.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

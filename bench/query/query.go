@@ -1,5 +1,5 @@
-// Package query measures what one query costs, compared with what an expert would use
-// instead: the same body, from the same look-ups, to the same generator.
+// Package query measures what one query costs, compared with the programs that an expert would use
+// instead. All programs send the same body, look up the same data, and serve the same generator.
 package query
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const part = "query"
 
-// The aims, and the peers they are relative to.
+// The aims, and the peers with which carstate is compared for them.
 const (
 	self      = "carstate"
 	expert    = "nginx + lua"
@@ -30,8 +30,8 @@ const (
 	aimGrowth = 1.15
 )
 
-// Run measures the queries: all peers side by side, then carstate's table with growing
-// numbers of vehicles and tokens.
+// Run measures the queries. It first measures all peers side by side, and then carstate's table
+// with growing numbers of vehicles and tokens.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	f, generator, err := newField(o)
 	if err != nil {
@@ -162,7 +162,7 @@ func comparePeers(ctx context.Context, o report.Options, f *field, generator int
 	return latencies(ctx, o, f, generator, peers, all, r)
 }
 
-// ratios compares carstate with the peers of the aims, round by round.
+// ratios compares carstate, round by round, with the peers that the aims name.
 func ratios(peers []*peer, all [][]cost, r *report.Results) error {
 	index := func(name string) int {
 		return slices.IndexFunc(peers, func(p *peer) bool { return p.name == name })
@@ -191,7 +191,8 @@ func over(one, other []cost) []float64 {
 	return q
 }
 
-// latencies sends each peer half of the rate that it can answer, at even intervals.
+// latencies measures the latencies of each peer at half of the rate that the peer can answer. The
+// requests are sent at even intervals.
 func latencies(ctx context.Context, o report.Options, f *field, generator int, peers []*peer, all [][]cost,
 	r *report.Results) error {
 	for i, p := range peers {
@@ -255,7 +256,8 @@ func (p *peer) check(ctx context.Context) error {
 	return nil
 }
 
-// add adds a figure of all rounds. most is its aim; 0: none.
+// add adds a figure of all rounds. The parameter most is the figure's aim, an upper limit; 0 means
+// no aim.
 func add(r *report.Results, subject, name, unit, remark string, most float64, rounds []float64) float64 {
 	return r.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark, AtMost: most},
 		rounds...)

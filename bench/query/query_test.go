@@ -36,9 +36,9 @@ func newTestField(t *testing.T) *field {
 	return f
 }
 
-// The peers written in Go give the same answers as carstate, and the generator accepts
-// them. This test needs no other program; the other peers are checked when they are
-// measured.
+// TestGoPeersAnswerAlike checks that the peers written in Go give the same answers as carstate, and
+// that the generator accepts them. This test needs no other program; the bench checks the other
+// peers before it measures them.
 func TestGoPeersAnswerAlike(t *testing.T) {
 	f := newTestField(t)
 	ctx := context.Background()
@@ -76,7 +76,8 @@ func TestGoPeersAnswerAlike(t *testing.T) {
 	}
 }
 
-// serve calls each for every connection to a new address until the test ends.
+// serve listens on a new address until the test ends, and calls the parameter each for every
+// connection.
 func serve(t *testing.T, each func(net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,11 +101,11 @@ func serve(t *testing.T, each func(net.Conn)) (addr string) {
 
 var anyRequest = [][]byte{[]byte("GET / HTTP/1.1\r\n\r\n")}
 
-// A latency counts from the time at which a request was due: a server that stalls cannot
-// hide the requests that it delays.
+// TestTheGeneratorSeesAStall checks that a latency is measured from the time at which the request
+// was due. So a server that stalls cannot hide the delay of requests.
 func TestTheGeneratorSeesAStall(t *testing.T) {
 	const stall = 300 * time.Millisecond
-	// The server stalls from the first request on, however long the connections took.
+	// The server stalls from its first request on, even if the connections took long to open.
 	begin := make(chan struct{})
 	var first sync.Once
 	addr := serve(t, func(c net.Conn) {

@@ -19,8 +19,8 @@ func (s size) String() string {
 	return report.Count(s.vehicles) + " vehicles, " + tokens
 }
 
-// compareSizes measures the query server alone with growing tables. Each size is a process
-// of its own. All run at the same time and are measured in turn.
+// compareSizes measures only the query server, with tables of growing size. Each size has a process
+// of its own. All processes run at the same time, and each is measured in turn.
 func compareSizes(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) error {
 	vehicles := []int{1000, 100_000, 1_000_000, 10_000_000}
 	tokens := []int{1, 1000, 100_000}

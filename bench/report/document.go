@@ -194,7 +194,8 @@ func (d *Document) figures(wanted func(*Figure) bool) (some []*Figure) {
 	return some
 }
 
-// aimsMet returns how many of the page's aims were met, of all; nil if there are no aims.
+// aimsMet returns the number of the page's aims that were met and the number of all its aims. It
+// returns nil if there are no aims.
 func (d *Document) aimsMet() *struct{ Met, All int } {
 	var n struct{ Met, All int }
 	for _, f := range d.figures(func(f *Figure) bool { return f.Part != scalePart && f.Met != nil }) {
@@ -217,7 +218,7 @@ func (d *Document) quick(part string) string {
 	return ""
 }
 
-// pictures returns the plots of a part.
+// pictures returns the Markdown of the plots of a part.
 func (d *Document) pictures(part string) string {
 	var b strings.Builder
 	for _, p := range d.Plots {
@@ -289,7 +290,7 @@ func (f *Figure) met() string {
 // Reached reports whether the aim was reached. It is true if there is no aim.
 func (f *Figure) Reached() bool { return f.Met == nil || *f.Met }
 
-// maxColumns is how many figures a table has side by side.
+// maxColumns is the maximum number of figures that a table has side by side.
 const maxColumns = 5
 
 // tables returns tables of figures. Figures of the same subjects are columns of one table.
@@ -354,8 +355,8 @@ func tables(figures []*Figure) string {
 	return b.String()
 }
 
-// meanings returns a table with the remarks of figures. A figure has one row, or one for each
-// remark with its subjects.
+// meanings returns a table with the remarks of figures. A figure has one row if it has one remark;
+// otherwise it has one row for each remark, with the subjects of that remark.
 func meanings(figures []*Figure) string {
 	type meaning struct{ name, remark string }
 	var all []meaning

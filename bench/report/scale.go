@@ -259,8 +259,8 @@ type bucketed struct {
 	Servers       float64
 }
 
-// Storing is the number of cores of all servers together. Each state is sent to the two nodes of
-// its group.
+// Storing is the number of cores of all servers together. Each state is sent to the two query nodes
+// of its group.
 func (b bucketed) Storing() float64 { return b.StoreCores() + 2*cores(b.Send, b.Samples()) }
 
 // DiskOfServer is the disk space of each server, with three copies of all data.
