@@ -68,7 +68,8 @@ func TestSIGHUPReopensTheAccessLog(t *testing.T) {
 	p.stop(t)
 }
 
-// TestSIGHUPDoesNotEndANode checks that a node without an access log survives SIGHUP, too.
+// TestSIGHUPDoesNotEndANode checks that a node without an access log continues to run after SIGHUP,
+// too.
 func TestSIGHUPDoesNotEndANode(t *testing.T) {
 	p := start(t, t.TempDir())
 	token := p.issue(t)

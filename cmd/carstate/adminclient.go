@@ -39,7 +39,7 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export writes all records of a list of the admin API that match the query.
+// export writes all records of a list of the admin API that match the parameter query.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -79,8 +79,8 @@ func adminURL(addr string) (string, error) {
 	return baseURL(addr), nil
 }
 
-// key returns the key to authenticate with: an operator's own if --key-file names it, else the
-// admin key.
+// key returns the key for authentication. It is an operator's own key if --key-file names one, and
+// the admin key otherwise.
 func (f adminFlags) key() (string, error) {
 	if f.KeyFile == "" {
 		return ops.LoadKey(f.DataDir)
@@ -97,8 +97,8 @@ func (f adminFlags) key() (string, error) {
 	return string(text), nil
 }
 
-// ask makes one call of the admin API and prints the result: as one JSON value, or for people by
-// show.
+// ask makes one call of the admin API and prints the result. If asJSON, it prints one JSON value;
+// otherwise it calls show, which prints text for people.
 func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) (T, error), show func(T) error) error {
 	client, err := f.client()
 	if err != nil {
@@ -124,8 +124,9 @@ func clientTrusting(trust *tls.Config) *http.Client {
 	}
 }
 
-// baseURL returns an address as a URL. Other machines are reached by TLS only, unless addr is a
-// URL. An address of all interfaces, as a container's listener has it, means this machine.
+// baseURL returns an address as a URL. Unless addr is already a URL, the scheme is https for other
+// machines. An address that means all interfaces, as the listener of a container has it, is taken
+// as this machine.
 func baseURL(addr string) string {
 	switch {
 	case strings.Contains(addr, "://"):
@@ -185,7 +186,7 @@ func parseVIDs(s string) ([]vehicle.ID, error) {
 }
 
 // lifetime parses "never", a number of days such as 90d, or a duration such as 12h, and returns the
-// time of expiry. For "never" that is zero.
+// time of expiry. For "never", it returns the zero time.
 func lifetime(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -252,7 +253,7 @@ func count(c ops.VehicleCount) string {
 	return fmt.Sprint(c.N)
 }
 
-// optionalVIDs is parseVIDs for a flag that may be missing.
+// optionalVIDs is like parseVIDs, but for a flag that may be missing.
 func optionalVIDs(s string) ([]vehicle.ID, error) {
 	if s == "" {
 		return nil, nil

@@ -15,9 +15,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestRolesApart runs each role in processes of its own. All of them serve the probes and metrics;
-// only the one with the admin role serves an operator. All are restarted one after the other, each
-// as soon as the one before reports ready.
+// TestRolesApart checks processes with one role each. All of them serve the probes and metrics;
+// only the process with the admin role serves an operator. All are restarted one after the other,
+// each as soon as the previous one reports ready.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)

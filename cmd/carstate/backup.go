@@ -43,7 +43,8 @@ Example:
   carstate restore carstate-2026-11-20.backup`
 }
 
-// Run writes a backup to a temporary file and reads it back before it gives the file its name.
+// Run writes a backup to a temporary file, and reads it back. Only then does it give the file its
+// final name.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
@@ -112,7 +113,7 @@ func (c *backupCommand) verify(w streams) error {
 
 var errExists = errors.New("the file exists: choose another name, or replace it with --force")
 
-// publish gives the finished file its name. When it returns, the name is on the disk.
+// publish gives the finished file its final name. When it returns, the name is synced to the disk.
 func (c *backupCommand) publish(tmp string) (err error) {
 	if c.Force {
 		err = os.Rename(tmp, c.File)
@@ -120,7 +121,8 @@ func (c *backupCommand) publish(tmp string) (err error) {
 		err = os.Link(tmp, c.File) // fails if the file exists
 	}
 	if err != nil && !c.Force && !errors.Is(err, fs.ErrExist) {
-		// The file system has no links, like that of most USB sticks.
+		// The file system does not support hard links, like the file system of most USB
+		// sticks.
 		var claim *os.File
 		if claim, err = os.OpenFile(c.File, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			claim.Close()
@@ -147,7 +149,7 @@ func describeBackup(b access.BackupInfo) string {
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
 }
 
-// meter shows on a terminal how many bytes have arrived.
+// meter shows on a terminal how many bytes have been received.
 type meter struct {
 	w     *os.File // nil if w is not a terminal
 	bytes int
@@ -253,7 +255,7 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this b
 	"or tombstones that make the service forget vehicles. " +
 	"Check the output of carstate operator list, source list and token list afterwards."
 
-// trust returns which backups the flags accept.
+// trust returns the set of backups that the flags accept.
 func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {
@@ -296,7 +298,8 @@ func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) er
 	return t.Flush()
 }
 
-// readReceipts reads files of receipts. A file has one JSON value after the other.
+// readReceipts reads files that the command forget has written. Each file has JSON values
+// (receipts) one after the other.
 func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -309,7 +312,7 @@ func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 			var r access.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
-				// carstate forget leaves an empty file when it fails.
+				// If the command forget fails, the file that it leaves is empty.
 				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
 			}
 			if err == io.EOF {

@@ -17,8 +17,8 @@ import (
 	"carstate/internal/node"
 )
 
-// check rejects a configuration that cannot work. It prints one that can: every setting, its
-// source, and the listeners. It opens no port and changes nothing.
+// check rejects a configuration that cannot work. For a valid configuration it prints every
+// setting, the source of the setting, and the listeners. It opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
 	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)), nil)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	return nil
 }
 
-// printListeners prints the resulting engine, listeners and certificate in words.
+// printListeners prints the resulting engine, listeners and certificate as sentences.
 func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, certificateEnds time.Time) {
 	engine := "this machine's own, in " + c.DataDir
 	if c.Nats != "" {
@@ -86,7 +86,7 @@ func (c *serveCommand) from(given *kong.Context, f *kong.Flag) string {
 	return "default"
 }
 
-// shownValue returns a flag's value without secrets.
+// shownValue returns a flag's value for printing, with secrets hidden.
 func shownValue(f *kong.Flag) string {
 	text := fmt.Sprint(f.Target.Interface())
 	if list, ok := f.Target.Interface().([]string); ok {

@@ -17,8 +17,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestClient_EveryAnswerAndError queries the real service with the Go client: each kind of answer
-// and of error that a developer can get.
+// TestClient_EveryAnswerAndError checks each kind of answer and of error that a developer can get.
+// It queries the real service with the Go client.
 func TestClient_EveryAnswerAndError(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -114,7 +114,7 @@ func TestClient_EveryAnswerAndError(t *testing.T) {
 		}
 	}
 
-	// The service's Retry-After is long enough: no retry is refused again.
+	// The Retry-After of the service is long enough that no retry is refused again.
 	perSecond := strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Ann", "--vehicles", "all",
 		"--rate", "1/s"))
 	c := client.New(base, perSecond)
@@ -149,8 +149,8 @@ func TestClient_EveryAnswerAndError(t *testing.T) {
 	}
 }
 
-// TestFirstHourSample creates a module as docs/first-hour.md says and runs the Go program of that
-// page against the real service. Nothing is downloaded.
+// TestFirstHourSample checks that the Go program of docs/first-hour.md runs against the real
+// service, in a module that the test creates as the page says. Nothing is downloaded.
 func TestFirstHourSample(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/first-hour.md")
@@ -190,8 +190,8 @@ func TestFirstHourSample(t *testing.T) {
 	}
 }
 
-// TestGoOnThePages checks that people who paste the commands about Go from our pages get the
-// version that go.mod names, whichever version they have, and that the package client is found.
+// TestGoOnThePages checks the Go commands on our pages. Users who paste them get the version of Go
+// that go.mod names, regardless of the version that they have, and the package client is found.
 func TestGoOnThePages(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
@@ -206,7 +206,7 @@ func TestGoOnThePages(t *testing.T) {
 	if minor == nil || edit == nil {
 		t.Fatal("go.mod names no version, or docs/first-hour.md does not say how a module finds the client")
 	}
-	// Without that, an older Go neither runs the module nor downloads a newer version.
+	// Without the flag -go, an older Go neither runs the module nor downloads a newer version.
 	if !strings.Contains(edit[1], " -go="+minor[1]+" ") {
 		t.Errorf("a module is not made one of Go %s: %s", minor[1], edit[1])
 	}

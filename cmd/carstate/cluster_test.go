@@ -28,8 +28,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestNATSConfig starts three servers with the configuration that we ship, each on a port of its
-// own, and a node on them. Telemetry that the node acknowledges is answered.
+// TestNATSConfig checks the NATS configuration that we ship. It starts three servers with it, each
+// on its own ports, and a node that uses them. Telemetry that the node acknowledges must be
+// answered.
 func TestNATSConfig(t *testing.T) {
 	startsPrograms(t)
 	const password = "inTheTestOnly"
@@ -58,7 +59,8 @@ func TestNATSConfig(t *testing.T) {
 	dir := t.TempDir()
 	flags := []string{"--nats", strings.Join(urls, ","), "--partitions", "4", "--max-age", "24h"}
 	var p *process
-	// The test retries like a supervisor: until the servers have elected a leader, the node exits.
+	// Until the servers have elected a leader, the node exits. So the test starts it
+	// repeatedly, as a supervisor does.
 	if err := until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
 		return err
@@ -79,8 +81,8 @@ func TestNATSConfig(t *testing.T) {
 	}
 }
 
-// authority creates a CA. issue creates certificates for the host name localhost, as servers
-// usually have certificates for their name.
+// authority creates a CA. The result issue creates certificates for the host name localhost,
+// because the certificates of real servers are usually for host names.
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {
@@ -120,9 +122,9 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 	}
 }
 
-// TestNATSConfigWithTLS starts three servers with exactly the TLS configuration file that we ship.
-// With the permissions that the file grants, nodes with one role each do everything that cars,
-// developers and operators need, and a server takes a renewed certificate.
+// TestNATSConfigWithTLS checks the TLS configuration file that we ship, without changes. It starts
+// three servers with it. With the permissions that the file grants, nodes with one role each do
+// everything that cars, developers and operators need. A server also loads a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -215,7 +217,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 // byName replaces the loopback address with the name in the certificate.
 func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
-// drivesAndAnswers replays a drive and waits until it has been folded.
+// drivesAndAnswers replays a drive and waits until the drive has been folded.
 func drivesAndAnswers(t *testing.T, p *process) {
 	t.Helper()
 	token := p.issue(t)
@@ -234,7 +236,7 @@ func drivesAndAnswers(t *testing.T, p *process) {
 	}
 }
 
-// operates runs all commands, on nodes with one role each.
+// operates runs all operators' commands against nodes with one role each.
 func operates(t *testing.T, nodes map[string]*process) {
 	t.Helper()
 	do := func(args ...string) string {
@@ -314,7 +316,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 	do("source", "list")
 }
 
-// renews makes a server load another certificate while it runs.
+// renews replaces the certificate files and makes a server load the new certificate while it runs.
 func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	t.Helper()
 	serial := func() (string, error) {

@@ -20,8 +20,8 @@ func (*completionCommand) Help() string {
   carstate completion fish > ~/.config/fish/completions/carstate.fish`
 }
 
-// completions are the scripts for each shell. They ask carstate itself for the possible next words.
-// If there are none, the shell completes file names.
+// completions are the scripts for each shell. A script calls carstate to get the possible next
+// words. If there are none, the shell completes file names.
 var completions = map[string]string{
 	"bash": `_carstate() {
 	local IFS=$'\n'
@@ -119,7 +119,8 @@ func candidates(n *kong.Node, words []string) (all []string) {
 	return all
 }
 
-// takesValue returns the flag that word names if its value is the next word, else nil.
+// takesValue returns the flag that word names if the flag's value is the next word. Otherwise it
+// returns nil.
 func takesValue(n *kong.Node, word string) *kong.Flag {
 	for _, group := range n.AllFlags(true) {
 		for _, f := range group {

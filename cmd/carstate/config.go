@@ -24,7 +24,7 @@ type serveFlags struct {
 	nodeFlags
 }
 
-// storeFlags say where data is stored.
+// storeFlags select where data is stored.
 type storeFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
 	Nats      string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
@@ -33,7 +33,7 @@ type storeFlags struct {
 	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are.${more_replicas}"`
 }
 
-// nodeFlags say what a node does and where it listens.
+// nodeFlags select what a node does and where it listens.
 type nodeFlags struct {
 	QueryAddr   string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address for the queries of developers (${default})."`
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Address for the telemetry of cars and gateways by HTTP (${default})."`
@@ -183,7 +183,6 @@ func (f *serveFlags) validateLocal() error {
 	return nil
 }
 
-// listeners returns the listeners of this node.
 func (f *serveFlags) listeners() []node.Listener {
 	cert := f.TLSCert != ""
 	all := []struct {
@@ -195,8 +194,9 @@ func (f *serveFlags) listeners() []node.Listener {
 		{Name: node.IngestAddr, Addr: f.IngestAddr, TLS: cert, role: node.Ingest},
 		{Name: node.MQTTAddr, Addr: f.MqttAddr, role: node.Ingest, optional: true},
 		{Name: node.MQTTTLSAddr, Addr: f.MqttTLSAddr, TLS: true, role: node.Ingest, optional: true},
-		// Every node has this listener for its probes, whatever its roles. On loopback it does not
-		// use TLS, so that commands on this machine need no certificate.
+		// Every node has this listener, whatever its roles, because the listener serves the
+		// probes. On loopback it does not use TLS, so that commands on this machine need no
+		// certificate.
 		{Name: node.AdminAddr, Addr: f.AdminAddr, TLS: cert && !isLoopback(f.AdminAddr), optional: !f.has(node.Admin)},
 	}
 	var mine []node.Listener
@@ -248,8 +248,8 @@ func (f *serveFlags) has(role string) bool {
 }
 
 // loginInClear reports whether an attacker between this node and a NATS server could read the login
-// or impersonate the server. Without tls://, the client accepts it if a server that has TLS seems
-// to have none.
+// or impersonate the server. Without tls://, the client connects without TLS if an attacker makes a
+// server with TLS look like one without.
 func (f *serveFlags) loginInClear() bool {
 	for u := range strings.SplitSeq(f.Nats, ",") {
 		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
@@ -279,7 +279,7 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	return d, nil
 }
 
-// trustedProxies parses the networks. A single address is a network of its own.
+// trustedProxies parses the networks of --trusted-proxies. A single address counts as a network.
 func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range f.TrustedProxies {
@@ -295,8 +295,8 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// otlpURL returns the URL to which spans are sent. If it has no path, the path that OTLP prescribes
-// is added.
+// otlpURL returns the URL to which spans are sent. If the flag's URL has no path, otlpURL adds the
+// path that OTLP prescribes.
 func (f *serveFlags) otlpURL() (string, error) {
 	u, err := url.Parse(f.OtlpEndpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -314,13 +314,13 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// On a cluster, all tokens and vehicles in these records would be unknown.
+	// A node on a cluster would know none of the tokens and vehicles in these records.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine "+
 			"and a cluster\", or give --nats-fresh to start without them", f.DataDir)
 	}
-	// validate has checked both, so they have no error.
+	// validate has already parsed the interval and the networks, so they cause no error here.
 	interval, _ := f.syncInterval()
 	proxies, _ := f.trustedProxies()
 	endpoint := ""

@@ -26,7 +26,7 @@ type setting struct {
 	line  int
 }
 
-// maxConfigFile is the maximum size in bytes, far more than all settings need.
+// maxConfigFile is the maximum size of the file in bytes. It is far more than all settings need.
 const maxConfigFile = 1 << 20
 
 // loadConfigFile reads a file and checks each line against the flags of a command.
@@ -52,8 +52,8 @@ func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
 	return settings, nil
 }
 
-// parseConfigFile parses the lines. Its errors name the line and never quote it, because it may
-// hold a secret.
+// parseConfigFile parses the lines. Its errors give the number of the line but never quote the
+// line, because it may contain a secret.
 func parseConfigFile(text []byte) (configFile, error) {
 	settings := make(configFile)
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -81,7 +81,7 @@ func parseConfigFile(text []byte) (configFile, error) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// notSettings are the flags that select an action and are no settings.
+// notSettings are flags that select an action, so the file cannot set them.
 var notSettings = []string{"help", "config", "check"}
 
 // check returns an error for the first line whose name is not a flag or whose value the flag does
@@ -114,7 +114,8 @@ func (c configFile) check(flags []*kong.Flag) error {
 	return fmt.Errorf("line %d: %s", first, complaint)
 }
 
-// refusesValue returns what a flag accepts if it does not accept the value, else "".
+// refusesValue returns a description of the values that a flag accepts if it does not accept the
+// given value. Otherwise it returns "".
 func refusesValue(f *kong.Flag, value string) string {
 	target := reflect.New(f.Target.Type()).Elem()
 	err := f.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target)
@@ -142,8 +143,8 @@ func refusesValue(f *kong.Flag, value string) string {
 // Validate implements [kong.Resolver]. The file was already checked when it was read.
 func (c configFile) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the file's value of a flag that is set neither on the command line nor in the
-// environment.
+// Resolve returns the value in the file for a flag that is set neither on the command line nor in
+// the environment.
 func (c configFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 	s, ok := c[f.Name]
 	if _, set := fromEnvironment(f); set || !ok {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzConfigFile checks that any file is parsed, or rejected with one line that gives the number of
-// the wrong line and quotes nothing of it.
+// FuzzConfigFile checks that any file is either parsed or rejected with an error of one line. The
+// error must give the number of the wrong line and quote nothing of it.
 func FuzzConfigFile(f *testing.F) {
 	f.Add("max-age = 5m\n# why\n\nroles=query,ingest")
 	f.Add("a = b\r\na = c")

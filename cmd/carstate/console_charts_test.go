@@ -15,7 +15,8 @@ import (
 // carWithFault is a car whose throttle plate stops following its command.
 const carWithFault = "WDB1110000P0000004"
 
-// breakPlate sends four minutes of the car with the fault, which begins 40 seconds before now.
+// breakPlate sends four minutes of readings of the car with the fault. The fault begins 40 seconds
+// before now.
 func (f *consoleFixture) breakPlate() {
 	f.t.Helper()
 	var lines []string
@@ -34,9 +35,9 @@ func (f *consoleFixture) breakPlate() {
 	}
 }
 
-// TestConsoleChartsTellTheirFigures checks that the page of a car with a throttle anomaly draws
-// both sensors, the allowed band and the alarm, that pointer and keyboard read values from the
-// charts, and that times can be shown in local time too.
+// TestConsoleChartsTellTheirFigures checks the page of a car with a throttle anomaly. It must draw
+// both sensors, the allowed band and the alarm. Mouse and keyboard must read values from the
+// charts, and times can be shown in local time too.
 func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -50,7 +51,7 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 		`!!document.querySelector("[data-live=throttle] .plot .alarm"))`, "true")
 	b.Expect(chart+`.querySelector("[data-readout]").textContent`, "Times are UTC.")
 
-	// The pointer comes first, then the keyboard.
+	// Read values with the mouse first, and then with the keyboard.
 	b.Eval(`(() => { const svg = ` + chart + `.querySelector("svg"), r = svg.getBoundingClientRect();
 		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9}));
 		return ""; })()`)
@@ -64,7 +65,7 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 		`(document.activeElement.getAttribute("aria-valuetext") === `+chart+`.querySelector("[data-readout]").textContent)`,
 		"1 true")
 
-	// Local time is shown on request, and stays on the next page.
+	// Local time is shown on request. The next page still shows it.
 	b.Expect(`String(document.querySelectorAll(".local").length)`, "0")
 	b.Run(chromedp.Click(chromedp.CSS("#local")))
 	b.Expect(`String(document.querySelectorAll("time + .local").length > 3)`, "true")

@@ -16,7 +16,7 @@ import (
 )
 
 // eavesdropper is a server on another port of the console's host. It records what a browser sends
-// to it, and in the end tries to replace the session's cookie.
+// to it. Its response to the path /toss tries to replace the session's cookie.
 type eavesdropper struct {
 	mu   sync.Mutex // guards said
 	said []string   // one line for each request: path, cookies, referer
@@ -35,9 +35,9 @@ func (e *eavesdropper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "<!DOCTYPE html><title>another port</title><link rel=icon href='data:,'><h1>Another port</h1>")
 }
 
-// TestConsoleFromAnotherPort checks that another server on the console's host, to which a foreign
-// page leads the operator's browser, gets nothing of the session: no cookie, no storage, no frame,
-// no response. The session continues to work.
+// TestConsoleFromAnotherPort checks that another server on the console's host gets nothing of the
+// session: no cookie, no storage, no frame and no response. A foreign page leads the operator's
+// browser to that server. The session must continue to work.
 func TestConsoleFromAnotherPort(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -62,7 +62,8 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 		t.Fatalf("the page after the login is %s", page)
 	}
 
-	// A foreign site leads to the other port. The page there sends requests to its own server.
+	// A foreign site leads the browser to the other port. The page there sends requests to its
+	// own server.
 	b.Run(chromedp.Navigate("http://localhost:" + port + "/"))
 	b.Expect(`document.querySelector("h1").innerText`, "Elsewhere")
 	b.Eval(`document.querySelector("a").click(); ""`)
@@ -94,8 +95,8 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 		t.Errorf("the other port heard of the session:\n%s", said)
 	}
 
-	// The cookie that the other port has set changes nothing. A link without the root path leads to
-	// the session.
+	// The cookie that the other port has set has no effect. A link without the root path leads
+	// to the session.
 	for _, section := range []string{"Tokens", "Audit"} {
 		b.Run(chromedp.Navigate(b.Base + "/" + strings.ToLower(section)))
 		b.Expect(`document.querySelector("h1").innerText + location.pathname`, section+root+"/"+strings.ToLower(section))

@@ -54,8 +54,8 @@ type townStreet struct {
 	free, kmh float64
 }
 
-// driveTown sends what the cars on the streets report: first the hours before, in light traffic,
-// then now.
+// driveTown sends what the cars on the streets report. It first sends readings in light traffic of
+// the past hours, and then the present readings.
 func (f *consoleFixture) driveTown(streets []townStreet) {
 	f.t.Helper()
 	web := sender.HTTP(f.URL(nodeprocess.Ingest), sender.Login{Name: "gateway-1", Key: f.source}, nil)
@@ -81,8 +81,8 @@ func (f *consoleFixture) driveTown(streets []townStreet) {
 	}
 }
 
-// TestConsoleRoads checks that the page of roads says what to do while it is empty, draws a jam
-// once cars have reported one, and works with mouse and keyboard, and that a car's page shows its
+// TestConsoleRoads checks the page of roads. While it is empty, it says what to do. Once cars have
+// reported a jam, it draws the jam. It works with mouse and keyboard. A car's page shows the car's
 // way.
 func TestConsoleRoads(t *testing.T) {
 	t.Parallel()
@@ -129,8 +129,8 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(`(+(`+fact("cars")+`) >= 3) + ""`, "true")
 	b.Expect(`/UTC/.test(`+fact("since")+`) + ""`, "true")
 
-	// The stretch is in the middle of the map now: a click beside it selects nothing, a click on it
-	// selects it.
+	// The stretch is now in the middle of the map. A click beside the stretch selects nothing,
+	// and a click on the stretch selects it.
 	var x, y float64
 	middle := b.Eval(`(() => { const r = document.querySelector("canvas").getBoundingClientRect(); ` +
 		`return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`)
@@ -142,7 +142,7 @@ func TestConsoleRoads(t *testing.T) {
 	b.Run(chromedp.MouseClickXY(x, y))
 	b.Expect(fact("state"), "Jam")
 
-	// Keys and mouse move and zoom the map; 0 shows all of it.
+	// Keys and mouse move and zoom the map, and the key 0 shows the whole map.
 	const scale = `document.querySelector(".rule span").textContent + " in " + ` +
 		`document.querySelector(".rule span").style.width`
 	b.TabTo(`document.activeElement.tagName === "CANVAS"`)

@@ -65,7 +65,7 @@ func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 	}
 }
 
-// open opens the console in a browser of its own.
+// open opens the console in a new browser.
 func (f *consoleFixture) open() *browsertest.Browser {
 	f.t.Helper()
 	b := browsertest.Open(f.t, f.URL(nodeprocess.Admin))
@@ -73,7 +73,7 @@ func (f *consoleFixture) open() *browsertest.Browser {
 	return b
 }
 
-// logIn types a key into the login form and sends it.
+// logIn types a key into the login form and submits the form.
 func logIn(b *browsertest.Browser, key string) {
 	b.Expect(`document.activeElement.id`, "key")
 	b.Press(key)
@@ -87,7 +87,8 @@ func turnTo(b *browsertest.Browser, path string) {
 
 // visit opens a page by a click on its link in the navigation.
 func visit(b *browsertest.Browser, section string) {
-	// The present page may be of the same section, so it is marked, to recognize the new one.
+	// The new page may be of the same section as the present one. So the present page is
+	// marked, to recognize when it was replaced.
 	b.Expect(`document.documentElement.dataset.left = "left",
 		[...document.querySelectorAll("nav a")].find(a => a.innerText === "`+section+`").click() || "clicked"`, "clicked")
 	b.Expect(`(document.documentElement.dataset.left || document.readyState) + " " +
@@ -100,9 +101,9 @@ func confirmAction(b *browsertest.Browser) {
 	b.Run(chromedp.Click(chromedp.CSS("main .bad")))
 }
 
-// TestConsoleDay is an operator's day. The operator logs in, sees the fleet, looks up why a car is
-// said to be in a jam, issues a token that a developer uses, revokes it, and reads the audit of all
-// that.
+// TestConsoleDay checks what an operator does in a day. The operator logs in, sees the fleet, looks
+// up why a car is said to be in a jam, issues a token that a developer uses, revokes the token, and
+// reads the audit of all these operations.
 func TestConsoleDay(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -118,7 +119,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector(".me span").innerText`, "admin")
 	b.Expect(`document.cookie`, "") // no script can read the session's cookie
 
-	// The fleet page shows the counts, which car is in the jam, and why.
+	// The fleet page shows the counts, the car in the jam, and the reason for its verdict.
 	b.Expect(`document.querySelector(".tiles").innerText.replace(/\s+/g, " ")`,
 		"Normal driving 2 Slow driving 0 Traffic jam 1 Not driving 0 Stale or unknown 0 Throttle anomaly 1")
 	b.Expect(`document.querySelector("[data-live=jam] .vid").innerText`, carInJam)
@@ -127,7 +128,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector("[data-live=anomaly] .why").innerText.includes("P0121") + ""`, "true")
 	b.Expect(`document.querySelector("#live").innerText`, "Live")
 
-	// A car that reports now appears without a reload.
+	// The page shows a new car that reports now, without a reload.
 	f.drive("WDB1110000P0000003", 60, "")
 	b.Expect(`document.querySelector(".tiles dd").innerText`, "3")
 
@@ -152,7 +153,8 @@ func TestConsoleDay(t *testing.T) {
 	f.drive(carInJam, 3.7, "")
 	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("3.7 km/h") + ""`, "true")
 
-	// A token is issued, used, shown as used and revoked; then it is refused.
+	// A token is issued, used, shown as used, and revoked. After that, a query with it is
+	// refused.
 	visit(b, "Tokens")
 	b.Expect(`document.querySelector("details.form").open + ""`, "true") // there is none yet
 	b.TabTo(`document.activeElement.id === "developer"`)
@@ -227,7 +229,8 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector(".records .facts").innerText.includes("revoked") + ""`, "true")
 	b.Expect(`document.querySelector("[role=status]").innerText`, "") // the message is shown only once
 
-	// The gateway was last seen at some time. Another source is added, works, and is removed.
+	// The page shows when the gateway was last seen. Another source is added, works, and is
+	// removed.
 	visit(b, "Sources")
 	b.Expect(`document.querySelector(".records .facts").innerText.includes("Last seen\nnot yet") + ""`, "false")
 	b.Run(chromedp.Click(chromedp.CSS("details.form summary")))
@@ -252,8 +255,8 @@ func TestConsoleDay(t *testing.T) {
 		t.Errorf("the removed source: %d accepted", n)
 	}
 
-	// The car in the jam is forgotten. The first attempt fails, because the vid to confirm is
-	// mistyped.
+	// The operator forgets the car in the jam. The first attempt fails, because the operator
+	// mistypes the vid that confirms it.
 	forget := func(vid string) {
 		turnTo(b, "/vehicles/"+carInJam)
 		b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.SendKeys(chromedp.CSS("#confirm"), vid))
@@ -274,7 +277,7 @@ func TestConsoleDay(t *testing.T) {
 	turnTo(b, "/vehicles/"+carInJam)
 	b.Expect(`document.querySelector(".first h2").innerText`, "No vehicle with this vid has reported")
 
-	// The audit has all of it and shows no secret.
+	// The audit has all these operations and shows no secret.
 	visit(b, "Audit")
 	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + `+
 		`" " + l.querySelector("code").innerText).join()`,
@@ -301,8 +304,8 @@ func TestConsoleDay(t *testing.T) {
 	b.StayedHere()
 }
 
-// TestConsoleOperators checks that an operator logs in with a key of their own, is named in the
-// audit, and is logged out as soon as they are removed, on open pages too.
+// TestConsoleOperators checks that an operator logs in with a key of their own, and that the audit
+// names the operator. When an operator is removed, they are logged out at once, on open pages too.
 func TestConsoleOperators(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -338,7 +341,7 @@ func TestConsoleOperators(t *testing.T) {
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The operator ada is removed and logged out.")
 	hers.Expect(`document.querySelector("h1").innerText`, "Log in") // the open page, too, by itself
 
-	// When the admin key is replaced, everybody who is logged in with the old one is logged out.
+	// When the admin key is replaced, everybody who logged in with the old key is logged out.
 	b.Run(chromedp.Click(chromedp.CSS(".danger summary")), chromedp.Click(chromedp.CSS(".danger button")))
 	confirmAction(b)
 	b.Expect(`document.querySelector("h1").innerText`, "Log in")
@@ -354,9 +357,9 @@ func TestConsoleOperators(t *testing.T) {
 	hers.StayedHere()
 }
 
-// TestConsoleLooks opens every page in light, in dark and on a narrow screen. It checks that
-// nothing extends beyond the screen's edge, and that axe-core finds nothing after all that can be
-// expanded is expanded.
+// TestConsoleLooks checks every page in light mode, in dark mode and on a narrow screen. Nothing
+// may extend beyond the screen's edge. After everything expandable is expanded, the accessibility
+// checker axe-core must find nothing.
 func TestConsoleLooks(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -425,8 +428,8 @@ func TestConsoleLooks(t *testing.T) {
 	first.StayedHere()
 }
 
-// kept names the screenshots that the documentation shows. Those of the fleet are taken of the
-// demo, see TestConsoleScreensOfTheDemo.
+// kept names the screenshots that the documentation shows. TestConsoleScreensOfTheDemo takes the
+// screenshots of the fleet.
 var kept = []string{
 	"console-anomaly-light", "console-anomaly-390", "console-vehicle-light", "console-vehicle-dark", "console-vehicle-390",
 	"console-roads-light", "console-roads-dark", "console-roads-390",
@@ -434,7 +437,7 @@ var kept = []string{
 }
 
 func looksRight(b *browsertest.Browser, axe, name string) {
-	// A map shows how many stretches it has once it has drawn them.
+	// Once a map has drawn its stretches, it shows their number.
 	b.Expect(`String([...document.querySelectorAll("[data-map=count]")].every(e => /stretch/.test(e.textContent)))`,
 		"true")
 	b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
@@ -451,9 +454,9 @@ func looksRight(b *browsertest.Browser, axe, name string) {
 	b.IsClean(axe)
 }
 
-// TestConsolePageInTheBackground checks that a page is not kept up to date while it is hidden. It
-// would hold one of the few connections that a browser has for a host. When it is visible again, it
-// catches up.
+// TestConsolePageInTheBackground checks that a hidden page receives no updates, because the updates
+// would occupy one of the few connections that a browser allows for a host. When the page is
+// visible again, it catches up.
 func TestConsolePageInTheBackground(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -484,7 +487,7 @@ func TestConsolePageInTheBackground(t *testing.T) {
 	b.StayedHere()
 }
 
-// fleetPage logs in and returns the first page.
+// fleetPage logs in and returns the first page of the console, which is the page of the fleet.
 func fleetPage(base, key string) (string, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -500,8 +503,8 @@ func fleetPage(base, key string) (string, error) {
 	return string(page), err
 }
 
-// TestConsoleAfterARestart checks that after a restart the fleet page lists the cars in trouble
-// although none has reported since.
+// TestConsoleAfterARestart checks that after a restart the fleet page lists the cars in trouble,
+// although no car has reported since the restart.
 func TestConsoleAfterARestart(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)

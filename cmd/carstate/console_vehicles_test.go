@@ -11,9 +11,10 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestConsoleVehiclesByKeyboard goes from a figure of the fleet to the cars that it counts, to
-// other cars by the form, and to the whole list as a file. On wide, narrow and dark screens
-// axe-core finds nothing.
+// TestConsoleVehiclesByKeyboard checks the list of vehicles with the keyboard. It goes from a
+// figure of the fleet to the cars that the figure counts, then by the form to other cars, and to
+// the export of the whole list as a file. On wide, narrow and dark screens, the accessibility
+// checker axe-core must find nothing.
 func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -41,7 +42,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	turnTo(b, "/vehicles")
 	b.Expect(`location.search + document.querySelectorAll("tbody .vid").length`, "3")
 	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the most urgent one is first
-	// Each row shows how the car drove in the last hour.
+	// Each row shows the car's driving of the last hour.
 	b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== ""))`, "true")
 	b.Expect(`String(/^traffic jam \d\d:\d\d to \d\d:\d\d, .* UTC/.test(`+
 		`document.querySelector('[data-hour$="`+carInJam+`/hour"] svg').getAttribute("aria-label")))`, "true")

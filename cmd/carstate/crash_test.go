@@ -16,9 +16,9 @@ import (
 // kills is how often TestKill_LosesNothingAcknowledged kills the process at a random time.
 const kills = 10
 
-// TestKill_LosesNothingAcknowledged kills the process while it takes telemetry, restarts it on the
-// same directory, and checks that every acknowledged sample has its effect. Each sample is of a
-// different vehicle, so that a lost sample cannot be hidden by a later one.
+// TestKill_LosesNothingAcknowledged kills the process while it receives telemetry, restarts it on
+// the same directory, and checks that every acknowledged sample has its effect. Each sample is of a
+// different vehicle, so no later sample can hide a lost one.
 func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -33,8 +33,8 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 		after := time.Duration(20+random.IntN(400)) * time.Millisecond
 		victim := p
 		timer := time.AfterFunc(after, func() { _ = victim.Signal(syscall.SIGKILL) })
-		// In every other round the timer starts only after a first acknowledgment, so that
-		// something is acknowledged even on a slow disk.
+		// In every second round, the timer starts only after a first acknowledgment, so
+		// that some samples are acknowledged even on a slow disk.
 		waits := round%2 == 1 && timer.Stop()
 		began := time.Now()
 		for i := 0; ; i++ {
@@ -87,7 +87,7 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// listens is a node that tells the URLs of its listeners.
+// listens is a node that knows the URLs of its listeners.
 type listens interface{ URL(listener string) string }
 
 // post sends one sample of each vehicle and returns how many were accepted.

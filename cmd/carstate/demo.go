@@ -35,8 +35,8 @@ var demoDrive []byte
 const demoVehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 
 type demoCommand struct {
-	// No environment variable: a setting for serve must not make the demo write into a directory
-	// with somebody's data.
+	// The flag has no environment variable, because a setting for serve must not make the demo
+	// write into a directory that contains a user's data.
 	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty.${more_data_dir}"`
 	Fleet            int    `default:"200" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
@@ -115,7 +115,8 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	return s.untilAsked(ctx)
 }
 
-// untilAsked waits until a signal ends the demo, and then drains the node, or until the node fails.
+// untilAsked waits until a signal ends the demo or the node fails. After a signal it drains the
+// node.
 func (s demoNode) untilAsked(ctx context.Context) error {
 	if err := s.Wait(ctx); err != nil {
 		return err
@@ -132,7 +133,7 @@ func removeSoon(dir string) {
 	_ = poll(ctx, func() error { return os.RemoveAll(dir) })
 }
 
-// demoNode is the demo's node and the flags it was started with.
+// demoNode is the demo's node and the flags with which it was started.
 type demoNode struct {
 	*node.Node
 	flags *serveFlags
@@ -147,9 +148,10 @@ func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// driveDemo drives a fleet by way of the ingest listener until ctx ends, and queries its verdicts.
-// It starts with an hour of light traffic long ago, which teaches the roads. The fleet starts so
-// far in the past that there are cars in every driving state at once.
+// driveDemo drives a fleet through the ingest listener until ctx ends, and queries its verdicts. It
+// first sends an hour of light traffic with past times, from which the service learns the free flow
+// of the roads. The fleet starts so far in the past that cars in every driving state are present at
+// once.
 func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	operator, trust, err := s.operator()
@@ -178,7 +180,8 @@ func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	})
 }
 
-// operator returns a client of the node's own admin listener, and the TLS settings for that.
+// operator returns a client of the node's own admin listener, and the TLS settings for that
+// listener.
 func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 	key, err := ops.LoadKey(s.flags.DataDir)
 	if err != nil {
@@ -191,7 +194,7 @@ func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 	return &adminclient.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
 }
 
-// prepareDemo replays the drive by way of the ingest listener, issues a token, and waits until the
+// prepareDemo replays the drive through the ingest listener, issues a token, and waits until the
 // whole drive has been folded.
 func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -225,7 +228,8 @@ func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The whole drive has been folded once the driving verdict is as new as the last speed.
+	// The whole drive has been folded once the driving verdict is as new as the last speed
+	// reading.
 	end := lastSpeed(samples)
 	developer := client.New(s.URL(node.QueryAddr), issued.AccessToken,
 		client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0)) // poll retries
@@ -251,7 +255,8 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// answered returns nil once the verdict about the demo's car is as new as since, to the second.
+// answered returns nil once the verdict about the demo's car is at least as new as the parameter
+// since, compared in whole seconds.
 func answered(ctx context.Context, service *client.Client, since time.Time) error {
 	a, err := service.CarDrivingState(ctx, string(demoVehicle))
 	if err != nil {

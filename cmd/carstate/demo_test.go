@@ -19,8 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// runDemo starts `carstate demo`, with its files in a directory of the test. ended receives the
-// exit code.
+// runDemo starts `carstate demo`, with its files in a directory of the test. The channel ended
+// receives the exit code.
 func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer, ended <-chan int) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -30,8 +30,8 @@ func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer,
 	return stdout, stderr, exited
 }
 
-// TestDemo_PrintedCommandsWork runs the demo as `make run` does, with the default query port in
-// use. It runs the printed curl commands and checks their answers.
+// TestDemo_PrintedCommandsWork runs the demo as `make run` does, while the default query port is in
+// use by another program. It runs the printed curl commands and checks their answers.
 func TestDemo_PrintedCommandsWork(t *testing.T) {
 	startsPrograms(t)
 	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
@@ -77,8 +77,8 @@ func TestDemo_PrintedCommandsWork(t *testing.T) {
 	}
 }
 
-// complaints returns what the demo wrote to standard error, except the warning that its end took
-// long on a busy machine.
+// complaints returns what the demo wrote to standard error. It leaves out the warning that the demo
+// took long to end, which is normal on a busy machine.
 func complaints(stderr *testkit.Buffer) string {
 	return strings.Join(slices.DeleteFunc(slices.Collect(strings.Lines(stderr.String())), func(line string) bool {
 		return strings.Contains(line, "background work did not end in time")
@@ -86,8 +86,8 @@ func complaints(stderr *testkit.Buffer) string {
 }
 
 // TestDemoFleet checks that the demo's fleet is on the road, and that the printed token may query
-// it. Within a minute some of its cars are in a jam, some are slow, some drive normally, and one
-// throttle system has failed. The fleet ends with the demo.
+// it. Within a minute, some of its cars must be in a jam, some slow and some driving normally, and
+// one throttle system must have failed. The fleet must end with the demo.
 func TestDemoFleet(t *testing.T) {
 	startsPrograms(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,8 +139,8 @@ func TestDemoFleet(t *testing.T) {
 	}
 }
 
-// TestExternalNATS_SurvivesRestart runs the whole service on an external NATS server, and restarts
-// it on the same streams.
+// TestExternalNATS_SurvivesRestart checks the whole service on an external NATS server, before and
+// after a restart on the same streams.
 func TestExternalNATS_SurvivesRestart(t *testing.T) {
 	t.Parallel()
 	nats := clustertest.External(t)

@@ -42,7 +42,8 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestSystemdUnit lets systemd verify the units, on copies that start the built program.
+// TestSystemdUnit checks the systemd units with systemd's own verification, on copies that start
+// the built program.
 func TestSystemdUnit(t *testing.T) {
 	dir := t.TempDir()
 	unit := filepath.Join(dir, "carstate.service")
@@ -86,8 +87,8 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// TestConfigExample checks that the example configuration works unchanged, and with all its
-// commented settings on.
+// TestConfigExample checks that the example configuration works unchanged, and that it works with
+// all its commented settings enabled.
 func TestConfigExample(t *testing.T) {
 	name := deployDir + "/carstate.conf"
 	cert, key, _ := testkit.Certificate(t)
@@ -128,7 +129,8 @@ func alertNames(t *testing.T) []string {
 }
 
 // TestAlerts_FireAndAreDocumented checks the alerts with promtool and runs their tests. Each alert
-// fires in one of the tests and has its section in docs/alerts.md, and there is no other section.
+// must fire in one of the tests and have its section in docs/alerts.md. The document must have no
+// section for anything else.
 func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	dir := deployDir + "/prometheus/"
 	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")
@@ -157,7 +159,7 @@ func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	}
 }
 
-// panel has the fields of a Grafana panel that are checked here.
+// panel has the fields of a Grafana panel that these tests check.
 type panel struct {
 	ID      int    `json:"id"`
 	Type    string `json:"type"`
@@ -215,8 +217,8 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	return d.Panels, exprs
 }
 
-// TestDashboard checks that panels do not overlap, that each has what Grafana needs to draw it, and
-// that promtool parses every expression.
+// TestDashboard checks that panels do not overlap, that each panel has what Grafana needs to draw
+// it, and that promtool parses every expression.
 func TestDashboard(t *testing.T) {
 	panels, exprs := dashboard(t)
 	ids := make(map[int]bool)

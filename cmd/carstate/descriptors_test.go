@@ -16,9 +16,10 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestStrangersLeaveDescriptors starts a process with a low limit of file descriptors. Strangers
-// who use up all connections of the query listener must not use up the descriptors that telemetry,
-// the store and the probes need. At the start the log says which limits were scaled down.
+// TestStrangersLeaveDescriptors checks a process with a low limit of file descriptors. Unknown
+// clients that use up all connections of the query listener must not use up the descriptors that
+// telemetry, the store and the probes need. At the start, the log must say which limits were scaled
+// down.
 func TestStrangersLeaveDescriptors(t *testing.T) {
 	testkit.Slow(t, "it starts a process")
 	const files = 900

@@ -18,7 +18,8 @@ import (
 )
 
 // TestIngest_SameStatesAndNoSecretsLeft replays one drive by HTTP and by MQTT and checks that the
-// states are equal. Then it searches the program's files and log for the secrets of the run.
+// resulting states are equal. Then it searches the program's files and log for the secrets used in
+// the test.
 func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
@@ -46,7 +47,7 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 			t.Fatalf("%s: throttle %+v, %v", vid, a, err)
 		}
 	}
-	// Refused queries must not leave secrets behind either.
+	// Refused queries must not leave secrets in the files or the log either.
 	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token,
 		"?access_token=" + token + "%zz&vid=a"} {
 		resp, err := http.Get(p.URL(nodeprocess.Query) + drivingPath + q)
@@ -87,7 +88,7 @@ func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 }
 
 // compareStates opens the data directory of the ended process and compares the states of the three
-// cars. Their drives differ only in when they ended.
+// cars. The drives of the cars differ only in their end times.
 func compareStates(t *testing.T, dir string) {
 	t.Helper()
 	states := storedStates(t, dir)
@@ -102,13 +103,13 @@ func compareStates(t *testing.T, dir string) {
 	}
 }
 
-// atZero shifts the times of a state so that it ends at a fixed time.
+// atZero shifts the times in a state so that its last time is a fixed one.
 func atZero(s vehicle.State) vehicle.State {
 	moveTimes(reflect.ValueOf(&s).Elem(), s.Time-1_000_000_000)
 	return s
 }
 
-// moveTimes subtracts by from every time that is set.
+// moveTimes subtracts the parameter by from every time that is set.
 func moveTimes(v reflect.Value, by vehicle.UnixMilli) {
 	switch {
 	case v.Type() == reflect.TypeFor[vehicle.UnixMilli]():

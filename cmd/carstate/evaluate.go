@@ -22,9 +22,10 @@ type evaluateCommand struct {
 	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background,${more_plot}"`
 }
 
-// fleetFlags select the fleet to evaluate, and how much of it.
+// fleetFlags select the fleet to evaluate and the part of it that is evaluated.
 type fleetFlags struct {
-	// No environment variable: CARSTATE_FLEET exists for demo, and is a number.
+	// The flag has no environment variable, because CARSTATE_FLEET is a setting of demo, where
+	// it is a number.
 	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz)${more_fleet}"`
 	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table${more_truth}"`
 	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before."`
@@ -48,7 +49,7 @@ Example:
   carstate evaluate --fleet fcd.csv.gz --truth labels.csv.gz --learn learn.csv.gz --every 5s`
 }
 
-// validate rejects flags that do not go together.
+// validate rejects flags that exclude each other, or that lack a flag that they need.
 func (f *fleetFlags) validate(drives []string, plot bool) error {
 	switch {
 	case f.Fleet == "" && (f.Truth != "" || f.Learn != "" || f.Every != 0 || f.Share != 1 || f.WithoutPositions):

@@ -13,9 +13,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// fleetFiles writes an invented fleet and returns the fleet file and the file of its labels. Twenty
-// cars drive east for five minutes. Ten have free traffic; the other ten are in a jam from the
-// second minute on.
+// fleetFiles writes an invented fleet. It returns the fleet file and the file of its labels. Twenty
+// cars drive east for five minutes. Ten of them drive in free traffic; the other ten are in a jam
+// from the second minute on.
 func fleetFiles(t *testing.T) (fleet, truth string) {
 	t.Helper()
 	var readings, labels strings.Builder
@@ -102,7 +102,7 @@ func TestEvaluateMap(t *testing.T) {
 	svg := filepath.Join(t.TempDir(), "map.svg")
 	evaluated(t, "--fleet", fleet, "--truth", truth, "--plot", svg)
 	text := readXML(t, svg)
-	// The legend has one mark, and each of the ten cars in the jam has one.
+	// The legend has one mark of this colour, and each of the ten cars in the jam has one.
 	if n := strings.Count(string(text), "#c0281c"); n != 11 {
 		t.Errorf("%d marks of a jam", n)
 	}

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// labelledDrive writes an invented TDS log: city traffic, then a queue, then city traffic, with the
-// labels of an observer who notices the queue as soon as it begins.
+// labelledDrive writes an invented log in the TDS format. It contains city traffic, then a queue,
+// then city traffic, with the labels of an observer who notices the queue as soon as it begins.
 func labelledDrive(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -248,8 +248,8 @@ func TestEvaluateUnknownLabels(t *testing.T) {
 	}
 }
 
-// TestEvaluateWithoutLabels checks that a log of the labelled format is accepted without labels,
-// too.
+// TestEvaluateWithoutLabels checks that a log of the labelled format is accepted even if it has no
+// labels.
 func TestEvaluateWithoutLabels(t *testing.T) {
 	bare := writeDrive(t, "bare.csv", "VehicleSpeedInstantaneous;VehicleSpeedAverage\n"+strings.Repeat("50;20,0\n", 60))
 	if out := evaluated(t, "--json", bare); !strings.Contains(out, `"1":59`) || strings.Contains(out, "labelled_rows") {
@@ -258,7 +258,7 @@ func TestEvaluateWithoutLabels(t *testing.T) {
 }
 
 // TestEvaluateOddNames checks that a file's name cannot control the terminal, break a table or make
-// an invalid plot.
+// a plot invalid.
 func TestEvaluateOddNames(t *testing.T) {
 	odd := filepath.Join(filepath.Dir(labelledDrive(t)), "a\x1b[31m\n\x01.csv")
 	if err := os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd); err != nil {
