@@ -31,7 +31,7 @@ Example:
   carstate forget NHeN4UqVsohGS55I7LBdh --allow`
 }
 
-// Run forgets a vehicle, or allows a forgotten one again.
+// Run forgets a vehicle, or permits telemetry of a forgotten vehicle again.
 func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	id, err := vehicle.ParseReportingID(c.VID)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// forget forgets a vehicle, at a terminal after a person has confirmed it. It reports if nothing
+// forget forgets a vehicle. At a terminal, a person must confirm it first. It reports if nothing
 // was known of the vehicle, because then the vid may be a typing error.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,

@@ -18,9 +18,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestLearnedFreeFlow learns two road networks from a day of their fleets, and compares the learned
-// free flow of their stretches with the speeds of a run with very light traffic. It logs the median
-// error that docs/verdicts.md reports.
+// TestLearnedFreeFlow checks the free flow that is learned from a day of traffic. It learns two
+// road networks from their fleets, and compares the learned free flow of the stretches with the
+// speeds of a run with very light traffic. It logs the median error that docs/verdicts.md reports.
 func TestLearnedFreeFlow(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("no learned free flow is held against that of light traffic")
@@ -50,7 +50,7 @@ func TestLearnedFreeFlow(t *testing.T) {
 	}
 }
 
-// freeFlowOrigin is the time 0 of a fleet's file. Any time would do.
+// freeFlowOrigin is the time that stands for the time 0 in a fleet's file. Any time would do.
 var freeFlowOrigin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 // learn teaches a map the road network of a fleet.
@@ -108,8 +108,8 @@ func edges(t *testing.T, name string) (all []edge) {
 }
 
 // learned returns the free flow of the stretches along an edge. ok is false if the edge is short or
-// bent, because then its ends do not tell which stretches it has, or if the stretches are not all
-// known.
+// bent, because the ends of such an edge do not determine its stretches. ok is also false if any of
+// the stretches is unknown.
 func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
 	const perDegree = math.Pi / 180 * 6_371_008.8
 	north := (e.latitude[1] - e.latitude[0]) * perDegree

@@ -24,9 +24,9 @@ func limitFiles(t *testing.T, pid int, bytes uint64) {
 	}
 }
 
-// TestFullDisk_RefusesTelemetryThenEnds fills the disk of a running node. Queries continue,
-// telemetry is refused, and once there is space again the node exits, so that its supervisor
-// restarts it. After the restart everything that was acknowledged is there.
+// TestFullDisk_RefusesTelemetryThenEnds checks a running node whose disk fills up. Queries continue
+// and telemetry is refused. When there is space again, the node exits, so that its supervisor
+// restarts it. After the restart, the node has every sample that was acknowledged.
 func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()

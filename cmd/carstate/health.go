@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// healthCommand calls a probe of the admin listener. A container image without a shell has no other
-// tool to do that.
+// healthCommand calls a probe of the admin listener. It exists because a container image without a
+// shell has no other tool for this call.
 type healthCommand struct {
 	AdminAddr string        `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
 	AdminCA   string        `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener in addition to the system's."`

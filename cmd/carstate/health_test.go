@@ -10,8 +10,8 @@ import (
 )
 
 // TestCommandsInAContainer checks that `token issue` and `health` reach a service that listens on
-// all addresses without TLS, as in deploy/docker/compose.yaml, with the same setting of the
-// address.
+// all addresses without TLS, as in deploy/docker/compose.yaml. The commands and the service use the
+// same setting of the address.
 func TestCommandsInAContainer(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--behind-proxy", "--admin-addr", "0.0.0.0:0")
@@ -41,8 +41,8 @@ func TestCommandsInAContainer(t *testing.T) {
 	}
 }
 
-// TestBaseURL_OtherMachinesByTLS checks that this machine is reached without TLS and other machines
-// with it.
+// TestBaseURL_OtherMachinesByTLS checks that commands reach this machine without TLS and other
+// machines with TLS.
 func TestBaseURL_OtherMachinesByTLS(t *testing.T) {
 	for addr, want := range map[string]string{
 		"127.0.0.1:8082": "http://127.0.0.1:8082", "0.0.0.0:8082": "http://127.0.0.1:8082", "[::]:8082": "http://[::1]:8082",

@@ -12,16 +12,17 @@ import (
 // `journalctl -p err` finds errors.
 type journal struct{ w io.Writer }
 
-// writesJournal reports whether standard error is connected to the journal, and not to a pipe or a
-// file: for the journal, systemd puts its device and inode into JOURNAL_STREAM.
+// writesJournal reports whether standard error is connected to the systemd journal, and not to a
+// pipe or a file. If it is, systemd puts the device and inode of the connection into
+// JOURNAL_STREAM.
 func writesJournal() bool {
 	var s syscall.Stat_t
 	err := syscall.Fstat(int(os.Stderr.Fd()), &s)
 	return err == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", s.Dev, s.Ino)
 }
 
-// levelOf finds the level of a line in either format. The level comes before any text that is not
-// ours.
+// levelOf finds the level of a line in the text format or the JSON format. The level precedes any
+// text that carstate did not write itself.
 var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 
 // priorities maps a level to the journal's priority prefix.

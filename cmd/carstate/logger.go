@@ -14,8 +14,8 @@ import (
 	"carstate/internal/access"
 )
 
-// logger returns a logger that writes to standard error as the flags say, and its level. Everything
-// it writes is cleaned, that of libraries too: see [cleaner].
+// logger returns a logger that writes to standard error as the flags say, and the logger's level.
+// Everything that it writes is cleaned, including the messages of libraries (see [cleaner]).
 func (f *serveFlags) logger(w streams) (*slog.Logger, *slog.LevelVar) {
 	out := w.err
 	if writesJournal() {
@@ -38,10 +38,10 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVa
 	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
-// cleaner cleans every text on its way into the log. It removes tokens and keys. It replaces the
-// vid of a vehicle with a keyed hash, which stays the same as long as the process runs and is
-// useless to later readers of the log. It replaces characters that control a terminal; slog's
-// handlers quote line breaks.
+// cleaner cleans every text before it is logged. It removes tokens and keys. It replaces the vid of
+// a vehicle with a keyed hash. The hash stays the same as long as the process runs, and does not
+// let later readers of the log find the vid. cleaner also replaces characters that control a
+// terminal. It need not replace line breaks, because slog's handlers quote them.
 type cleaner struct{ key []byte }
 
 func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
@@ -49,7 +49,7 @@ func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
 	case slog.KindString:
 		a.Value = slog.StringValue(c.text(v.String()))
 	case slog.KindAny:
-		// The value is an error or something else that is printed as text.
+		// The value is an error, or has another type that is printed as text.
 		a.Value = slog.StringValue(c.text(fmt.Sprint(v.Any())))
 	}
 	return a

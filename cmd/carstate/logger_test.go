@@ -21,12 +21,13 @@ import (
 	"carstate/internal/testkit"
 )
 
-// oneRecord matches a line of slog's text handler: from the time on only names with plain or quoted
-// values.
+// oneRecord matches a line of slog's text handler. After the time, the line has only names with
+// plain or quoted values.
 var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
 	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
 
-// checkLog checks that every line is a whole record, without characters that control a terminal.
+// checkLog checks that every line is a complete record and has no characters that control a
+// terminal.
 func checkLog(t *testing.T, format, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) {
@@ -48,12 +49,13 @@ func checkLog(t *testing.T, format, text string) {
 	}
 }
 
-// nasty is text by which an attacker would forge a line of the log or take over the operator's
+// nasty is a text with which an attacker would forge a line of the log or control the operator's
 // terminal.
 const nasty = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=" +
 	"forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"
 
-// TestLogIsClean logs secrets, vids and control characters in every way that slog has.
+// TestLogIsClean checks that secrets, vids and control characters do not get into the log, in every
+// way of logging that slog has.
 func TestLogIsClean(t *testing.T) {
 	token, _ := access.NewSecret(access.TokenKind)
 	adminKey, _ := access.NewSecret(access.AdminKind)
@@ -89,8 +91,9 @@ func TestLogIsClean(t *testing.T) {
 	}
 }
 
-// TestNobodyForgesLog sends hostile text in everything that a stranger can choose, to every
-// listener of a service that logs at level debug.
+// TestNobodyForgesLog checks that clients cannot forge lines of the log. It sends hostile text in
+// everything that an unknown client can choose, to every listener of a service that logs at level
+// debug.
 func TestNobodyForgesLog(t *testing.T) {
 	startsPrograms(t)
 	for _, format := range []string{"text", "json"} {

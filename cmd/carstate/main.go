@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// The linker sets both in a release build.
+// The linker sets these variables in a release build.
 var version, commit = "development", "unknown"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// SIGHUP must not end a service, not even before it starts to listen for it. Other commands
-	// listen for it in run, and end.
+	// SIGHUP must not end a service, even before the service starts to listen for it. Other
+	// commands listen for SIGHUP in run, and exit when it arrives.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	// A closed pipe must cause a write error and not kill the process, which would skip all
-	// cleanup.
+	// A closed pipe must cause a write error. Without this, SIGPIPE would kill the process,
+	// which would skip all cleanup.
 	signal.Ignore(syscall.SIGPIPE)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -16,8 +16,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// says returns a function that fails unless a path of the admin listener responds with a status and
-// a text.
+// says returns a function that returns an error unless a path of the admin listener responds with
+// the given status and text.
 func says(p *process, path string, status int, text string) func() error {
 	return func() error {
 		got, body, err := p.Get(context.Background(), nodeprocess.Admin, path)
@@ -28,8 +28,8 @@ func says(p *process, path string, status int, text string) func() error {
 	}
 }
 
-// TestDrainServesOnWhileItIsNotReady checks that a node that was signaled to end reports not ready
-// and continues to serve, and that it ends at once after a second signal.
+// TestDrainServesOnWhileItIsNotReady checks a node that received the signal to end. It reports not
+// ready and continues to serve, and it exits at once after a second signal.
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
@@ -53,7 +53,8 @@ func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p.stop(t)
 }
 
-// TestDrainEndsByItself checks that a node ends after the time of --drain without another signal.
+// TestDrainEndsByItself checks that a draining node exits after the time of --drain without another
+// signal.
 func TestDrainEndsByItself(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "200ms")
 	asked := time.Now()
@@ -63,8 +64,9 @@ func TestDrainEndsByItself(t *testing.T) {
 	}
 }
 
-// TestReloadChangesWhatCanChange checks that SIGHUP reloads the settings and logs which it changed
-// and which need a restart, and that wrong settings change nothing.
+// TestReloadChangesWhatCanChange checks that SIGHUP makes a node reload its settings. The node must
+// log which settings it changed and which need a restart. If any setting is wrong, it must change
+// nothing.
 func TestReloadChangesWhatCanChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "carstate.conf")
 	write := func(text string) {
@@ -102,7 +104,7 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 	}
 }
 
-// TestSIGHUPWhileItStarts checks that SIGHUP does not end a node that does not serve yet.
+// TestSIGHUPWhileItStarts checks that SIGHUP does not end a node that is still starting.
 func TestSIGHUPWhileItStarts(t *testing.T) {
 	startsPrograms(t)
 	started := make(chan *os.Process, 1)

@@ -46,7 +46,7 @@ func (*manCommand) Run(w streams, given *kong.Context) error {
 	return err
 }
 
-// manCommands writes a section for a command and for each of its subcommands.
+// manCommands writes a section of the manual page for a command and for each of its subcommands.
 func manCommands(b *strings.Builder, n *kong.Node) {
 	if n.Hidden {
 		return

@@ -36,7 +36,7 @@ func (p *process) metrics(t *testing.T) string {
 	return string(text)
 }
 
-// useEverything does everything that is counted at least once.
+// useEverything does each thing that a metric counts at least once.
 func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	t.Helper()
 	vid, token = "metered1", p.issue(t)
@@ -77,18 +77,18 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	return vid, token, key
 }
 
-// labels are the only labels that a metric of ours may have: no value that a stranger can choose,
-// and nothing that has many values.
+// labels are the only labels that a metric of carstate may have. No label may have a value that an
+// unknown client can choose, or many different values.
 var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol",
 	"reason", "stream", "version"}
 
-// TestMetrics_NamesAndLabels checks the metrics with promtool, and checks that they have no other
-// labels.
+// TestMetrics_NamesAndLabels checks the metrics with promtool, and checks that they have only the
+// permitted labels.
 func TestMetrics_NamesAndLabels(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
-	// After a stall of the machine the node may see an overload for a while.
+	// After the machine has stalled, the node may see an overload for a while.
 	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
 		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
 		t.Error(err)
@@ -171,8 +171,9 @@ func documented(t *testing.T, text string, sections ...string) {
 var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing",
 	"carstate_newer_records_total"}
 
-// TestPrometheus lets a real Prometheus scrape a busy service on one machine. Every expression of
-// the dashboard and every metric of the alerts has a value, and no alert fires.
+// TestPrometheus checks that a real Prometheus can scrape a busy service on one machine. Every
+// expression of the dashboard and every metric of the alerts must have a value, and no alert may
+// fire.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "24h")
@@ -226,8 +227,8 @@ func TestPrometheus(t *testing.T) {
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			seen++
-			// Alerts may be pending, because the test has a token that expires soon, and refused
-			// samples.
+			// Alerts may be pending, because the test has refused samples and a token
+			// that expires soon.
 			if r.Health != "ok" || r.State == "firing" {
 				t.Errorf("%s is %s, %s %s", r.Name, r.Health, r.State, r.LastError)
 			}
@@ -262,8 +263,9 @@ func startPrometheus(t *testing.T, target string) watcher {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Fatal("this test needs prometheus: run as root scripts/setup-tests.sh")
 	}
-	// Prometheus does not report a port that the system chose. So the test chooses a free port, and
-	// another one if it was taken in between.
+	// Prometheus does not report a port that the system chose. So the test chooses a free port.
+	// If another program has taken that port before Prometheus starts, the test chooses another
+	// one.
 	var log *testkit.Buffer
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -341,7 +343,7 @@ func (w watcher) ask(path string, into any) error {
 	return json.Unmarshal(answer.Data, into)
 }
 
-// shows returns an error unless an expression has a value.
+// shows returns an error unless the expression expr has a value.
 func (w watcher) shows(expr string) error {
 	var data struct{ Result []json.RawMessage }
 	if err := w.ask("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &data); err != nil {

@@ -19,8 +19,8 @@ import (
 // movedCars is how many cars report to the service that is moved.
 const movedCars = 1000
 
-// TestMove_BetweenMachineAndCluster moves a service from one machine to a cluster and back, by
-// backup and restore, while cars report to both.
+// TestMove_BetweenMachineAndCluster checks that a service can move from one machine to a cluster
+// and back, by backup and restore, while cars report to the old and the new service.
 func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	m := moved{token: p.issue(t), key: p.addSource(t, "gateway")}
 	m.narrow = strings.TrimSpace(p.carstate(t, "token", "issue", "--developer", "Bo", "--vehicles", movedCar(1)))
 	p.carstate(t, "operator", "add", "ada")
-	// The map of roads is stored when the node ends.
+	// The map of roads is stored when the node exits.
 	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute, 10 * time.Minute} {
 		for i := range 4 {
 			if _, err := postLines(p, m.key, driveOn(fmt.Sprint("road", i), time.Now().Add(-ago), 900, 60)); err != nil {
@@ -36,8 +36,8 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 			}
 		}
 	}
-	// These were in use before: a car that is then forgotten, a token that is revoked, a source
-	// that is removed.
+	// Objects that were used before the move: a car that is then forgotten, a token that is
+	// revoked, and a source that is removed.
 	const forgotten = "forgotten1"
 	if _, err := post(p, m.key, []string{forgotten}); err != nil {
 		t.Fatal(err)
@@ -96,14 +96,15 @@ type moved struct {
 
 func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
 
-// move makes all cars report to one node and takes a backup while they do. It restores the backup
-// into the other node while half of the cars report there.
+// move moves the service between two nodes. It makes all cars report to the node from, and takes a
+// backup at the same time. Then it restores the backup into the node to, while half of the cars
+// report to that node.
 func (m *moved) move(t *testing.T, from, to *process) {
 	t.Helper()
 	left := time.Now()
 	end := carsReport(t, from, m.key, movedCars)
-	// On a cluster, an answer is stored before it is given. On one machine, a backup stores the
-	// answers.
+	// On a cluster, an answer is stored before a query receives it. On one machine, taking a
+	// backup stores the answers.
 	for i := 0; i < movedCars; i += 7 {
 		if err := from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left); err != nil {
 			t.Fatal(err)
@@ -137,11 +138,12 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	}
 }
 
-// carsReport makes every car report once, and then repeatedly in the background until end is
-// called. It returns after each has reported once.
+// carsReport makes every car report once. Then it makes the cars report repeatedly in the
+// background until the result end is called. It returns after each car has reported once.
 func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	t.Helper()
-	// Even a slow machine folds more than this, so no sample waits behind many others.
+	// Even a slow machine folds more samples than this in the time of one pause, so no sample
+	// waits behind many others.
 	const perBody, pause = 100, 100 * time.Millisecond
 	round := func(ctx context.Context) error {
 		pace := time.NewTicker(pause)
@@ -181,7 +183,7 @@ func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	}
 }
 
-// check checks all content of the service except its cars.
+// check checks all content of the moved service except its cars.
 func (m *moved) check(t *testing.T, p *process, forgotten string) {
 	t.Helper()
 	if _, err := post(p, m.key, []string{movedCar(0)}); err != nil {

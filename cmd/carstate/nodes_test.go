@@ -21,7 +21,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// reporting is a fleet that reports continuously, with the results.
+// reporting is a fleet that reports continuously, with the results of its reports.
 type reporting struct {
 	vids   []string
 	acked  atomic.Int64 // when the newest acknowledged sample was sent, Unix ns
@@ -48,7 +48,8 @@ func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 	}
 }
 
-// fresh returns an error unless the node answers for every vehicle with a reading from after since.
+// fresh returns an error unless the node answers, for every vehicle, with a reading that is newer
+// than the parameter since.
 func (r *reporting) fresh(p *process, token string, since time.Time) error {
 	for _, vid := range r.vids {
 		a, err := p.ask(drivingPath, token, vid)
@@ -62,9 +63,9 @@ func (r *reporting) fresh(p *process, token string, since time.Time) error {
 	return nil
 }
 
-// TestThreeNodes runs three nodes on a cluster of three servers. One of the two nodes that fold is
-// killed, then a server. Revocations reach all nodes. Without any server, queries are answered as
-// long as --max-feed-age allows. The test logs how long each step takes, and only fails if a step
+// TestThreeNodes checks three nodes on a cluster of three servers. One of the two derive nodes is
+// killed, and then a server. Revocations reach all nodes. Without any server, queries are answered
+// for the time in --max-feed-age. The test logs how long each step takes, and only fails if a step
 // does not happen.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
@@ -100,12 +101,12 @@ func TestThreeNodes(t *testing.T) {
 
 	revocations(t, door, all)
 
-	// One of the two nodes that fold is killed. The other takes over its partitions.
+	// One of the two derive nodes is killed. The other one takes over its partitions.
 	killed := time.Now()
 	folds[0].Kill()
 	everywhere("a node that folds was killed", []*process{door, folds[1]}, killed)
 
-	// A server is killed. The time is measured from when writes work again.
+	// A server is killed. The measured time ends when writes work again.
 	c.Leader(codec.Telemetry).Kill()
 	killed = time.Now()
 	if err := until(testkit.Patience, func() error {
@@ -120,7 +121,8 @@ func TestThreeNodes(t *testing.T) {
 	everywhere("writes resumed", []*process{door, folds[1]}, time.Now())
 
 	// The other two servers are killed, too. Queries are answered for a while and then refused.
-	// Before that, every feed must have been in touch with the servers again.
+	// Before the servers are killed, every feed must have received something from the servers
+	// again.
 	var fed time.Time // every feed was in touch at this time or later
 	if err := until(testkit.Patience, func() error {
 		looked := time.Now()
@@ -156,7 +158,8 @@ func TestThreeNodes(t *testing.T) {
 		}
 		if a.HTTP == http.StatusOK {
 			answers++
-			// The last heartbeat may still have been in flight.
+			// The last heartbeat of the servers may have been in flight when they were
+			// killed.
 			if since > maxFeedAge+time.Second {
 				t.Errorf("a query is answered %s after the last server went", since)
 			}

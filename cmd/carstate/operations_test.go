@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestWhoIsConnected runs the commands by which docs/alerts.md counts the connections of each
+// TestWhoIsConnected checks the commands with which docs/alerts.md counts the connections of each
 // client.
 func TestWhoIsConnected(t *testing.T) {
 	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/alerts.md"), -1)

@@ -17,7 +17,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// wants is a condition for until: a page of the admin listener responds with a code.
+// wants returns a condition for until: the page of the admin listener responds with the given
+// status code.
 func wants(url string, code int) func() error { return testkit.Says(url, code, "") }
 
 // halfHeads opens connections and sends only a part of a request on each.
@@ -50,8 +51,9 @@ func TestEndsWithHalfOpenClients(t *testing.T) {
 	}
 }
 
-// TestEndsWithoutEngine checks that a node ends in time while its engine is unreachable, although a
-// sample being stored, a token's use, feeds and clients all wait for the engine.
+// TestEndsWithoutEngine checks that a node exits in time while its engine is unreachable, although
+// several tasks wait for the engine: a sample to be stored, the use of a token to be recorded,
+// feeds, and clients.
 func TestEndsWithoutEngine(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -66,7 +68,8 @@ func TestEndsWithoutEngine(t *testing.T) {
 		_, err := post(p, key, []string{"a", "b", "c"})
 		stored <- err
 	}()
-	// Once the first attempt of the commit has failed, everything else waits for the engine, too.
+	// Once the first attempt of the commit has failed, all other tasks wait for the engine,
+	// too.
 	if err := until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)); err != nil {
 		t.Fatal(err)
 	}

@@ -28,11 +28,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// ownerVariable, if set, turns this test binary into a node that folds. Its value is the lease and
-// the URLs of the cluster.
+// ownerVariable is an environment variable. If set, it turns this test binary into a derive node.
+// Its value is the lease and the URLs of the cluster.
 const ownerVariable = "CARSTATE_TEST_OWNER"
 
-// ownedPartitions are enough that each of three nodes gets at least one, by chance.
+// ownedPartitions is the number of partitions. It is so large that each of three nodes almost
+// certainly gets at least one.
 const ownedPartitions = 32
 
 // ownedConfig returns a node's configuration on a cluster. Leases are short, so that events that
@@ -42,8 +43,8 @@ func ownedConfig(urls string, lease time.Duration) cluster.Config {
 		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
-// shortestLease is long enough on a disk of usual speed. A lease is renewed three times before it
-// expires, and each renewal must be stored.
+// shortestLease is the shortest lease of the test. It is long enough on a disk of usual speed. A
+// lease is renewed three times before it expires, and each renewal must be stored.
 const shortestLease = 1500 * time.Millisecond
 
 // leaseFor measures the store and returns a lease that this machine can renew in time.
@@ -65,7 +66,7 @@ func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
 	return max(shortestLease, 10*slowest)
 }
 
-// ownUntilAsked folds until SIGTERM, and prints each partition that it takes.
+// ownUntilAsked folds until SIGTERM arrives, and prints each partition that the process takes.
 func ownUntilAsked(said string) error {
 	length, urls, _ := strings.Cut(said, " ")
 	lease, err := time.ParseDuration(length)
@@ -101,7 +102,7 @@ func ownUntilAsked(said string) error {
 	return errors.Join(err, e.Close())
 }
 
-// owners are the processes of a test that fold.
+// owners are the processes of a test that fold partitions.
 type owners struct {
 	t     *testing.T
 	lease time.Duration
@@ -113,7 +114,7 @@ type owners struct {
 	changed chan struct{}
 }
 
-// owner is one process that folds.
+// owner is one process that folds partitions.
 type owner struct {
 	cmd   *exec.Cmd
 	log   bytes.Buffer // stderr; cmd writes to it until the process has ended
@@ -163,7 +164,7 @@ func (o *owners) start() *owner {
 	return w
 }
 
-// wait waits until ok returns true for the holders of the partitions.
+// wait waits until ok returns true for the processes that hold the partitions.
 func (o *owners) wait(what string, ok func(holders []*owner) bool) {
 	o.t.Helper()
 	began, late := time.Now(), time.After(90*time.Second+4*o.lease)
@@ -191,7 +192,7 @@ func holdsSome(w *owner) func([]*owner) bool {
 	return func(holders []*owner) bool { return slices.Contains(holders, w) && !slices.Contains(holders, nil) }
 }
 
-// truth has, for each vehicle, the sequence of states that its samples lead to.
+// truth holds, for each vehicle, the sequence of states that result from its samples.
 type truth struct {
 	mu      sync.Mutex
 	states  map[vehicle.ID][]vehicle.State // after each sample that is acknowledged or in flight
@@ -213,8 +214,8 @@ func (r *truth) sent(x vehicle.Sample) {
 	r.states[x.Vehicle] = append(all, vehicle.Observe(last, x))
 }
 
-// put checks a stored state: it must be one of the states that the samples lead to, and not older
-// than the previous one.
+// put checks a stored state. It must be one of the states that result from the samples, and must
+// not be older than the vehicle's previous state.
 func (r *truth) put(id vehicle.ID, s vehicle.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,7 +240,7 @@ func (r *truth) behind() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, all := range r.states {
-		// A sample that changed nothing makes an older state equal to the last one.
+		// If the last sample changed nothing, an older state equals the last one.
 		if all[r.seen[id]] != all[len(all)-1] {
 			n++
 		}
@@ -252,10 +253,10 @@ var (
 	ownerRounds = flag.Int("owners.rounds", 6, "things that happen to the owners")
 )
 
-// TestOwners_NothingLostOrFoldedTwice pauses, kills and ends processes that fold at random times,
-// and kills or pauses NATS servers. Every stored state is one that the samples lead to, states only
-// advance, and the final state is the last one. So no sample is lost or folded twice, and a process
-// that has lost a partition writes nothing.
+// TestOwners_NothingLostOrFoldedTwice checks that no sample is lost or folded twice, and that a
+// process that has lost a partition writes nothing. At random times, it pauses, kills and ends
+// processes that fold partitions, and kills or pauses NATS servers. Every stored state must be one
+// that results from the samples, states may only advance, and the final state must be the last one.
 func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Parallel()
 	seed := *ownerSeed
@@ -375,9 +376,10 @@ func (r *truth) report(t *testing.T) {
 // knownSenders is the number of senders.
 const knownSenders = 3
 
-// carsOf returns the vehicles of a sender. Together the senders have one vehicle in every
-// partition: a process that was paused continues with its partitions, and notices that it lost one
-// only when it stores something, or after a minute.
+// carsOf returns the vehicles of a sender. Together, the senders have one vehicle in every
+// partition. This is necessary because a process that was paused continues with its partitions. It
+// notices that it has lost a partition only when it stores something for that partition, or after a
+// minute.
 func carsOf(sender int) (ids []vehicle.ID) {
 	for p := sender; p < ownedPartitions; p += knownSenders {
 		for i := 0; ; i++ {
@@ -391,8 +393,8 @@ func carsOf(sender int) (ids []vehicle.ID) {
 	return ids
 }
 
-// sendKnown stores samples of its own vehicles one after the other until the context ends. It
-// repeats a batch until it is acknowledged, so that the order of the samples is known.
+// sendKnown stores samples of the sender's own vehicles one after the other until the context ends.
+// It repeats a batch until the batch is acknowledged, so that the order of the samples is known.
 func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n int, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, uint64(n)+100))
 	now := int64(1_000_000)
@@ -410,7 +412,8 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 			r.sent(x)
 		}
 		for {
-			// Repeated samples change nothing, so the truth stays the same.
+			// A repeated sample changes no state, so the expected states remain the
+			// same.
 			err := e.Append(t.Context(), batch)
 			if err == nil {
 				break

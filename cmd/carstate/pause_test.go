@@ -18,9 +18,9 @@ import (
 	"carstate/internal/store/cluster/clustertest"
 )
 
-// TestRevokedDuringPause checks that a node that was paused for longer than --max-feed-age answers
-// nothing from its old copies, not even queries that were sent before it resumed: a token may have
-// been revoked in the pause.
+// TestRevokedDuringPause checks a node that was paused for longer than --max-feed-age. It must not
+// answer from its old copies, because a token may have been revoked during the pause. This includes
+// queries that were sent before the node resumed.
 func TestRevokedDuringPause(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -97,7 +97,7 @@ func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 	t.Helper()
 	for range 64 {
 		var a *asker
-		// After a stall of the machine the node's copies may be too old for a while.
+		// After the machine has stalled, the node's copies may be too old for a while.
 		if err := until(time.Minute, func() error {
 			c, err := net.Dial("tcp", p.Address(nodeprocess.Query))
 			if err != nil {

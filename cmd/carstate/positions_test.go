@@ -23,11 +23,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The coordinates resemble no time, count or measured value of these tests. The longitude is out of
-// range for a latitude.
+// The digits of these coordinates differ from those of every time, count and measured value in
+// these tests. The longitude is out of range for a latitude.
 const placeLatitude, placeLongitude = -48.7316482, 93.6471928
 
-// placeDigits are the first digits of these coordinates, rounded to four digits or more.
+// placeDigits are the first digits of the coordinates above, for every rounding to four digits or
+// more.
 var placeDigits = []string{"48.73", "93.64", "93.65"}
 
 // checkNoPlace fails the test if the text contains a position.
@@ -40,9 +41,10 @@ func checkNoPlace(t *testing.T, where, text string) {
 	}
 }
 
-// TestPositionsAreNowhereToBeRead sends a car's positions to a node that logs, traces and shows as
-// much as it can, and searches everything that a person can read for them. Only the names of the
-// signals may appear and, on the maps of an operator, stretches of road that other cars drive too.
+// TestPositionsAreNowhereToBeRead checks that people cannot read the positions of cars anywhere. It
+// sends a car's positions to a node that logs, traces and shows as much as it can, and searches
+// everything that a person can read for these positions. Only the names of the signals may appear
+// and, on the maps of an operator, stretches of road that other cars drive too.
 func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -58,7 +60,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Cleanup(p.Kill)
 	key, token := p.addSource(t, "gateway"), p.issue(t)
 
-	// The drive comes by both protocols, and is long enough for verdicts.
+	// The drive is sent by HTTP and by MQTT, and is long enough for verdicts.
 	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
 	sampleOf := func(id vehicle.ID, i int) vehicle.Sample {
 		x := vehicle.Sample{Vehicle: id, Time: began.Add(time.Duration(i) * 5 * time.Second)}
@@ -85,7 +87,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	if err := errors.Join(web.Send(t.Context(), drive[:30]), mqtt.Send(t.Context(), drive[30:])); err != nil {
 		t.Fatal(err)
 	}
-	// These are refused: out of range, incomplete JSON, not a number.
+	// The node refuses these lines because a value is out of range, the JSON is incomplete, or
+	// a value is not a number.
 	for _, line := range []string{
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g}}`,
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g`,
@@ -127,8 +130,8 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	}
 	resp.Body.Close()
 	session := base + resp.Request.URL.Path
-	// A map gets no stretch that only one car has driven. Stretches that others drive too appear on
-	// the maps and nowhere else.
+	// A stretch that only one car has driven does not appear on a map. Stretches that other
+	// cars drive too appear on the maps and nowhere else.
 	roads := func() (text string) {
 		for _, path := range []string{"/roads/stretches", "/vehicles/" + vid + "/stretches"} {
 			text += read(t, operator, session+path)
@@ -141,8 +144,9 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		return text + fmt.Sprint(c)
 	}
 	checkNoPlace(t, "the maps, of one car", roads())
-	// If a quarter hour ends between these readings, their evidence is split and the stretch stays
-	// hidden. So more cars drive until it appears.
+	// Evidence is collected for each quarter of an hour. If a quarter ends between these
+	// readings, their evidence is divided, and the stretch stays hidden. So more cars drive
+	// until the stretch appears.
 	cars := 0
 	if err := until(time.Minute, func() error {
 		began = vehicle.At(time.Now()).Add(-30 * time.Second)
@@ -187,7 +191,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	checkNoPlace(t, "the access log", readFile(t, access))
 }
 
-// read returns a page with its header. It must exist.
+// read returns a page with its header. The page must exist.
 func read(t *testing.T, by *http.Client, url string) string {
 	t.Helper()
 	resp, err := by.Get(url)

@@ -9,8 +9,9 @@ import (
 )
 
 // printable is a writer that cleans everything that commands print. A name, a file's text or a
-// server's response may hold characters that control a terminal or change the direction of writing.
-// Each of them, and each byte that is not UTF-8, becomes U+FFFD. Line ends and tabs are kept.
+// server's response may contain characters that control a terminal or change the direction of
+// writing. Each of them, and each byte that is not UTF-8, becomes U+FFFD. Line ends and tabs are
+// kept.
 type printable struct {
 	w io.Writer
 
@@ -42,7 +43,7 @@ func (p *printable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end writes what is left of an incomplete character.
+// end writes the remaining bytes of an incomplete character.
 func (p *printable) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,8 +62,8 @@ func cleaned(text []byte) []byte {
 	}, text)
 }
 
-// mayHarm reports whether a character does something other than show itself: controls, marks that
-// change the direction of writing and the like, and bytes that are not UTF-8.
+// mayHarm reports whether a character does more than show itself. Such characters are control
+// characters, characters that change the direction of writing, and bytes that are not UTF-8.
 func mayHarm(r rune) bool {
 	return r == utf8.RuneError || r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 }

@@ -9,8 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// TestPrintableNeverSteersATerminal checks that no control character and no mark of direction
-// passes, however the text is split into writes, and that ordinary text passes unchanged.
+// TestPrintableNeverSteersATerminal checks that printable passes no control character and no
+// character that changes the direction of writing, regardless of how the text is split into writes.
+// Ordinary text must pass unchanged.
 func TestPrintableNeverSteersATerminal(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                            "",

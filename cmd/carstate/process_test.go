@@ -17,7 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// endAtOnce is the value of GORACE for the programs that tests start.
+// endAtOnce is the value of the environment variable GORACE for the programs that tests start.
 const endAtOnce = "atexit_sleep_ms=0"
 
 // binary is the built program, which all tests share.
@@ -63,7 +63,7 @@ type process struct {
 	began time.Time // when it became ready
 }
 
-// startsPrograms skips a test in `make check`, which builds no program.
+// startsPrograms skips a test in `make check`, because `make check` builds no program.
 func startsPrograms(t *testing.T) {
 	t.Helper()
 	testkit.Slow(t, "it starts carstate or other programs")
@@ -75,7 +75,7 @@ func start(t *testing.T, dir string, flags ...string) *process {
 	return startOf(t, binary, dir, flags...)
 }
 
-// startOf is start for another build of the program.
+// startOf is like start, but for another build of the program.
 func startOf(t *testing.T, program, dir string, flags ...string) *process {
 	t.Helper()
 	startsPrograms(t)
@@ -92,7 +92,7 @@ func startOf(t *testing.T, program, dir string, flags ...string) *process {
 	return p
 }
 
-// startProcess is start, but returns an error, which contains the process's log.
+// startProcess is like start, but returns an error. The error contains the process's log.
 func startProcess(dir string, env []string, flags ...string) (*process, error) {
 	return startProgram(binary, dir, env, flags...)
 }
@@ -118,7 +118,8 @@ func startProgram(program, dir string, env []string, flags ...string) (*process,
 	return p, nil
 }
 
-// stop ends the process and returns how long that took, as end does.
+// stop ends the process. It returns how long that took, without the time for which the machine
+// stalled (see end).
 func (p *process) stop(t *testing.T) time.Duration {
 	t.Helper()
 	took, err := p.end()
@@ -128,7 +129,7 @@ func (p *process) stop(t *testing.T) time.Duration {
 	return took
 }
 
-// env returns the environment with which commands find the process.
+// env returns the environment variables that make commands use this process.
 func (p *process) env() []string {
 	return append(os.Environ(),
 		"CARSTATE_DATA_DIR="+p.Dir,
@@ -168,8 +169,9 @@ func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
 	return p.Ask(context.Background(), path, token, vid)
 }
 
-// folded returns an error unless the vehicle's answer is as new as since. Replay shifts a drive so
-// that it ends when it is sent, so since is a time shortly before the replay.
+// folded returns an error unless the vehicle's answer is at least as new as the parameter since.
+// Replay shifts the times of a drive so that the drive ends at the time of sending. So since is a
+// time shortly before the replay.
 func (p *process) folded(token, vid string, since time.Time) error {
 	a, err := p.ask(drivingPath, token, vid)
 	if err == nil && a.Modified.Before(since.Truncate(time.Second)) {
@@ -178,7 +180,8 @@ func (p *process) folded(token, vid string, since time.Time) error {
 	return err
 }
 
-// until calls ask until it returns nil, for at most limit, and returns the last error.
+// until calls ask repeatedly until it returns nil or the time in limit has passed. It returns the
+// last error.
 func until(limit time.Duration, ask func() error) error {
 	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
 }
