@@ -50,7 +50,8 @@ func TestLearnedFreeFlow(t *testing.T) {
 	}
 }
 
-// freeFlowOrigin is the time that stands for the time 0 in a fleet's file. Any time would do.
+// freeFlowOrigin is the real time to which the time 0 of a fleet's file is mapped. Any time would
+// do.
 var freeFlowOrigin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 // learn teaches a map the road network of a fleet.

@@ -10,8 +10,8 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows how far a replay or a restore has got: as a bar on a terminal, else as a line
-// every progressEvery.
+// progress shows the progress of a replay or a restore. On a terminal it shows a bar; otherwise it
+// prints a line at the interval progressEvery.
 type progress struct {
 	w     io.Writer
 	unit  string
@@ -23,7 +23,7 @@ type progress struct {
 	bar  *mpb.Bar
 }
 
-// progressEvery is the time between two lines.
+// progressEvery is the interval between two lines of progress.
 const progressEvery = 10 * time.Second
 
 func newProgress(w io.Writer, total int) *progress { return newProgressOf(w, total, "samples") }
@@ -39,8 +39,9 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 	return p
 }
 
-// terminal returns the terminal behind w at which a person sits, or nil if there is none. Text
-// written directly to it is not cleaned, so only our own figures may be.
+// terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
+// that is written directly to the result is not cleaned, so only our own figures may be written to
+// it.
 func terminal(w any) *os.File {
 	if p, ok := w.(*printable); ok {
 		w = p.w
@@ -59,7 +60,7 @@ func terminal(w any) *os.File {
 	return f
 }
 
-// add records that n more samples were acknowledged.
+// add records n more acknowledged samples (or other units of work).
 func (p *progress) add(n int) {
 	p.done += n
 	if p.bar != nil {
@@ -72,7 +73,8 @@ func (p *progress) add(n int) {
 	}
 }
 
-// end removes the bar's control of the terminal. If not complete, the bar stays as it is.
+// end ends the bar, so that other text can be written to the terminal. If not complete, the bar
+// shows its last value.
 func (p *progress) end(complete bool) {
 	if p.bar == nil {
 		return

@@ -46,7 +46,7 @@ func (*queryDriving) Help() string { return fmt.Sprintf(queryHelp, "car-driving-
 // Help returns what --help shows.
 func (*queryThrottle) Help() string { return fmt.Sprintf(queryHelp, "throttle-system") }
 
-// Run asks how the vehicle drives.
+// Run queries how the vehicle drives.
 func (c *queryDriving) Run(ctx context.Context, w streams) error {
 	service, err := c.service()
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *queryDriving) Run(ctx context.Context, w streams) error {
 	return c.print(w, a.Answer, a, err)
 }
 
-// Run asks whether the vehicle's throttle system is healthy.
+// Run queries whether the vehicle's throttle system is healthy.
 func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	service, err := c.service()
 	if err != nil {
@@ -66,8 +66,8 @@ func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	return c.print(w, a.Answer, a, err)
 }
 
-// queryPatience is how long a person at a terminal waits for a service that asks to be retried
-// later.
+// queryPatience is the time for which the command retries while the service asks it to retry later.
+// A person at a terminal waits for it.
 const queryPatience = 10 * time.Second
 
 // service returns a client of the selected service.
@@ -97,7 +97,8 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
-// queried returns the record as the service sent it, together with what its headers say, as JSON.
+// queried returns the record as the service sent it, together with the information in the headers
+// of the answer, as JSON.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -113,7 +114,7 @@ func queried(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// print prints the answer, or why there is none.
+// print prints the answer, or the reason why there is none.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	switch {
 	case errors.Is(err, client.ErrBaseURL):

@@ -11,9 +11,10 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestARefusalEndsInPeace checks that a client whose request is refused before it was read
-// completely receives the end of the response, and not a connection reset. net/http waits half a
-// second before it closes, so on a slow machine it is enough that one of many tries succeeds.
+// TestARefusalEndsInPeace checks that a client receives the whole response if its request is
+// refused before the service has read all of it. The client must not get a connection reset.
+// net/http waits half a second before it closes the connection, so on a slow machine it is enough
+// that one of many attempts succeeds.
 func TestARefusalEndsInPeace(t *testing.T) {
 	p := start(t, t.TempDir())
 	const tries = 20

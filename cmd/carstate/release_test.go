@@ -22,8 +22,8 @@ func release(t *testing.T, version, dist string) (string, error) {
 	return string(out), err
 }
 
-// TestReleaseIsWhole checks that each file is listed with its checksum, that the program prints its
-// version, and that a build of its commit gives the same bytes again.
+// TestReleaseIsWhole checks that each file of a release is listed with its checksum, that the
+// program prints its version, and that another build of the same commit gives the same bytes.
 func TestReleaseIsWhole(t *testing.T) {
 	startsPrograms(t)
 	const version = "v0.0.0-test"
@@ -65,8 +65,8 @@ func TestReleaseIsWhole(t *testing.T) {
 	tool(t, "", "../../scripts/reproduce.sh", program, strings.TrimSpace(tool(t, "", "go", "env", "GOCACHE")))
 }
 
-// TestReleaseRefuses checks that what would not be a release is rejected with a line that says what
-// to do.
+// TestReleaseRefuses checks that `make release` refuses to build anything that would not be a
+// proper release. It must print a line that says what to do.
 func TestReleaseRefuses(t *testing.T) {
 	startsPrograms(t)
 	full := t.TempDir()

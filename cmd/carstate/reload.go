@@ -38,8 +38,8 @@ func settingsOf(given *kong.Context) map[string]string {
 	return all
 }
 
-// reload applies the settings that can change without a restart, and logs what it changed and what
-// needs a restart. If the settings are wrong, it changes nothing.
+// reload applies the settings that can change without a restart. It logs which settings it changed
+// and which need a restart. If any setting is wrong, it changes nothing.
 func (r *reloader) reload() {
 	config, found, err := readAgain(r.args)
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *reloader) reload() {
 		"changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
 }
 
-// readAgain reads the settings of serve again, as at the start.
+// readAgain reads the settings of serve again, in the same way as at the start.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
 	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings, moreHelp)

@@ -12,10 +12,10 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// TestReplacedStreamEndsTheNode deletes a stream of the cluster and creates it again, as an
-// operator could do. The node exits with one line that says what happened, and with an exit code
-// after which its supervisor restarts it. After the restart, records that are no longer stored are
-// no longer valid, and new ones are.
+// TestReplacedStreamEndsTheNode checks what happens if an operator deletes a stream of the cluster
+// and creates it again. The node exits with one line that says what happened, and with an exit code
+// after which its supervisor restarts it. After the restart, records of the deleted stream are no
+// longer valid, and new records are.
 func TestReplacedStreamEndsTheNode(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)

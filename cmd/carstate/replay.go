@@ -23,7 +23,8 @@ type replayCommand struct {
 }
 
 // fleetReplayFlags select the fleet to replay and the names of its cars. Fleet and Prefix have no
-// environment variable: CARSTATE_FLEET exists for demo and CARSTATE_PREFIX for simulate.
+// environment variable, because CARSTATE_FLEET is a setting of demo and CARSTATE_PREFIX is a
+// setting of simulate.
 type fleetReplayFlags struct {
 	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz)${more_fleet}"`
 	Prefix string        `env:"-" placeholder:"LETTERS" help:"Prefix of the vids of the fleet's cars."`
@@ -83,10 +84,11 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// mostAgo keeps the times of a fleet within the range that the service accepts.
+// mostAgo is the maximum distance of a fleet's times from now. It keeps them within the range that
+// the service accepts.
 const mostAgo = 365 * 24 * time.Hour
 
-// validate rejects flags that do not go together.
+// validate rejects flags that exclude each other, or that lack a flag that they need.
 func (c *replayCommand) validate() error {
 	switch f := &c.fleetReplayFlags; {
 	case f.Fleet == "" && (f.Prefix != "" || f.Ago != 0):
@@ -142,8 +144,8 @@ func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq
 	}
 }
 
-// send connects as the source of the flags, or else as a temporary one, calls send, and reports how
-// many samples were acknowledged.
+// send connects as the source in the flags, or as a temporary source if the flags name none. Then
+// it calls the parameter send, and reports how many samples were acknowledged.
 func (c *replayCommand) send(
 	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
 	send func(sender.Sender, func(int)) error,

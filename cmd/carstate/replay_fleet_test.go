@@ -10,9 +10,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestReplayFleet sends a fleet by HTTP and by MQTT, dated today and yesterday, and checks in the
-// states stored by a real node that they have each car's last reading with its time. The log of the
-// node must not contain a position.
+// TestReplayFleet checks that replay sends a whole fleet, by HTTP and by MQTT, dated today and
+// yesterday. The states that a real node stores must have each car's last reading with its time.
+// The log of the node must not contain a position.
 func TestReplayFleet(t *testing.T) {
 	t.Parallel()
 	fleet, _ := fleetFiles(t)

@@ -14,7 +14,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// sumOf returns the sum of a node's metric over its labels.
+// sumOf returns the sum of a node's metric over all its labels.
 func sumOf(p *process, metric string) (sum float64, err error) {
 	all, err := p.Metrics(context.Background())
 	for name, value := range all {
@@ -25,15 +25,16 @@ func sumOf(p *process, metric string) (sum float64, err error) {
 	return sum, err
 }
 
-// onRoad returns a reading of a car on a road that leads north, metres from its beginning.
+// onRoad returns a reading of a car on a road that leads north. The parameter metres is the car's
+// distance from the beginning of the road.
 func onRoad(vid string, at time.Time, metres, kmh float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,`+
 		`"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
 		vid, at.UnixMilli(), kmh, 44.5+metres/111_195)
 }
 
-// driveOn returns the readings of a car's drive along the road, one every five seconds, that ends
-// at until.
+// driveOn returns the readings of a car's drive along the road. There is one reading every five
+// seconds, and the last one is at the time until.
 func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	var lines strings.Builder
 	readings := int(metres / (kmh / 3.6 * 5))
@@ -43,9 +44,9 @@ func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	return lines.String()
 }
 
-// TestJamIsKnownToOtherNodes runs three nodes that fold. A jam that the cars of one node report
-// becomes known to another node, which uses it for the verdict about its own only car on that road.
-// The test logs how long that takes; the target is 3 s.
+// TestJamIsKnownToOtherNodes checks three derive nodes. When the cars of one node report a jam,
+// another node must learn of the jam and use it for the verdict about a car that is that node's
+// only car on the road. The test logs how long that takes; the target is 3 s.
 func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -78,7 +79,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Cars of one node drive the road in light traffic, in two quarter hours.
+	// Cars of one node drive the road in light traffic, in two different quarters of an hour.
 	send := func(lines string) {
 		t.Helper()
 		if err := until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }); err != nil {
@@ -100,8 +101,8 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The other node's car is alone on the road at first. Then the cars of the first node are in a
-	// jam.
+	// At first, the other node's car is alone on the road. Then the cars of the first node are
+	// in a jam.
 	e := clustertest.Open(t, cluster.Config{URLs: c.URLs()})
 	metres, readings := 0.0, 0
 	last := began.Add(-time.Minute)
@@ -142,14 +143,15 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Logf("%.2f s after the last reading of the others was acknowledged, the verdict about the car uses %d cars: the "+
 		"way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
-	// Neither did the first node fold that car, nor did this node fold the cars of the first.
+	// The first node must not have folded that car, and this node must not have folded the cars
+	// of the first node.
 	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-folded > float64(readings+1) {
 		t.Errorf("the node of the one car has folded %g readings, %v; the car sent %d", n-folded, err, readings+1)
 	}
 }
 
-// split returns cars of one node and a car of another node. It finds out which node folds a car by
-// letting one car report at a time.
+// split returns several cars that one node folds, and one car that another node folds. It finds out
+// which node folds a car by letting one car report at a time.
 func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
 	t.Helper()
 	cars := make(map[*process][]string)

@@ -40,7 +40,7 @@ func (n *nodes) replace(i int, p *process) {
 }
 
 // callers send queries and telemetry while nodes and servers are restarted. They retry a failed
-// query once, on another node, and send a sample until it is acknowledged.
+// query once, on another node. They send a sample repeatedly until it is acknowledged.
 type callers struct {
 	ask, take  *nodes // nodes that answer queries, nodes that ingest
 	token, key string
@@ -52,8 +52,8 @@ type callers struct {
 	acked []string // vehicles; each reports once
 }
 
-// startCallers starts the callers, after a first vehicle's verdict is known on all nodes that
-// answer.
+// startCallers starts the callers. Before that, it waits until all nodes that answer queries know
+// the verdict about a first vehicle.
 func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	t.Helper()
 	if err := until(time.Minute, func() error {
@@ -108,8 +108,8 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	return l
 }
 
-// seen waits until every client has begun a new query. Only then do all of them use the replaced
-// node, and the next node may be ended.
+// seen waits until every client has begun a new query. From then on, all clients may use the node
+// that was replaced, so the next node can be stopped.
 func (l *callers) seen(t *testing.T) {
 	t.Helper()
 	for client := range l.queries {
@@ -144,9 +144,9 @@ func (l *callers) end(t *testing.T) {
 	}
 }
 
-// TestRollingRestart restarts everything one after the other under load: the nodes, which have all
-// roles, and the servers. No query fails that is retried once on another node, and every
-// acknowledged sample is answered.
+// TestRollingRestart checks that no query fails and no acknowledged sample is lost while everything
+// is restarted one after the other under load: the nodes, which have all roles, and the servers. A
+// failed query is retried once on another node.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -178,7 +178,7 @@ func TestRollingRestart(t *testing.T) {
 	l.end(t)
 }
 
-// knows returns an error unless the node knows the vehicle's verdict.
+// knows returns an error unless the node answers with a verdict about the vehicle.
 func knows(p *process, token, vid string) error {
 	a, err := p.ask(drivingPath, token, vid)
 	switch {

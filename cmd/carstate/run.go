@@ -45,22 +45,23 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// settings are the defaults of serve for which demo has others.
+// settings are the values of serve for those defaults that differ between serve and demo.
 var settings = kong.Vars{
 	"max_age": "5m", "log_level": "info", "drain": "5s",
 	"query_connections": "16384", "ingest_connections": "4096", "mqtt_connections": "20000", "admin_connections": "512",
 }
 
-// demoSettings are the corresponding defaults of demo. Readings stay fresh for a day, so that the
-// recorded drive answers for as long as somebody tries it. Only warnings are logged between what
-// the demo prints. The connections fit into a process that may have 2,048 descriptors. No load
-// balancer is in front of a demo, so it does not drain.
+// demoSettings are the values of demo for the same defaults. Readings stay fresh for a day, so that
+// queries about the recorded drive are answered as long as somebody tries the demo. Only warnings
+// are logged, because log lines appear between the lines that the demo prints. The limits on
+// connections suit a process that may have 2,048 descriptors. No load balancer is in front of a
+// demo, so it does not drain.
 var demoSettings = kong.Vars{
 	"max_age": "24h", "log_level": "warn", "drain": "0s",
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
 }
 
-// moreHelp has the ends of the help texts that are too long for the line of their struct tag.
+// moreHelp has the ends of help texts that are too long for the line of their struct tag.
 var moreHelp = kong.Vars{
 	"more_access_log": " It has no token, and a hash in place of the vehicle. SIGHUP reopens the file, after a" +
 		" rotation.",
@@ -115,11 +116,11 @@ const (
 // streams are the outputs of a command: results go to out, everything else to err.
 type streams struct{ out, err io.Writer }
 
-// exited carries the exit code with which the parser ends the program after --help.
+// exited carries the exit code when the parser ends the program after --help.
 type exited int
 
-// run runs one command line and returns the exit code. It writes an error to stderr in one line; if
-// a flag or argument is wrong, a second line names the help.
+// run runs one command line and returns the exit code. It writes an error to stderr in one line. If
+// a flag or an argument is wrong, it adds a second line that says how to get help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -197,7 +198,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	return code
 }
 
-// partialError is an error followed by a text that says how much was done.
+// partialError is an error followed by a text that says how much of the work was done.
 type partialError struct {
 	error
 	text string
@@ -206,7 +207,7 @@ type partialError struct {
 func (p partialError) Unwrap() error { return p.error }
 func (p partialError) Error() string { return p.error.Error() + p.text }
 
-// progressOf returns the text of a partialError, or "" if err is none.
+// progressOf returns the text of a partialError, or "" if err is not a partialError.
 func progressOf(err error) string {
 	if p, ok := errors.AsType[partialError](err); ok {
 		return p.text
@@ -240,7 +241,8 @@ var examples = map[string]string{
 }
 
 // unquoted removes the value from a parser's message, because it may be a secret in the wrong
-// place. The message keeps what was expected, and the name of the flag or variable.
+// place. The message still has the description of what was expected, and the name of the flag or
+// variable.
 func unquoted(complaint string) string {
 	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
@@ -262,7 +264,7 @@ func isServe(err error) bool {
 	return ok && p.Context != nil && p.Context.Selected() != nil && p.Context.Selected().Name == "serve"
 }
 
-// usageHint returns a line that names the help of the command that was meant.
+// usageHint returns a line that says how to get help on the command that the user called.
 func usageHint(err error) string {
 	var p *kong.ParseError
 	if errors.As(err, &p) && p.Context != nil {

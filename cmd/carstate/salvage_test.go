@@ -9,8 +9,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestSalvagedDirectoryServes checks that the service continues in a salvaged directory with its
-// tokens, keys and states, and that salvage refuses a directory in use.
+// TestSalvagedDirectoryServes checks that the service runs in a salvaged directory with its
+// previous tokens, keys and states, and that salvage refuses a directory in use.
 func TestSalvagedDirectoryServes(t *testing.T) {
 	dir, salvaged := t.TempDir(), filepath.Join(t.TempDir(), "salvaged")
 	p := start(t, dir)

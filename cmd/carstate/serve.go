@@ -32,7 +32,8 @@ Example:
   carstate serve --config /etc/carstate/carstate.conf --check`
 }
 
-// BeforeResolve reads the configuration file, whether a flag or the environment names it.
+// BeforeResolve reads the configuration file that the flag --config or its environment variable
+// names.
 func (c *serveCommand) BeforeResolve(given *kong.Context) error {
 	flags := given.Selected().Flags
 	i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == "config" })
@@ -66,7 +67,8 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if err != nil {
 		return err
 	}
-	// This waits for the start: if that fails, its reason is the only line.
+	// This line is logged only after the start. If the start fails, the log has only the line
+	// with the reason.
 	log.Info("started", "version", version, "commit", commit)
 	if c.loginInClear() {
 		log.Warn("--nats sends the login without TLS: use tls:// unless nobody else is in that network")

@@ -117,7 +117,7 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// simulate runs the fleet as a source and prints the report, also if the run failed.
+// simulate runs the fleet as a source and prints the report, even if the run failed.
 func (c *simulateCommand) simulate(
 	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
 ) error {

@@ -41,7 +41,8 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 			rows += n
 		}
 	}
-	// On a busy machine there may be only the answers at the end, one per car on a road.
+	// On a busy machine, there may be only the answers that are queried at the end, one for
+	// each car on a road.
 	if d.Rows < 40 || rows != 2*d.Rows || len(d.Roads) != 3 {
 		t.Errorf("the tables do not count the same answers: %+v", d)
 	}
@@ -106,8 +107,8 @@ func TestSimulateInterrupted(t *testing.T) {
 	}
 }
 
-// TestSimulateOutage checks that the fleet ends with one line of error, after the report, when the
-// service ends.
+// TestSimulateOutage checks that the command exits when the service ends. It prints the report, and
+// then an error of one line.
 func TestSimulateOutage(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -124,7 +125,7 @@ func TestSimulateOutage(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil || r.Acknowledged == 0 {
 		t.Errorf("got %v and the report %q, want acknowledged samples", err, stdout)
 	}
-	// Lines of progress may come before.
+	// Lines of progress may precede the error.
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(stderr.String()), "\n"),
 		func(l string) bool { return strings.Contains(l, "samples/s acknowledged") })
 	if text := strings.Join(lines, "\n"); !strings.HasPrefix(text, "carstate: ") || strings.Contains(text, "\n") {

@@ -98,7 +98,7 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 // rateInWords formats a source's rate for people.
 func rateInWords(rate string) string { return cmp.Or(rate, "unlimited") }
 
-// unknownSignals returns in words what is done with signals of unknown name.
+// unknownSignals returns a text that says what the service does with signals of unknown name.
 func unknownSignals(strict bool) string {
 	if strict {
 		return "a sample that has one is refused"
@@ -106,7 +106,7 @@ func unknownSignals(strict bool) string {
 	return "ignored"
 }
 
-// lastRefused formats when and why a sample of a source was last refused.
+// lastRefused returns a text that says when and why a sample of a source was last refused.
 func lastRefused(s ops.SourceActivity) string {
 	if s.LastRefusedAt == nil {
 		return "-"

@@ -10,9 +10,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// end asks the process to end, and returns how long that took minus the time for which the machine
-// stalled. If the machine stalled for most of the time, an engine that did not close in time is no
-// error: the process has then ended as in a crash, which the engine must survive.
+// end ends the process with a signal. It returns how long that took, without the time for which the
+// machine stalled. If the machine stalled for most of the time, it is no error that the engine did
+// not close in time. The process has then ended as in a crash, which the engine must survive.
 func (p *process) end() (time.Duration, error) {
 	stalled := testkit.Stall(filepath.Dir(p.Dir))
 	began := time.Now()

@@ -17,8 +17,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestSupervisor takes the place of systemd. It must receive that the service is ready, repeatedly
-// that it is alive, and that it ends.
+// TestSupervisor checks the messages that the service sends to systemd. The test takes the place of
+// systemd. It must receive that the service is ready, repeatedly that it is alive, and that it
+// stops.
 func TestSupervisor(t *testing.T) {
 	startsPrograms(t)
 	socket := filepath.Join(t.TempDir(), "notify")
@@ -64,8 +65,8 @@ func TestSupervisor(t *testing.T) {
 }
 
 // TestExitCodesAndTheUnit checks that systemd restarts the service after every exit except for a
-// wrong configuration. Go exits with 2 on SIGABRT, which the watchdog sends, and on SIGQUIT, as
-// after a panic.
+// wrong configuration. A Go program exits with code 2 on SIGABRT, which the watchdog sends, on
+// SIGQUIT, and after a panic.
 func TestExitCodesAndTheUnit(t *testing.T) {
 	startsPrograms(t)
 	unit := readFile(t, deployDir+"/systemd/carstate.service")
@@ -114,8 +115,8 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-p.Ended()
-		// The code is 2, as after a panic. It can be another one if the signal interrupts code of
-		// the race detector.
+		// The exit code is 2, as after a panic. It can be a different code if the signal
+		// interrupts the code of the race detector.
 		if code := p.ExitCode(); code == 0 || slices.Contains(strings.Fields(prevented[1]), strconv.Itoa(code)) {
 			t.Errorf("%s: exit %d, and systemd does not start it again", s, code)
 		}

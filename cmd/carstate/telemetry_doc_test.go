@@ -11,8 +11,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestTelemetryExamples runs the commands and programs of docs/telemetry.md, except the one whose
-// library the test machine cannot install.
+// TestTelemetryExamples checks that the commands and programs of docs/telemetry.md work, except one
+// program, because the test machine cannot install its library.
 func TestTelemetryExamples(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

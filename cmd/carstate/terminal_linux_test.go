@@ -41,7 +41,7 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	return screen
 }
 
-// TestConfirmTakesOnlyYes checks that only yes confirms an action that cannot be undone.
+// TestConfirmTakesOnlyYes checks that only the answer yes confirms an action that cannot be undone.
 func TestConfirmTakesOnlyYes(t *testing.T) {
 	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false,
 		"yesterday\n": false} {
@@ -53,7 +53,8 @@ func TestConfirmTakesOnlyYes(t *testing.T) {
 	}
 }
 
-// TestTokenIssueAsksATerminal checks that the question about vehicles is asked at a terminal only.
+// TestTokenIssueAsksATerminal checks that the command asks for the vehicles only if its input is a
+// terminal.
 func TestTokenIssueAsksATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	file := filepath.Join(t.TempDir(), "answers")

@@ -15,8 +15,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestTLS_AllListenersButAdmin gives the service a certificate. Queries, telemetry and MQTT then
-// use TLS; the admin listener on loopback stays plain for the commands.
+// TestTLS_AllListenersButAdmin checks a service with a certificate. Queries, telemetry and MQTT
+// must use TLS. The admin listener on loopback must not, because the commands use it without TLS.
 func TestTLS_AllListenersButAdmin(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := testkit.Certificate(t)

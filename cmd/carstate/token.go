@@ -87,8 +87,8 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// askVehicles asks at a terminal which vehicles a token is for. If in is not a terminal, it returns
-// "".
+// askVehicles asks the user at a terminal which vehicles a token is for. If in is not a terminal,
+// it returns "".
 func askVehicles(in *os.File, prompt io.Writer) string {
 	if terminal(in) == nil {
 		return ""
@@ -96,7 +96,7 @@ func askVehicles(in *os.File, prompt io.Writer) string {
 	return answerTo(in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
 }
 
-// confirm asks a question and returns an error unless the answer is yes.
+// confirm asks a question and returns an error unless the user answers yes.
 func confirm(in io.Reader, prompt io.Writer, question string) error {
 	if answer := strings.ToLower(answerTo(in, prompt, question+" [y/N] ")); answer != "y" && answer != "yes" {
 		return errors.New("nothing was done")
@@ -185,7 +185,7 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// printUsage prints a table of the calls. It leaves out outcomes that never occurred.
+// printUsage prints a table of the token's calls. It leaves out outcomes that never occurred.
 func printUsage(w io.Writer, u ops.TokenUsage) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	calls := 0
@@ -248,7 +248,7 @@ type changeFlags struct {
 	Expires  string `env:"-" placeholder:"90d|never" help:"How long it is valid from now on."`
 }
 
-// change returns the change that the flags ask for.
+// change returns the change that the flags describe.
 func (f changeFlags) change(now time.Time) (to access.Change, err error) {
 	if f.Vehicles != "" {
 		v, err := parseVehicles(f.Vehicles)

@@ -62,8 +62,9 @@ func newCollector(t *testing.T) *otlpCollector {
 	return c
 }
 
-// journey returns an error unless the spans contain the named request, the commit that follows it,
-// and the fold that follows that. A span follows another by its parent or by a link.
+// journey returns an error unless the spans contain three steps: the named request, the commit that
+// follows the request, and the fold that follows the commit. A span follows another one if the
+// other one is its parent, or if it has a link to the other one.
 func (c *otlpCollector) journey(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +100,8 @@ func (c *otlpCollector) journey(name string) error {
 	return errors.New("of " + name + " there is " + found)
 }
 
-// TestTraces_FromArrivalToFold follows telemetry of both protocols from its arrival to its fold, by
-// the spans that a collector receives.
+// TestTraces_FromArrivalToFold checks that the traces of telemetry are complete from its arrival to
+// its fold, for HTTP and for MQTT. It uses the spans that a collector receives.
 func TestTraces_FromArrivalToFold(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// trusting returns the TLS settings of a client that trusts the certificate in a file besides those
-// of the system. If caFile is "", it trusts those of the system only.
+// trusting returns the TLS settings of a client that trusts the certificate in caFile in addition
+// to those of the system. If caFile is "", the client trusts only those of the system.
 func trusting(caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {

@@ -19,8 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// buildNext builds a carstate of the next format: it writes a schema version that is one higher,
-// and also reads the present one.
+// buildNext builds a carstate of the next format. This program writes a schema version that is one
+// higher than the present one, and can read both versions.
 func buildNext(t *testing.T) (program string) {
 	t.Helper()
 	const version, check = "const SchemaVersion = 3\n", "if v := body[0]; v != SchemaVersion {"
@@ -54,9 +54,9 @@ func buildNext(t *testing.T) (program string) {
 	return program
 }
 
-// TestUpgradeToNextFormat upgrades a cluster to the next format node by node. The node of this
-// version keeps answering from what it knows, logs once that it cannot read newer records, and
-// overwrites none. The node of the next version takes over folding.
+// TestUpgradeToNextFormat checks an upgrade of a cluster to the next format, node by node. The node
+// of this version continues to answer from the records that it can read, logs once that it cannot
+// read newer records, and overwrites none of them. The node of the next version takes over folding.
 func TestUpgradeToNextFormat(t *testing.T) {
 	startsPrograms(t)
 	t.Parallel()
@@ -79,7 +79,8 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	for i := range 32 { // enough that both nodes have partitions with cars in them
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
 	}
-	// answersAgain sends samples to the given nodes until by answers with them.
+	// answersAgain sends samples to the nodes in the parameter to until the node by answers
+	// with these samples.
 	answersAgain := func(what string, by *process, token string, to ...*process) {
 		t.Helper()
 		since := time.Now()
@@ -138,8 +139,8 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		}
 	}
 
-	// A token that is revoked and a vehicle that is forgotten on the new node are not served by the
-	// old one.
+	// The old node must refuse a token that was revoked on the new node, and must not answer
+	// about a vehicle that was forgotten there.
 	admin, err := upgraded.AdminClient()
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/access"
 )
 
-// TestUsage_WrongArguments runs commands with wrong arguments. They exit with code 2, or 78 for
-// serve, and print one line that says what to do, before anything is opened.
+// TestUsage_WrongArguments checks commands with wrong arguments. They must exit with code 2 (serve
+// with code 78) and print one line that says what to do, before they open anything.
 func TestUsage_WrongArguments(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range []string{
@@ -156,7 +156,7 @@ func TestUsage_WrongArguments(t *testing.T) {
 }
 
 // TestUsageSaysWhatIsWanted checks that an error about a flag shows an example of what the flag
-// accepts, and that an error about an argument says what was given in its place.
+// accepts, and that an error about an argument says what was given instead of the argument.
 func TestUsageSaysWhatIsWanted(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	for args, want := range map[string]string{
@@ -178,8 +178,8 @@ func TestUsageSaysWhatIsWanted(t *testing.T) {
 	}
 }
 
-// TestHelpWithoutACommand checks that carstate alone, a group of commands alone, and the command
-// help print help and succeed.
+// TestHelpWithoutACommand checks that each of these prints help and succeeds: carstate without a
+// command, a group of commands without a subcommand, and the command help.
 func TestHelpWithoutACommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                 "Run the service.",
@@ -217,7 +217,7 @@ func TestDefaults_ListenOnLoopback(t *testing.T) {
 	}
 }
 
-// TestTrustedProxies checks that networks and single addresses of both families are parsed.
+// TestTrustedProxies checks that networks and single addresses of IPv4 and IPv6 are parsed.
 func TestTrustedProxies(t *testing.T) {
 	f := defaults()
 	f.TrustedProxies = []string{"10.1.2.3/8", "fd00::/8", "192.0.2.7", "2001:db8::1"}

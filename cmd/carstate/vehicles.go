@@ -70,7 +70,7 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// inShort returns the answer, or why there is none.
+// inShort returns the answer in few words, or the reason why there is none.
 func inShort(v ops.ListedVerdict) string {
 	if v.Outcome == "answered" {
 		return v.Verdict
