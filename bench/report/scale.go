@@ -163,8 +163,8 @@ func (n need) StoreEach() float64 {
 	return n.FirstStore
 }
 
-// Nodes is the number of nodes that share the work. It is infinite if the feed alone needs
-// more than a node has.
+// Nodes is the number of nodes that share the work. It is infinite if the feed alone needs more
+// cores than a node has.
 func (n need) Nodes() float64 {
 	room := nodeCores - n.FeedCores()
 	if room <= 0 {

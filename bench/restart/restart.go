@@ -159,8 +159,8 @@ func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, 
 	return p.Resident()
 }
 
-// storeSize overwrites states of the store and compares its size with that of the live
-// data.
+// storeSize overwrites states of the store and compares the size of the store with the size of its
+// live data.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	began := time.Now()
 	most, err := overwrite(ctx, m.dir, n, m.plan.updates)
@@ -256,8 +256,8 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 	return err
 }
 
-// drained waits until a process has folded the samples that an earlier one left. The
-// backlog must be empty for longer than the interval at which the process looks for one.
+// drained waits until a process has folded the samples that an earlier process left unfolded. This
+// backlog must be empty for longer than the interval at which the process looks for a backlog.
 func drained(ctx context.Context, p *process) error {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()

@@ -55,7 +55,7 @@ func adminKeyOf(t *testing.T, dir string) string {
 	return strings.TrimSpace(readFile(t, filepath.Join(dir, "admin.key")))
 }
 
-// drive sends one sample of a car at the present time.
+// drive sends one sample of a car with the present time.
 func (f *consoleFixture) drive(vid string, kmh float64, more string) {
 	f.t.Helper()
 	line := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.OBD.ThrottlePosition":20%s}}`, vid,

@@ -16,9 +16,10 @@ import (
 // kills is how often TestKill_LosesNothingAcknowledged kills the process at a random time.
 const kills = 10
 
-// TestKill_LosesNothingAcknowledged kills the process while it receives telemetry, restarts it on
-// the same directory, and checks that every acknowledged sample has its effect. Each sample is of a
-// different vehicle, so no later sample can hide a lost one.
+// TestKill_LosesNothingAcknowledged checks that every acknowledged sample has its effect after the
+// process was killed. It kills the process while the process receives telemetry, and restarts it on
+// the same directory. Each sample is of a different vehicle, so no later sample can hide a lost
+// one.
 func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

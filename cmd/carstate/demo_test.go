@@ -30,8 +30,8 @@ func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer,
 	return stdout, stderr, exited
 }
 
-// TestDemo_PrintedCommandsWork runs the demo as `make run` does, while the default query port is in
-// use by another program. It runs the printed curl commands and checks their answers.
+// TestDemo_PrintedCommandsWork checks the answers to the curl commands that the demo prints. It
+// runs the demo as `make run` does, while another program uses the default query port.
 func TestDemo_PrintedCommandsWork(t *testing.T) {
 	startsPrograms(t)
 	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {

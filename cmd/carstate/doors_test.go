@@ -17,9 +17,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestIngest_SameStatesAndNoSecretsLeft replays one drive by HTTP and by MQTT and checks that the
-// resulting states are equal. Then it searches the program's files and log for the secrets used in
-// the test.
+// TestIngest_SameStatesAndNoSecretsLeft checks that a drive results in the same state if it is sent
+// by HTTP and by MQTT. It also checks that the program's files and log contain none of the secrets
+// used in the test.
 func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")

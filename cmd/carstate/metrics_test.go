@@ -128,8 +128,8 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 	}
 }
 
-// documented checks docs/metrics.md against the metrics of a node: each metric has a row with its
-// type, labels and help, and each row in the given sections has a metric.
+// documented checks docs/metrics.md against the metrics of a node. Each metric must have a row with
+// its type, labels and help, and each row in the given sections must have a metric.
 func documented(t *testing.T, text string, sections ...string) {
 	t.Helper()
 	type row struct{ kind, labels, help string }

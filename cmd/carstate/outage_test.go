@@ -17,8 +17,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// wants returns a condition for until: the page of the admin listener responds with the given
-// status code.
+// wants returns a condition for until. The condition holds if the page of the admin listener
+// responds with the given status code.
 func wants(url string, code int) func() error { return testkit.Says(url, code, "") }
 
 // halfHeads opens connections and sends only a part of a request on each.

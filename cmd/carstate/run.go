@@ -107,7 +107,8 @@ const (
 	exitUsage    = 2
 	exitNoAnswer = 3
 	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a restart
-	// does not help. The usual 2 cannot mean that, because Go exits with 2 after a panic.
+	// does not help. The usual code 2 cannot mean a wrong configuration, because a Go program
+	// exits with code 2 after a panic.
 	exitConfig = 78
 	// exitStopped is the code that shells report for a program ended by Ctrl-C.
 	exitStopped = 130

@@ -16,8 +16,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestScripts runs the scripts in testdata, which contain what a person types and the expected
-// output. Besides the usual commands of testscript they have
+// TestScripts checks the commands of carstate with the scripts in testdata. A script contains what
+// a user types and the expected output. Besides the usual commands of testscript, a script can use
 //
 //	serve DIR [FLAG…]     start `carstate serve` on free ports; later commands find it
 //	stop                  end it with SIGTERM, within 5 s

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/lab/simulate"
 )
 
-// TestSimulate_VerdictsAgreeWithTruth drives a fleet with many faults and checks how well the
-// verdicts agree with the truth.
+// TestSimulate_VerdictsAgreeWithTruth checks how well the verdicts about a fleet with many faults
+// agree with the simulated states.
 func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

@@ -22,8 +22,8 @@ var (
 	testFunc   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 )
 
-// TestSecurity_NamesExistingTests checks SECURITY.md against the tree: every item of its list has
-// tests, and every test and torture row that it names exists.
+// TestSecurity_NamesExistingTests checks SECURITY.md against the tree. Every item of its list must
+// name tests, and every test and torture row that it names must exist.
 func TestSecurity_NamesExistingTests(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // talkers is the number of concurrent connections.
 const talkers = 8
 
-// patience is the time limit of a conversation. Nothing in a conversation waits, so only a
-// hang or an overloaded machine takes that long.
+// patience is the time limit of a conversation. Nothing in a conversation waits, so only a hang or
+// an overloaded machine exceeds the limit.
 const patience = 40 * time.Second
 
 // exchange is the result of sending a stream.
@@ -193,7 +193,7 @@ type observed struct {
 	statuses map[int]int
 }
 
-// note adds an answer, and returns what is wrong with it in comparison with the others, or
+// note adds an answer, and returns what is wrong with it in comparison with the earlier answers, or
 // "".
 func (o *observed) note(a *answer) string {
 	o.mu.Lock()

@@ -20,7 +20,8 @@ func answer(at int64) nodeprocess.Answer {
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
 // TestCheck_Answers checks answers about a vehicle with acknowledged samples of 100 and 101 and a
-// sample of 102 that was only sent. The findings are those that catch the rows' controls.
+// sample of 102 that was only sent. The findings must match the patterns that catch the rows'
+// controls.
 func TestCheck_Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer

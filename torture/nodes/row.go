@@ -1,5 +1,5 @@
-// Package nodes takes servers of the NATS cluster away from carstate, and nodes of carstate
-// from one another, while cars report and developers query.
+// Package nodes is the row of the torture that disables servers of the NATS cluster and nodes of
+// carstate, while cars report and developers query.
 package nodes
 
 import (

@@ -97,7 +97,7 @@ type target struct {
 
 const thief = "thief" // the source whose key is stolen
 
-// run starts a node, and lets it receive one flood after the other.
+// run starts a node, and runs its floods against it one after the other.
 func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set) error {
 	dir := filepath.Join(a.Dir, t.name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
