@@ -304,8 +304,8 @@ func buildBroken(ctx context.Context, dir, defect, tests string) (string, error)
 		"-s -w -X main.version=broken-"+defect)
 }
 
-// goBuild builds carstate as released, or the tests of a package, from the repository in
-// root.
+// goBuild builds carstate as for a release, or the tests of a package. The parameter root is the
+// root of the repository.
 func goBuild(ctx context.Context, root, tests, to string, flags ...string) error {
 	args := []string{"build"}
 	if tests != "" {

@@ -106,8 +106,8 @@ func (n node) admit(ctx context.Context, ids []vehicle.ID) (token, key string, e
 	return t.AccessToken, key, err
 }
 
-// report sends a reading of every vehicle and waits until queries for the first and the
-// last vehicle are answered with it, so that all are fresh.
+// report sends a reading of every vehicle. It waits until the answers about the first and the last
+// vehicle include their new readings; then all vehicles are fresh.
 func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) error {
 	var b strings.Builder
 	since := time.Now()

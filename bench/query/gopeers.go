@@ -59,8 +59,8 @@ var goPeers = map[string]func(net.Listener, *known) error{
 	"fasthttp": serveFastHTTP,
 }
 
-// listen serves a free port until the process receives SIGTERM or an interrupt. It prints
-// the address.
+// listen calls serve for a listener on a free port, until the process receives SIGTERM or an
+// interrupt. It prints the listener's address.
 func listen(stdout io.Writer, serve func(net.Listener) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

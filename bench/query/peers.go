@@ -39,8 +39,8 @@ type running interface {
 	cpu() (spent, error)
 }
 
-// starters start the peers, in the order of the tables. Each returns a peer that answers,
-// or an error in one line.
+// starters start the peers, in the order of the tables. Each starter returns a peer that answers
+// requests, or an error of one line.
 var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) (*peer, error)

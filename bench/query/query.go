@@ -242,8 +242,8 @@ func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64
 	return l, nil
 }
 
-// check requests the first target and compares the body. All peers must give the same
-// answer.
+// check requests the first target of the peer and compares the answer's body with the expected one.
+// All peers must give the same answer.
 func (p *peer) check(ctx context.Context) error {
 	text, err := os.ReadFile(p.targets)
 	if err != nil {

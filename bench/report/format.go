@@ -31,8 +31,8 @@ func (f *Figure) Number() string {
 	return fmt.Sprintf("%s (%s–%s)", number(f.Value), number(f.Low), number(f.High))
 }
 
-// number formats a value with three significant digits, but with all digits before the
-// point.
+// number formats a value with three significant digits. If the value has more than three digits
+// before the point, it shows all of them.
 func number(v float64) string {
 	a := math.Abs(v)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Machine describes this machine in one line: processor, cores, kernel, Go, and how long
-// the disk of a directory takes to make 4 KiB durable.
+// Machine describes this machine in one line: the processor, the cores, the kernel, the version of
+// Go, and how long the disk that holds the directory dir takes to sync a write of 4 KiB.
 func Machine(dir string) (string, error) {
 	model := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {

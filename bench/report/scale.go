@@ -145,8 +145,8 @@ func (n need) AllCores() float64 {
 	return n.WorkCores() + n.Nodes()*n.FeedCores() + n.StoreCores() + n.SendCores()
 }
 
-// AllCached reports whether the cache holds all states. If not, states are read from the
-// store.
+// AllCached reports whether the cache has space for all states. If not, derive reads states from
+// the store.
 func (n need) AllCached() bool { return n.Cars <= n.Cached }
 
 func (n need) DeriveEach() float64 {

@@ -183,8 +183,8 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	return nil
 }
 
-// cached compares the cost of a sample whose vehicle's state is in the cache of derive with
-// that of a sample whose state is read from the engine.
+// cached compares the costs of two kinds of samples: those of vehicles whose state is in the cache
+// of derive, and those of vehicles whose state must be read from the engine.
 func (m *measurement) cached(ctx context.Context, n int) error {
 	p, err := start(ctx, m.options.Binary, m.dir)
 	if err != nil {

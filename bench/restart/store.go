@@ -139,9 +139,8 @@ func Fill(ctx context.Context, e store.Engine, n int) (err error) {
 	return nil
 }
 
-// overwrite stores new states of a store's n vehicles. Half of the updates go to a
-// hundredth of the vehicles. It returns the largest size of the store on disk during the
-// updates.
+// overwrite stores new states of the n vehicles in a store. Half of the updates concern only about
+// √n vehicles. It returns the largest size of the store on disk during the updates.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
 	e, err := openLocal(ctx, dir)
 	if err != nil {
@@ -186,8 +185,8 @@ func onDisk(dir string) (size int64, err error) {
 	return size, err
 }
 
-// ignoreGone ignores files that vanish during the walk, as they do when tables are
-// compacted.
+// ignoreGone turns the error about a missing file into nil, because files may be deleted during the
+// walk when the store compacts its tables.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -45,8 +45,8 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 		"carstate_commit_samples_count")}, err
 }
 
-// probes is the number of vehicles that are queried. probeRate is how many times a second
-// one of them sends a sample and is then queried until the answer includes it.
+// probes is the number of vehicles that are queried. At the rate probeRate, in times a second, one
+// of these vehicles sends a sample and is then queried until the answer includes the sample.
 const (
 	probes    = 100
 	probeRate = 50

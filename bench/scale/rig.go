@@ -24,8 +24,8 @@ import (
 // startLimit is the time limit for the start of a node on two busy cores.
 const startLimit = 2 * time.Minute
 
-// follower is a fleet table in this process. It follows the feed of states like that of a
-// node.
+// follower is a fleet table in this process. It follows the feed of states in the same way as a
+// node does.
 type follower struct {
 	engine   *cluster.Engine
 	table    *fleet.Table
@@ -222,8 +222,8 @@ func (c counters) inUse() (percent, others float64) {
 	return percent, percent - 100*ours
 }
 
-// machineCPU adds the time that this machine's processors have worked since boot, in ticks
-// of the kernel.
+// machineCPU adds to c the time that this machine's processors have worked since boot, in ticks of
+// the kernel.
 func machineCPU(c counters) error {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

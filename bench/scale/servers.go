@@ -20,8 +20,8 @@ import (
 // copies is the number of copies of a stream in the cluster.
 const copies = 3
 
-// servers are three NATS servers. Each is a process of its own and syncs every write before
-// it answers.
+// servers are three NATS servers. Each server is a process of its own, and syncs every write before
+// it acknowledges the write.
 type servers struct {
 	*clustertest.Cluster
 	monitors [copies]string // addresses of their HTTP monitoring

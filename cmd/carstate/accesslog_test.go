@@ -33,8 +33,8 @@ func TestAccessLogOfANode(t *testing.T) {
 	}
 }
 
-// TestSIGHUPReopensTheAccessLog checks that on SIGHUP a node reopens its access log after the file
-// was renamed, as logrotate does it.
+// TestSIGHUPReopensTheAccessLog checks that a node that receives SIGHUP opens its access log again.
+// The test renames the file before the signal, as logrotate does.
 func TestSIGHUPReopensTheAccessLog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	p := start(t, filepath.Join(t.TempDir(), "data"), "--access-log", file)

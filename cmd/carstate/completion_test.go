@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCompletionNamesWhatMayStandNext checks that commands, flags, and the values of enumerated
-// flags are completed.
+// TestCompletionNamesWhatMayStandNext checks that completion offers commands, flags, and the values
+// of enumerated flags.
 func TestCompletionNamesWhatMayStandNext(t *testing.T) {
 	for words, want := range map[string]string{
 		"tok":                     "token",

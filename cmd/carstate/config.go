@@ -159,8 +159,8 @@ func (f *serveFlags) validate() error {
 	return nil
 }
 
-// isNATS reports whether u can be the address of a NATS server. The client library itself accepts
-// any scheme.
+// isNATS reports whether u can be the address of a NATS server. The check is necessary because the
+// client library of NATS accepts URLs with any scheme.
 func isNATS(u string) bool {
 	if !strings.Contains(u, "://") {
 		u = "nats://" + u

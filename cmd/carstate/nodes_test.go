@@ -28,8 +28,8 @@ type reporting struct {
 	failed atomic.Int64 // how many requests failed
 }
 
-// report repeatedly sends a sample of every vehicle to the first node that accepts it, until the
-// context ends.
+// report repeatedly sends a sample of every vehicle to the first node that accepts it, until ctx
+// ends.
 func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 	for ctx.Err() == nil {
 		sent := time.Now()

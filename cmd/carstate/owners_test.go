@@ -36,8 +36,8 @@ const ownerVariable = "CARSTATE_TEST_OWNER"
 // certainly gets at least one.
 const ownedPartitions = 32
 
-// ownedConfig returns a node's configuration on a cluster. Leases are short, so that events that
-// take many seconds on a real cluster happen often.
+// ownedConfig returns the configuration of a node on a cluster. The lease is short, so that an
+// event that takes many seconds with the usual lease can happen often in the test.
 func ownedConfig(urls string, lease time.Duration) cluster.Config {
 	return cluster.Config{Partitions: ownedPartitions, URLs: urls, Replicas: 3,
 		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}

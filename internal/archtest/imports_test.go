@@ -101,8 +101,8 @@ func ourModules(t *testing.T) (modules []module) {
 	return modules
 }
 
-// TestUnlisted_FindsBothKinds checks that unlisted finds both requirements that are not listed and
-// listed modules that are not required.
+// TestUnlisted_FindsBothKinds checks that unlisted finds requirements that are not listed, and also
+// listed modules that nothing requires.
 func TestUnlisted_FindsBothKinds(t *testing.T) {
 	r := rules{dependencies: map[string]bool{"example.com/good": true, "example.com/gone": true,
 		"example.com/tools": true}}

@@ -40,7 +40,7 @@ var code = []byte{
 
 const wholeCode = 48 // including the offsets
 
-// start starts a program whose clocks can be set. It has the type of Begin in
+// start starts a program so that its clocks can be set. It can be used as the field Begin of
 // [nodeprocess.Options].
 func (s *shifted) start(cmd *exec.Cmd) error {
 	runtime.LockOSThread() // ptrace is bound to a thread

@@ -1,13 +1,13 @@
-// Package defects holds the defects with which a build can be broken on purpose, as proof
-// that the torture catches them. The product has no code for them: each defect is a patch
-// in this directory, and `go build -overlay` compiles patched copies instead of the files
-// that the patch names.
+// Package defects holds the defects with which a build can be broken on purpose, as proof that the
+// torture catches them. The product has no code for defects. Each defect is a patch in this
+// directory, and `go build -overlay` compiles patched copies instead of the files that the patch
+// names.
 //
-// The first line of a patch says which promise the patch breaks and which rows of the
-// torture must catch that. The rest is a unified diff of the product. Its line numbers are
-// ignored: the lines of each hunk, context included, must occur exactly once in the file,
-// so that no change of the product can move a defect to another place. One line of context
-// is enough in most cases, and is rarely affected by a change nearby.
+// The first line of a patch says which promise the patch breaks and which rows of the torture must
+// catch the defect. The rest is a unified diff of the product. Its line numbers are ignored.
+// Instead, the lines of each hunk, context included, must occur exactly once in the file, so that
+// no change of the product can move a defect to another place. One line of context is enough in
+// most cases, and is rarely affected by a change nearby.
 //
 // The tests of this package fail when a patch no longer fits the product. To refresh it:
 //

@@ -97,8 +97,8 @@ var Damage = row.Row{
 	Run:   running("TestDamage", "damages"),
 }
 
-// running returns a function that runs a test. count is the test's flag for the number of
-// repetitions.
+// running returns a function that runs one of the engine's tests. The parameter count is the name
+// of that test's flag for the number of repetitions.
 func running(test, count string) func(context.Context, *row.Attempt) error {
 	return func(ctx context.Context, a *row.Attempt) error {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",

@@ -1,6 +1,6 @@
-// Package hostile is the row of the torture with malicious clients: requests that are made
-// to be misunderstood, clients that are slow on purpose, and cars that send what no real
-// car would.
+// Package hostile is the row of the torture with malicious clients. Some send requests that parsers
+// may misunderstand, some are slow on purpose, and some are cars that send what no real car would
+// send.
 package hostile
 
 import (

@@ -53,8 +53,8 @@ type sent struct {
 	stored, denied int // acknowledged messages, and refused subscriptions
 }
 
-// hostileCar sends packets that no real car would send. Its source is known and may send
-// for ownCars.
+// hostileCar sends packets that no real car would send. It uses the key of a known source. The
+// source may send only for the vehicles of ownCar.
 type hostileCar struct {
 	*writer
 	source, key string

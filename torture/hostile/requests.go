@@ -97,8 +97,8 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// compare compares the received answers with the allowed ones. It returns the first error
-// or "", and the number of answered requests.
+// compare compares the received answers with the allowed ones. It returns a description of the
+// first wrong answer, or "", and the number of answered requests.
 func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
 	answered int) {
 	got := x.got
@@ -154,8 +154,8 @@ func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*a
 	}
 }
 
-// match returns the outcome that the answer matches, or nil and what is wrong with the
-// answer.
+// match compares the answer with the allowed outcomes. It returns the outcome that the answer
+// matches. If there is none, it returns nil and a text that says what is wrong with the answer.
 func (e *expected) match(a *answer) (*outcome, string) {
 	var wrong string
 	for i := range e.outcomes {

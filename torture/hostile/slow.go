@@ -33,8 +33,8 @@ const rounds = 3
 // recoveries is the maximum number of measurements after an attack.
 const recoveries = 6
 
-// heldWithin is the time in which slowhttptest must have connected half of its clients. It
-// opens some hundreds of connections a second, fewer if each sends a request first.
+// heldWithin is the time in which slowhttptest must have connected half of its clients. It opens
+// some hundreds of connections a second, or fewer if each client must first send a request.
 const heldWithin = 15 * time.Second
 
 // attack is one kind of slow client.
@@ -49,8 +49,8 @@ type attack struct {
 	args  []string
 }
 
-// slow attacks the query listener with thousands of slow clients, and compares the delays
-// of other clients during and after each attack with those before.
+// slow attacks the query listener with thousands of slow clients, and compares the delays of other
+// clients during and after each attack with their delays before the attack.
 func slow(ctx context.Context, w *world) (err error) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
@@ -244,9 +244,9 @@ func (w *world) settle(ctx context.Context, atRest int) error {
 	return err
 }
 
-// dawdle sends heads byte by byte, partial heads, and nothing. Each connection must end
-// within the time limit for a head, and a client that has sent something must receive the
-// reason.
+// dawdle opens connections that send a head byte by byte, a part of a head, or nothing. The service
+// must close each connection within the time limit for a head. A client that has sent something
+// must receive the reason.
 func dawdle(ctx context.Context, w *world) error {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
@@ -370,8 +370,7 @@ func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Dur
 	}
 }
 
-// connection is a connection of an honest client. It connects when there is a request to
-// send.
+// connection is a connection of an honest client. It is opened when there is a request to send.
 type connection struct {
 	to   string
 	conn net.Conn // nil: not connected

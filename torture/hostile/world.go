@@ -184,8 +184,8 @@ func (l *logWatch) secrets(s ...string) {
 	l.secret = append(l.secret, s...)
 }
 
-// hear checks one line. Clients must not be able to write lines to the log, and secrets
-// must not be logged.
+// hear checks one line of the log. Clients must not be able to write lines to the log, and the log
+// must not contain secrets.
 func (l *logWatch) hear(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package kill ends the node with kill -9 at random moments: under load, while it starts
-// and while it recovers. After each kill it compares the restarted node with everything
-// acknowledged before.
+// Package kill ends the node with kill -9 at random moments: under load, while it starts and while
+// it recovers. After each kill it checks that the restarted node has everything that was
+// acknowledged before the kill.
 package kill
 
 import (

@@ -81,8 +81,8 @@ func (l *Load) End(n *nodeprocess.Node) {
 // A row with its own senders can use the journal, too. It reports to the Load what it sends and
 // what the node acknowledges.
 
-// NoteOffered records a sample that is about to be sent. at is in whole seconds (Unix),
-// because Last-Modified has no finer resolution.
+// NoteOffered records a sample that is about to be sent. The parameter at is its time in whole
+// seconds (Unix), because Last-Modified has no finer resolution.
 func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
 
 // NoteAcknowledged records that a sample recorded with NoteOffered was acknowledged.

@@ -28,8 +28,8 @@ type journal struct {
 	forgotten []string
 }
 
-// finding is an error in an answer, or no error if text is "". lost means that something
-// was acknowledged and is missing.
+// finding is an error in an answer. If text is "", there is no error. lost means that something was
+// acknowledged and is missing.
 type finding struct {
 	text string
 	lost bool
@@ -68,8 +68,8 @@ type sample struct {
 	at  int64 // s
 }
 
-// line returns the sample as a car sends it. The speed is a function of the vehicle and the
-// time, so that the state of another sample can be detected.
+// line returns the sample in the form in which a car sends it. The speed is a function of the
+// vehicle and the time, so that a check can detect if the speed comes from another sample.
 func (s sample) line() string {
 	return fmt.Sprintf("{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":%d,\"Vehicle.OBD.ThrottlePosition\":20}}\n",
 		s.vid, s.at*1000, s.speedKmh())

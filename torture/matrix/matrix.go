@@ -1,5 +1,6 @@
-// Package matrix is the row of the torture that checks whether a token can obtain an answer
-// that it is not entitled to, or learn from the time of an answer whether a vehicle exists.
+// Package matrix is the row of the torture that checks the authorisation of queries. A token must
+// not obtain an answer about anything that it does not cover, and the time until an answer must not
+// show whether a vehicle exists.
 package matrix
 
 import (

@@ -35,8 +35,8 @@ const (
 	detectable = 10.0
 )
 
-// The sorts of vehicles that a token must not be able to distinguish. The token is granted
-// only the first.
+// The sorts of vehicles that a token must not be able to distinguish. The token covers only the
+// first sort.
 const (
 	grantedSilent = iota
 	forbiddenReporting

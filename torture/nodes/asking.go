@@ -18,8 +18,8 @@ import (
 // its own vehicles.
 const askersOfNode = 2
 
-// asking queries all nodes all the time. Every query must be answered correctly, and no
-// answer may be older than an earlier one of the same node.
+// asking queries all nodes all the time. Every query must be answered correctly. No answer about a
+// vehicle may be older than an earlier answer of the same node.
 type asking struct {
 	a       *row.Attempt
 	nodes   []*nodeprocess.Node

@@ -107,7 +107,7 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 	return n, err
 }
 
-// startTraffic starts the cars and, once every node knows every car, the queries and
+// startTraffic starts the cars. Once every node knows every car, it starts the queries and the
 // observers.
 func (s *system) startTraffic(ctx context.Context, key string) error {
 	if err := nodeprocess.Until(ctx, startWithin, s.cluster.whole); err != nil {

@@ -69,15 +69,15 @@ func (f *fleet) hold(ctx context.Context, n *node) error {
 	return f.load.HoldVehicles(ctx, n.process, vids)
 }
 
-// kills is the number of kills. There are several, because a kill does not always hit
-// samples that were acknowledged and not stored yet.
+// kills is the number of kills. Several are necessary, because not every kill happens while there
+// are samples that were acknowledged but are not stored yet.
 const kills = 10
 
 // amid is how long the load lasts before the node is killed.
 const amid = time.Second
 
-// cut repeatedly kills a node that receives as much telemetry as it can handle, restarts it
-// and compares it with everything that it had acknowledged.
+// cut kills a node that receives as much telemetry as it can handle, and restarts it. Then it
+// checks that the node has everything that it had acknowledged. It does this several times.
 func (f *fleet) cut(ctx context.Context, n *node) error {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {

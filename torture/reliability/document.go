@@ -123,8 +123,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(pageText))
 
-// number formats a value with up to three significant digits, but with all digits before
-// the point.
+// number formats a value with up to three significant digits. If the value has more than three
+// digits before the point, it shows all of them.
 func number(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e15 || math.Abs(v) >= 1000 {
 		return report.Thousands(strconv.FormatInt(int64(math.Round(v)), 10))

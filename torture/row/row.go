@@ -1,5 +1,6 @@
-// Package row defines what a row of the torture is: a way to break the service, the
-// promises that must hold, and the defects that the row must catch as proof that it works.
+// Package row defines what a row of the torture is. A row is a way to break the service, with the
+// promises that must hold in spite of that, and the defects that the row must catch as proof that
+// it works.
 package row
 
 import (
