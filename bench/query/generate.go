@@ -62,9 +62,9 @@ type wire struct {
 	buf  [16 << 10]byte
 }
 
-// generate sends requests at even intervals, each over an idle connection, and waits for all
-// answers. If rate is 0, it sends the next request over a connection as soon as the previous
-// request is answered.
+// generate sends requests at the given rate and at even intervals, each over an idle connection,
+// and waits for all answers. If rate is 0, it sends the next request over a connection as soon as
+// the previous request is answered.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
 	if len(requests) == 0 {
 		return r, errors.New("nothing to send")

@@ -106,7 +106,8 @@ func TestThreeNodes(t *testing.T) {
 	folds[0].Kill()
 	everywhere("a node that folds was killed", []*process{door, folds[1]}, killed)
 
-	// A server is killed. The measured time ends when writes work again.
+	// A server is killed. The time until every node has new answers is measured from the moment
+	// at which writes work again.
 	c.Leader(codec.Telemetry).Kill()
 	killed = time.Now()
 	if err := until(testkit.Patience, func() error {

@@ -56,8 +56,8 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// ourModules returns the modules of the tree, as the go command lists them. Each has its direct
-// requirements, without those on our own modules.
+// ourModules returns the modules of the tree, as the go command lists them. Each module has its
+// direct requirements, except for our own modules.
 func ourModules(t *testing.T) (modules []module) {
 	ours := map[string]bool{}
 	for _, name := range trackedFiles(t, "go.mod", "*/go.mod") {

@@ -30,8 +30,8 @@ const (
 	// aim is the maximum difference of the medians, in percent of an answer's time.
 	aim = 3.0
 	// detectable is the minimum difference of the medians, in percent, that a defect must cause
-	// to be caught. The confidence interval alone does not prove a defect, because a noisy
-	// machine widens it, too.
+	// to be caught. The bound of the confidence interval alone does not prove a defect, because
+	// a noisy machine increases it, too.
 	detectable = 10.0
 )
 
