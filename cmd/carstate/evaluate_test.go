@@ -16,8 +16,9 @@ import (
 	"testing"
 )
 
-// labelledDrive writes an invented log in the TDS format. It contains city traffic, then a queue,
-// then city traffic, with the labels of an observer who notices the queue as soon as it begins.
+// labelledDrive writes an invented drive as a log in the TDS format, which can contain labels. The
+// drive has city traffic, then a queue, then city traffic, with the labels of an observer who
+// notices the queue as soon as it begins.
 func labelledDrive(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -100,7 +100,7 @@ func telemetry(ctx context.Context, w *world) error {
 }
 
 // checkFolded waits until all acknowledged samples are folded, and checks that no sample of a
-// victim's vehicle was accepted.
+// victim (a vehicle for which no source may send) was accepted.
 func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {

@@ -12,8 +12,8 @@ func Text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...)
 }
 
-// Packet returns a packet: a fixed header, which is the parameter first and the packet's length,
-// and then the parts.
+// Packet returns a packet. It begins with a fixed header, which consists of the parameter first and
+// the length. The parts follow.
 func Packet(first byte, parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)

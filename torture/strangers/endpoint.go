@@ -105,8 +105,8 @@ func (d *ingestEndpoint) check(i int, a *http.Response, _ []byte) error {
 	return refused(a, 401, `Bearer realm="carstate-ingest", error="invalid_token"`)
 }
 
-// adminEndpoint is the admin listener. It answers a few requests with wrong keys each second, and
-// asks the other callers to wait.
+// adminEndpoint is the admin listener. Each second, it answers a few requests with wrong keys with
+// status 401, and the others with status 429.
 type adminEndpoint struct{}
 
 func (adminEndpoint) ask(int, *rand.Rand) string {

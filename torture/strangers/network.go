@@ -28,8 +28,9 @@ type visit struct {
 	answered   atomic.Int64
 }
 
-// visits sends the strangers with the numbers from up to, but not including, to. All of them call
-// the query listener, and a part of them call the other listeners.
+// visits sends a range of strangers to the listeners. Their numbers begin at the parameter from and
+// end before the parameter to. All of them call the query listener, and a part of them call the
+// other listeners.
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error {
 	for _, x := range []struct {
 		what, listener string
@@ -99,7 +100,8 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 // ownAddress returns a loopback address for stranger i.
 func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i)) }
 
-// dial connects from the address of stranger i. Reads and writes fail a minute after that.
+// dial connects from the address of stranger i. The connection may be used for a minute; after
+// that, reads and writes fail.
 func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx,
 		"tcp", v.addr)
