@@ -30,8 +30,8 @@ const (
 	bodyAfter  = `","status":1,"vehicle_runing_state":"1"}}`
 )
 
-// Self runs a part of the bench that is a program of its own: a peer written in Go, or the
-// generator. args are the name and the flags of that program.
+// Self runs a part of the bench that needs a process of its own, which is a peer written in Go or
+// the generator. args are the name and the flags of that program.
 func Self(args []string, stdout io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("the name of one of the bench's own programs is missing")

@@ -175,8 +175,9 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// slowhttptest opens no more files than its limit allows, without an error. Real attackers
-	// have their own machines, so here slowhttptest gets only idle processor time.
+	// If slowhttptest reaches its limit of open files, it continues with fewer connections and
+	// reports no error. Real attackers have their own machines, so here slowhttptest gets only
+	// idle processor time.
 	own := ""
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)

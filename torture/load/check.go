@@ -27,10 +27,10 @@ const barrierCar = "manybarrier"
 // errNotSeen means that the node acknowledged a sample and does not show it.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// Settle returns once everything that was acknowledged before the call must be visible. For this,
-// it sends a further sample, waits until it is visible, and does this a second time. Two samples
-// are needed because samples are folded and delivered to nodes in order, but the states of one fold
-// become visible in any order.
+// Settle returns once everything that was acknowledged before the call must be visible. To find
+// out, it sends a further sample and waits until that sample is visible, and then does the same
+// with a second one. Two samples are needed because samples are folded and delivered to nodes in
+// order, but the states of one fold become visible in any order.
 func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)

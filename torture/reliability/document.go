@@ -1,5 +1,5 @@
-// Package reliability stores the results of the torture and renders them as a document. It
-// breaks nothing itself.
+// Package reliability stores the results of the torture and renders them as a document. It runs no
+// row itself.
 package reliability
 
 import (

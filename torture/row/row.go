@@ -51,9 +51,10 @@ type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
 	Says   string // what the broken build does wrong: "answers before the samples are stored"
 	// By are patterns of the findings that prove the defect. One match is enough. A pattern
-	// matches the whole text of a finding, with its kind, and * matches variable parts. It
-	// describes the effect of this defect and of no other. Findings that match no pattern prove
-	// nothing, and the attempt continues after them.
+	// must match the whole text of a finding, which begins with the kind of the finding. The
+	// character * matches variable parts. It describes the effect of this defect and of no
+	// other. Findings that match no pattern prove nothing, and the attempt continues after
+	// them.
 	By    []string
 	Count int // maximum size of the attempt; 0: as without a defect
 }
