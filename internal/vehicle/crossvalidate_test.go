@@ -17,11 +17,10 @@ import (
 
 var full = flag.Bool("full", false, "six searches for thresholds instead of one")
 
-// TestCrossValidation prints the figures of docs/verdicts.md:
+// TestCrossValidation checks that the rules do not fall below what they once reached. It prints
+// the figures of docs/verdicts.md:
 //
 //	go test -run TestCrossValidation -v ./internal/vehicle -full
-//
-// and fails if the rules fall below what they once reached.
 func TestCrossValidation(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	dir := testkit.RecordedDrives("the rules are tried on invented drives only")
@@ -88,7 +87,8 @@ var baselines = []struct {
 	}},
 }
 
-// byMean judges by an exponentially decayed mean speed that starts each drive at 40 km/h.
+// byMean returns the confusion of a rule that compares an exponentially decayed mean speed with
+// fixed thresholds. The mean starts each drive at 40 km/h.
 func byMean(r *recording, decay time.Duration, jam, slow float64) (c confusion) {
 	var mean float64
 	var last vehicle.UnixMilli
@@ -118,10 +118,10 @@ func byMean(r *recording, decay time.Duration, jam, slow float64) (c confusion) 
 	return c
 }
 
-// tuned searches thresholds at random, six times with -full, and scores the best ones on
-// drives that the search did not see: those of the other car (first is the number of the
-// first car's drives), and each drive in turn, with thresholds found on all others. It
-// prints the median search.
+// tuned searches thresholds at random, six times with -full, and scores the best thresholds on
+// drives that the search did not see. These are the drives of the other car (the parameter first
+// is the number of the first car's drives), and each drive in turn, with thresholds found on all
+// other drives. It prints the median search.
 func tuned(t *testing.T, drives []recording, first int) {
 	const draws = 300
 	searches := 1
@@ -141,8 +141,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 				tried[k] = append(tried[k], drives[i].drive(&r).confusion)
 			}
 		}
-		// best returns how the draw that scores best on the drives to tune on does on the
-		// drives to test on.
+		// best returns the score, on the drives to test on, of the draw that scores best on the
+		// drives to tune on. The parameter test selects the drives to test on.
 		best := func(test func(i int) bool) (out confusion) {
 			score := -1.0
 			for _, each := range tried {
@@ -183,8 +183,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 	}
 }
 
-// bootstrap draws drives with replacement, 2,000 times. It prints the limits between which
-// 90 % of these sets score, and how often the decayed mean scores better.
+// bootstrap draws sets of drives with replacement, 2,000 times. It prints the limits between which
+// 90 % of these sets score, and how often the decayed mean scores better than the rules.
 func bootstrap(t *testing.T, drives []recording, rules *vehicle.Rules) {
 	var each, byMean [18]confusion
 	if len(drives) != len(each) {
@@ -225,8 +225,8 @@ func bootstrap(t *testing.T, drives []recording, rules *vehicle.Rules) {
 	}
 }
 
-// TestSameRouteOrder compares drives of one route. A drive that its driver called a jam
-// should spend a larger part of its time in a jam than each of the others.
+// TestSameRouteOrder checks that of the drives on one route, a drive that its driver called a jam
+// spends a larger part of its time in a jam than each of the other drives.
 func TestSameRouteOrder(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	dir := testkit.RecordedDrives("the rules are tried on invented drives only")

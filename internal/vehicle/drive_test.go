@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestDrives_Stories runs the stories in testdata/drives, one file a story: a short drive, and the
-// verdicts that it must lead to. A line is one of
+// TestDrives_Stories checks the verdicts of the stories in testdata/drives. Each file is a story:
+// a short drive, and the verdicts that it must lead to. A line is one of
 //
 //	# what the story is about
 //	90s speed=50 engine=900        a sample, 90 s after the drive's start
@@ -24,13 +24,13 @@ import (
 //	never driving=3                from here on, no sample may lead to this verdict
 //	explain throttle/noise         the rule behind the throttle verdict
 //
-// Signals: those of signalWords in their units, codes=P0120,P0300 (codes=none for an empty
-// list) and ignition=ON. Repeated values are separated by "/".
+// A signal is one of signalWords, in its unit, or codes=P0120,P0300 (codes=none for an empty
+// list), or ignition=ON. Values that repeat in turn are separated by "/".
 //
-// Verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving; throttle is 0, 1,
-// unknown or stale; driving_time and throttle_time are the verdicts' times since the start,
-// or none. at=6m asks later than the last sample, and max_age=5m limits the age of what is
-// accepted.
+// The verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving; throttle is 0, 1,
+// unknown or stale; driving_time and throttle_time are the verdicts' times since the start, or
+// none. With at=6m, the verdicts are asked for at that time since the start, in place of the last
+// sample's time. max_age=5m limits the age of the readings that are accepted.
 func TestDrives_Stories(t *testing.T) {
 	files, err := filepath.Glob("testdata/drives/*.txt")
 	if err != nil || len(files) == 0 {
@@ -212,7 +212,8 @@ func (d *drive) expect(words []string) error {
 	return nil
 }
 
-// times returns a verdict's time and an expected one as comparable text, since the start.
+// times returns a verdict's time and the expected time as comparable text. Both are measured since
+// the start of the drive.
 func (d *drive) times(t vehicle.UnixMilli, want string) (got, wanted string, err error) {
 	if got = "none"; t != 0 {
 		got = t.Sub(d.start).String()

@@ -31,13 +31,13 @@ type DrivingVerdict struct {
 	State DrivingState
 	// NotDriving is set if the car is stationary with its ignition or engine off.
 	NotDriving bool
-	// Time is the oldest of the newest readings of the signals used; zero if there is no
-	// verdict.
+	// Of each signal used, the newest reading is taken; Time is when the oldest of these readings
+	// was made. It is zero if there is no verdict.
 	Time UnixMilli
 }
 
-// At returns whether the verdict answers a question asked at now, if readings may be at
-// most maxAge old (zero or less: any age).
+// At returns the outcome of a query at the time now: whether the verdict answers it, if the
+// readings used may be at most maxAge old. A maxAge of zero or less accepts any age.
 func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	if o := fresh(v.Time, now, maxAge); o != Answered {
 		return o
@@ -48,9 +48,10 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return Answered
 }
 
-// Driving returns the driving verdict. It requires one speed reading and uses the newest.
-// It also uses the last fix if the road is known there, or else a free-flow speed from the
-// source, if either is fresh. "Not driving" is concluded from the ignition, from speed and
+// Driving returns the driving verdict, computed from the newest speed reading. Without a speed
+// reading, the only possible verdict is "not driving" because the ignition is off. The free flow
+// is that of the road at the last fix, if the fix is fresh and the road is known, or else one that
+// the source sent, if that is fresh. "Not driving" is concluded from the ignition, from speed and
 // engine speed, or from a long standstill alone.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
@@ -79,8 +80,8 @@ func speedOf(has func(Signal) bool) (Signal, bool) {
 	return OBDSpeed, has(OBDSpeed)
 }
 
-// speed returns the newest speed reading. If both signals are equally new, it is
-// Vehicle.Speed.
+// speed returns the newest speed reading, and whether there is one. If both speed signals were
+// read at the same time, it returns the reading of Vehicle.Speed.
 func (s *State) speed() (Reading, bool) {
 	r := s.Latest[Speed]
 	if o := s.Latest[OBDSpeed]; o.Time > r.Time {
@@ -89,10 +90,10 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest maintains RestingSince and Traffic.Stood. When the drive is over it resets
-// the memory of traffic, so that the next drive starts as "normal". before is the speed
-// reading that preceded this sample. An engine speed that was read earlier than before was
-// read while the car still moved, so it says nothing about this stop.
+// observeRest maintains RestingSince and Traffic.Stood. When the drive is over, it resets the
+// memory of traffic, so that the next drive starts as "normal". The parameter before is the speed
+// reading that preceded this sample. An engine speed that is older than that reading was read
+// while the car still moved, so it says nothing about this stop.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -128,8 +129,8 @@ func (s *State) observeIgnition() {
 	}
 }
 
-// ignitionOff reports whether the car says that its ignition is off and has not been seen
-// moving since.
+// ignitionOff reports whether the car has said that its ignition is off, and its newest speed does
+// not show that it has moved since then.
 func (s *State) ignitionOff() bool {
 	i := s.Latest[LowVoltageSystemState]
 	if k := Ignition(i.Value); k == IgnitionUndefined || k.On() {
@@ -139,16 +140,16 @@ func (s *State) ignitionOff() bool {
 	return speed.Time <= i.Time || speed.Value <= moving
 }
 
-// resting reports whether the car has been stationary with its engine off for restAfter,
-// with no recent "ignition on" to contradict it. Both are judged at the time of the newest
-// speed, because a car that is silent or reports other signals was not seen resting.
+// resting reports whether the car has been stationary with its engine off for restAfter, with no
+// recent "ignition on" to contradict it. The present time is taken to be that of the newest speed,
+// because a car that is silent or reports other signals was not seen resting.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
 }
 
-// parked reports whether the car has been stationary for so long that it counts as parked.
-// It is for cars whose engine and ignition do not tell whether they wait.
+// parked reports whether the car has been stationary for so long that it counts as parked. It is
+// for cars whose engine speed and ignition do not show whether the car waits in traffic.
 func (s *State) parked() bool {
 	speed, _ := s.speed()
 	t := speed.Time
@@ -164,9 +165,9 @@ func (s *State) parksAfter() time.Duration {
 	return parkedAfter
 }
 
-// engineTells reports whether the engine speed shows, at t, if the car is waiting or
-// parked: it was read within parkedAfter, and the car does not also drive with its engine
-// at rest.
+// engineTells reports whether the engine speed can show, at t, if the car is waiting or parked.
+// For that, it must have been read within parkedAfter, and the car must not be one that also
+// drives with its engine at rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute

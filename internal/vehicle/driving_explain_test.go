@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExplainDriving checks each reason once, and compares it with the verdict.
+// TestExplainDriving checks each kind of explanation once, and that it agrees with the verdict.
 func TestExplainDriving(t *testing.T) {
 	start := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
 	at := start
@@ -83,7 +83,7 @@ func TestExplainDriving(t *testing.T) {
 		t.Errorf("after 130 km/h a free flow of %g km/h is assumed", free)
 	}
 
-	drive(3602, 0) // nobody parks on a motorway, so it takes an hour
+	drive(3602, 0) // nobody parks on a motorway, so the verdict takes an hour
 	want(RuleStandstill, "stood for 60 min", "time stationary")
 	if f := s.ExplainDriving().Facts[1]; f.Value < f.Threshold || f.Threshold != closedAfter.Seconds() {
 		t.Errorf("a standstill on a motorway is explained by %+v", f)
@@ -101,8 +101,8 @@ func TestExplainDriving(t *testing.T) {
 		"that is traffic jam, but the drive has just begun")
 }
 
-// TestExplanationFitsTheVerdict checks for any drive: there is a rule if and only if there
-// is a verdict, and no fact is newer than the state.
+// TestExplanationFitsTheVerdict checks for any drive that there is a rule if and only if there is
+// a verdict, and that no fact is newer than the state.
 func TestExplanationFitsTheVerdict(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)

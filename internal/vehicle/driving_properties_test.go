@@ -17,8 +17,8 @@ func (s *State) at(t *rapid.T, when UnixMilli, kmh float64) {
 	check(t, *s)
 }
 
-// folds is like at, but without the check, which costs more than all else; it is for tests
-// that fold very many speeds.
+// folds is like at, but without the check, which takes most of the time. It is for tests that fold
+// very many speeds.
 func (s *State) folds(t *rapid.T, when UnixMilli, kmh float64) {
 	x := Sample{Vehicle: "car", Time: when}
 	if err := x.Set(Speed, kmh); err != nil {
@@ -37,9 +37,9 @@ func genSpeeds(t *rapid.T) (speeds []float64) {
 	return speeds
 }
 
-// TestVerdictStands checks at any interval and for any speeds: within a minute of a change,
-// a verdict changes only if the share is clearly beyond a border, and the first minute of a
-// drive is never a jam.
+// TestVerdictStands checks, for reports at any interval and any speeds, that within a minute of a
+// change a verdict changes only if the share is clearly beyond a border, and that the first minute
+// of a drive is never a jam.
 func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
@@ -65,10 +65,9 @@ func TestVerdictStands(t *testing.T) {
 	})
 }
 
-// TestFluentIsNormal checks that a car which never falls below what a street allows is
-// neither in a jam nor slow, unless it was on a faster road before; and that a car which
-// never falls below two thirds of what is assumed of a fast road is normal, whatever it
-// does.
+// TestFluentIsNormal checks that a car that never falls below the speed that a street allows is
+// neither in a jam nor slow, unless it was on a faster road before. It also checks that a car that
+// never falls below two thirds of the speed that is assumed of a fast road is always normal.
 func TestFluentIsNormal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		speeds := rapid.SampledFrom([]*rapid.Generator[float64]{rapid.Float64Range(33, 49),
@@ -85,9 +84,9 @@ func TestFluentIsNormal(t *testing.T) {
 	})
 }
 
-// TestGapIsNoEvidence checks that a silence of more than 75 seconds changes no mean. A
-// verdict that was only held back by the hysteresis may change after it, and a car that was
-// stationary before and after it may turn out to be parked.
+// TestGapIsNoEvidence checks that a silence of more than 75 seconds changes no mean. Two verdicts
+// may change after it: one that was only held back by the hysteresis, and that of a car that was
+// stationary before and after the silence, which may turn out to be parked.
 func TestGapIsNoEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
@@ -108,11 +107,11 @@ func TestGapIsNoEvidence(t *testing.T) {
 	})
 }
 
-// TestSamplingRate drives periods of ten minutes, each at a steady pace or in stop and go,
-// and reports them every second and at another interval from 0.1 to 60 seconds. The bound:
-// at the end of each period the verdict is the same, and it changed at most six minutes
-// later or earlier. The ignition is on, so that a car which is stationary for long is not
-// parked.
+// TestSamplingRate checks that the verdict hardly depends on how often a car reports. It drives
+// periods of ten minutes, each at a steady pace or in stop and go, and reports them every second
+// and at another interval from 0.1 to 60 seconds. At the end of each period both verdicts must be
+// the same, and one of them may have changed at most six minutes later than the other. The
+// ignition is on, so that a car that is stationary for long does not count as parked.
 func TestSamplingRate(t *testing.T) {
 	type pace struct {
 		speeds []float64 // one a second, in turn
@@ -175,9 +174,9 @@ func TestSamplingRate(t *testing.T) {
 	})
 }
 
-// TestExactSampling checks that while a speed changes linearly, it makes no difference into
-// how many steps the change is cut. A car that stops or sets off more slowly than cars do
-// is excluded: it is taken to have been stationary for a part of the time.
+// TestExactSampling checks that while a speed changes linearly, the number of steps in which the
+// change is reported makes no difference. A car that stops or sets off more slowly than cars do is
+// excluded, because it is taken to have been stationary for a part of the time.
 func TestExactSampling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.Float64Range(0, 130).Draw(t, "from")
@@ -194,17 +193,17 @@ func TestExactSampling(t *testing.T) {
 		for i := range pieces {
 			many.collect(&standardRules, v(i), v(i+1), float32(seconds)/float32(pieces))
 		}
-		// Below walking pace, where stops are included in part, a change enters by its
-		// mean.
+		// Below walking pace, where the mean includes stops only in part, a change is added with
+		// its mean speed.
 		if d := one.MeanSpeed - many.MeanSpeed; d > 0.5 || d < -0.5 {
 			t.Fatalf("%v km/h at once, %v in %d pieces", one.MeanSpeed, many.MeanSpeed, pieces)
 		}
 	})
 }
 
-// TestRedLightAtAnyInterval checks that a red light of 90 s after a fluent drive is no jam,
-// no matter how often and at which moments of it the car reports; and not slow, if the car
-// reports every 20 s.
+// TestRedLightAtAnyInterval checks that a red light of 90 s after a fluent drive is no jam, at
+// whatever interval and moments the car reports. If the car reports every 20 s, it must not be
+// slow driving either.
 func TestRedLightAtAnyInterval(t *testing.T) {
 	speed := func(second float64) float64 { // brakes at 7 and sets off at 5.4 km/h a second
 		const stops, starts = 180.0, 277.0

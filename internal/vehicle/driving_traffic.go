@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TrafficMemory is the memory of the driving rules between two speeds, besides Pace and
-// MeanSpeed of the state.
+// TrafficMemory is what the driving rules remember between two speed readings, in addition to Pace
+// and MeanSpeed of the State.
 type TrafficMemory struct {
 	// Start is when the drive began. Changed is when Pace last changed, zero if it has not
 	// changed in this drive.
@@ -37,7 +37,7 @@ type TrafficMemory struct {
 	Stood UnixMilli
 }
 
-// FreeFlowSource says how the free flow is known to which a verdict relates.
+// FreeFlowSource says from which source a verdict has its free flow.
 type FreeFlowSource uint8
 
 // The sources of a free flow, the best last.
@@ -68,7 +68,7 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	case step > 0:
 		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
 		s.collect(r, prev.Value, kmh, seconds)
-		if s.Pace != TrafficJam { // in a queue the road before it remains the reference
+		if s.Pace != TrafficJam { // in a jam, the road before the jam remains the reference
 			s.Traffic.cruise(r, prev.Value, kmh, seconds)
 		}
 		if !left && s.Traffic.Cruise > 0 { // the mean so far was that of the car park
@@ -84,11 +84,11 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds seconds of driving from one speed to another to the mean. The speed is taken
-// to change linearly, so the result does not depend on how often a car reports. An
-// exception is a car that stops or sets off: it does so within the time that
-// rampKmhPerSecond allows, and is stationary for the rest of a long step. Otherwise a red
-// light that is seen once in 30 s would look like creeping.
+// collect adds seconds of driving to the mean, in which the speed changed from one value to
+// another. The speed is taken to change linearly, so the result does not depend on how often a car
+// reports. An exception is a car that stops or sets off: it does so within the time that
+// rampKmhPerSecond allows, and is stationary for the rest of a long step. Otherwise a red light
+// that is seen once in 30 s would look like creeping.
 func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
@@ -114,14 +114,14 @@ func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.addStop(r, to, seconds-ramp)
 }
 
-// addStop adds seconds in which the car was stationary or at walking pace. Only the part
-// before stopCounts and the part after longStop enter the mean.
+// addStop adds seconds in which the car was stationary or at walking pace. Only the first
+// stopCounts seconds of a stop, and those after longStop seconds, enter the mean.
 func (s *State) addStop(r *rules, kmh, seconds float32) {
 	m := &s.Traffic
 	until := m.Stop + seconds
 	counts := min(until, r.stopCounts) - min(m.Stop, r.stopCounts) + max(until, r.longStop) - max(m.Stop, r.longStop)
 	m.Stop, m.Rolled = min(until, r.longStop), 0
-	if m.Moved { // otherwise it idles where it was parked
+	if m.Moved { // otherwise the car idles where it was parked
 		s.addToMean(r, kmh, kmh, counts)
 	}
 }
@@ -174,7 +174,7 @@ func timeFor(metres, from, to, seconds float32) float32 {
 	v, change := from/3.6, (to-from)/3.6
 	root := v*v + 2*change/seconds*metres
 	if root < 0 {
-		return seconds // it stops before that
+		return seconds // the car stops before that
 	}
 	// Of the two forms of the quadratic solution, this one is valid at any acceleration,
 	// zero included.
@@ -208,8 +208,8 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-// setPace sets Pace from the share, with hysteresis: within hold of a change, only a share
-// that is beyond the border by the factor clear changes it again.
+// setPace sets Pace from the share, with hysteresis: within the time hold after a change, only a
+// share that is beyond the border by the factor clear changes Pace again.
 func (s *State) setPace(r *rules, t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(r, t)
@@ -241,7 +241,7 @@ func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
 }
 
-// weight returns the value of MeanSeconds when the mean includes counted:
+// weight returns the value that MeanSeconds has when the mean includes speeds of the time counted:
 // τ·(1-e^(-counted/τ)).
 func (r *rules) weight(counted time.Duration) float64 {
 	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
@@ -258,12 +258,12 @@ func (r *rules) state(share float32) DrivingState {
 	return NormalDriving
 }
 
-// share sets Share, FreeKmh and Source of the memory as of t. It reports whether other cars
-// showed how traffic moves. If they did not, the share is the car's own mean speed divided
-// by the free flow. If they did, it is the free travel time of the way behind and ahead,
-// divided by its present travel time. The delay behind is that of the other cars with the
-// weight others·ShownBehind, and the car's own with the rest; the delay ahead is that of
-// the other cars.
+// share sets Share, FreeKmh and Source of the memory as of t. It reports whether other cars showed
+// how traffic moves. If they did not, the share is the car's own mean speed divided by the free
+// flow. If they did, the share is the free travel time of the way behind and ahead of the car,
+// divided by the present travel time of that way. The delay on the way behind is a weighted mean:
+// the delay that the other cars show has the weight others·ShownBehind, and the car's own delay
+// has the rest. The delay on the way ahead is that of the other cars.
 func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(r, t)
@@ -275,8 +275,8 @@ func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	if !s.seenByOthers(t) {
 		return false
 	}
-	// The delays relate to the road's own free flow. Where the road is young, a better free
-	// flow may be known.
+	// The delays relate to the road's own free flow. If the road is young, m.FreeKmh may be
+	// another and better value, so the delays are converted to it.
 	scale := m.FreeKmh / a.FreeKmh
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {
@@ -328,8 +328,8 @@ func (s *State) knowsFreeFlow(t UnixMilli) bool {
 	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
 }
 
-// roadTime returns the time of the oldest reading on which a verdict at t rests: t itself,
-// or that of the fix or of the sent free flow, if they were used.
+// roadTime returns the time of the oldest reading that a verdict at t uses: t itself, or the
+// earlier time of the fix or of the sent free flow, if these were used.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)

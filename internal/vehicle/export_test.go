@@ -18,7 +18,7 @@ type Tunable struct {
 	Lo, Hi float32
 }
 
-// Tunables returns the thresholds that recorded drives could decide. The ranges are what
+// Tunables returns the thresholds that can be tuned on recorded drives. Each range holds what
 // would be reasonable without any recording.
 func Tunables(r *Rules) []Tunable {
 	return []Tunable{

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// FuzzObserve turns bytes into a sequence of samples, hostile values and times included,
-// and folds them. Each sample is: the step to it in milliseconds (int32), which signals it
-// carries (uint32), then four bytes for each carried signal; for a DTCList the four bytes
-// are the digits of one code.
+// FuzzObserve checks that folding any sequence of samples, with hostile values and times, leaves a
+// valid state. Each sample is encoded as the step to it in milliseconds (int32), the set of
+// signals that it carries (uint32), then four bytes for each of these signals; for a DTCList the
+// four bytes are the digits of one code.
 func FuzzObserve(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(appendSample(nil, 0, 1<<Speed|1<<EngineSpeed, 50, 2000))

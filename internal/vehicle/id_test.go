@@ -47,7 +47,7 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// TestParseIDEveryByte compares ParseID with the definition, byte by byte.
+// TestParseIDEveryByte checks ParseID, byte by byte, against the definition of an ID.
 func TestParseIDEveryByte(t *testing.T) {
 	const allowed = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	for b := range 256 {

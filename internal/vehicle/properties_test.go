@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain lets rapid draw more drives than its default of 100, because the rules depend on
-// rare coincidences. The flag -rapid.checks still overrides it.
+// TestMain makes rapid draw more drives than its default of 100, because the rules depend on rare
+// coincidences. The flag -rapid.checks still overrides the number.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "1000"); err != nil {
 		panic(err)
@@ -110,13 +110,13 @@ func genReadings(t *rapid.T) Readings {
 var someCodes = []TroubleCode{{'P', '0', '1', '2', '0'}, {'P', '2', '1', '7', '6'}, {'P', '0', '3', '0', '0'},
 	{'U', '0', '1', '0', '0'}}
 
-// steps are times between samples, in milliseconds, around the thresholds of the rules.
+// steps draws times between samples, in milliseconds, near the thresholds of the rules.
 var steps = rapid.OneOf(
 	rapid.SampledFrom([]int64{0, 1, 1000, 30_000, 30_001, 75_000, 75_001, 300_000, 600_000, 600_001, 3_600_001}),
 	rapid.Int64Range(0, 1_000_000),
 )
 
-// genState draws a state that a drive of some samples leads to.
+// genState draws the state after a drive of some samples.
 func genState(t *rapid.T) State {
 	var s State
 	at := UnixMilli(1_800_000_000_000)
@@ -148,8 +148,8 @@ func TestSameSampleTwiceChangesNothing(t *testing.T) {
 	})
 }
 
-// TestRepeatedTailChangesNothing simulates at-least-once delivery: the latest samples
-// arrive again, in order.
+// TestRepeatedTailChangesNothing checks at-least-once delivery: if the latest samples arrive
+// again, in order, the state does not change.
 func TestRepeatedTailChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
@@ -180,16 +180,18 @@ func TestOlderSampleChangesNothing(t *testing.T) {
 	})
 }
 
-// TestSplitSample splits one sample into samples of one signal each, all with its time, and
-// folds them in two orders. It checks:
+// TestSplitSample checks that the signals of one time may arrive in several samples. It splits a
+// sample into samples of one signal each, all with its time, folds them in two orders, and
+// compares:
+//
 //   - always: the readings that both orders keep, and the throttle verdict;
 //   - with at most one of the two speeds: whether the car is driving, and the driving
 //     verdict's time;
 //   - with at most one of the signals that the driving rule compares with each other
 //     (two speeds, engine speed, ignition, free flow): the whole state.
 //
-// More cannot hold: the rules use the first of two speeds of one time and the free flow
-// known by then, and a drive ends as soon as what has arrived so far says so.
+// More cannot be equal, because the rules use the first of two speeds of one time and the free
+// flow known by then, and a drive ends as soon as what has arrived so far shows its end.
 func TestSplitSample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
@@ -246,8 +248,8 @@ func count(x Sample, signals ...Signal) (n int) {
 	return n
 }
 
-// TestHostileReadings folds what no checked Readings can hold: any bits in any value, at
-// any time.
+// TestHostileReadings checks that folding readings that no checked Readings can hold, with any
+// bits in any value and at any time, leaves a valid state.
 func TestHostileReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)

@@ -70,7 +70,8 @@ func (r recording) thinned(every int) recording {
 	return thin
 }
 
-// confusion counts labelled rows: by label, then by verdict. Verdict 0 is none.
+// confusion counts labelled rows; the first index is the label, the second the verdict. Verdict 0
+// means that there is none.
 type confusion [4][4]float64
 
 func (c *confusion) add(o confusion) {
@@ -99,8 +100,9 @@ func (c *confusion) f1() (of [4]float64, macro float64) {
 	return of, macro
 }
 
-// withShares returns the confusion that the rule would have had, had the states had these
-// shares of the time and each been judged as it was.
+// withShares returns the confusion that would have resulted if the labels had been distributed as
+// given (the shares of normal, slow and jam), and the rule had been right and wrong about each
+// label as often as it was.
 func (c *confusion) withShares(normal, slow, jam float64) (o confusion) {
 	for k, share := range []float64{normal, slow, jam} {
 		var rows float64

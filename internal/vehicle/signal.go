@@ -32,10 +32,10 @@ const (
 	NumSignals               = iota
 )
 
-// signalTable gives each signal its VSS name, its unit, and the range of values that a
-// sensor can report. The ranges of the percentages and of engine speed (two bytes / 4) are
-// those of SAE J1979. J1979 speed ends at 255 km/h; other sources report up to 500. VSS has
-// no upper limit for accuracy; a million metres is as good as no position.
+// signalTable gives each signal its VSS name, its unit, and the range of values that a sensor can
+// report. The ranges of the percentages and of engine speed (two bytes / 4) are those of SAE
+// J1979. J1979 speed ends at 255 km/h; other sources report up to 500. VSS has no upper limit for
+// accuracy; a position that may be wrong by a million metres is worth nothing.
 var signalTable = [NumSignals]struct {
 	name     string
 	unit     string

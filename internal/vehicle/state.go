@@ -11,11 +11,11 @@ type State struct {
 	// Latest holds the newest reading of each signal. An "ignition off" that the car's
 	// motion has disproved keeps its time, and its value becomes [IgnitionUndefined].
 	Latest [NumSignals]Reading
-	// FaultCode is the first throttle code in the latest DTCList that held one. It is zero
-	// if no list ever held one, or if the lists of the last codeGoneFor held none.
+	// FaultCode is the first throttle code in the newest list of trouble codes that had one. It is
+	// zero if no list ever had one, or if no list of the last codeGoneFor had one.
 	FaultCode TroubleCode
-	// MeanSpeed is the exponentially decayed mean speed, in km/h, with a time constant of
-	// one minute. Of a long stop only a part is included.
+	// MeanSpeed is the exponentially decayed mean speed, in km/h, with a time constant of one
+	// minute. It includes only a part of each long stop.
 	MeanSpeed float32
 	// Pace is the driving state that the rules concluded from Traffic. It is zero until a
 	// speed was read.
@@ -26,8 +26,8 @@ type State struct {
 	// zero for a car that sends no position.
 	Way  Way
 	Road RoadAround
-	// RestingSince is when the car was first seen stationary with its engine off, with no
-	// reading since then that says otherwise. It is zero if the car is not at rest.
+	// RestingSince is when the car was first seen stationary with its engine off. It is zero if
+	// the car is not at rest, that is, if a later reading showed motion or a running engine.
 	RestingSince UnixMilli
 	// ThrottleMemory is the memory of the throttle rules. Readings taken at Time are not
 	// folded into it until a sample with a later time arrives, so the readings of one time
@@ -125,7 +125,7 @@ type Outcome uint8
 // Outcomes of a question.
 const (
 	Answered   Outcome = iota
-	Unknown            // no reading that could answer it was ever received
+	Unknown            // no reading that could answer the question was ever received
 	Stale              // the readings are older than the caller accepts
 	NotDriving         // the car is stationary with its engine or ignition off
 )
@@ -136,10 +136,9 @@ func (o Outcome) String() string {
 	return [...]string{"", "unknown", "stale", "not_driving"}[o]
 }
 
-// MaxAhead is how far the time of a verdict may be ahead of the clock of the node that is
-// asked. Ingest accepts samples that are 30 s ahead, and the clocks of two nodes may differ
-// by as much again. A verdict further ahead was made while a clock was wrong, so its age is
-// unknown.
+// MaxAhead is how far the time of a verdict may be ahead of the clock of the node that is asked.
+// Ingest accepts samples that are 30 s ahead, and the clocks of two nodes may differ by another 30
+// s. A verdict further ahead was made while a clock was wrong, so its age is unknown.
 const MaxAhead = time.Minute
 
 // fresh returns the outcome of a question asked at now about a verdict made at t. A maxAge

@@ -23,22 +23,22 @@ func (t ThrottleSystem) String() string {
 // ThrottleVerdict is the result of the throttle rules at the time of the readings used.
 type ThrottleVerdict struct {
 	System ThrottleSystem
-	// Time is the oldest of the newest readings of the signals used; zero if there is no
-	// verdict.
+	// Of each signal used, the newest reading is taken; Time is when the oldest of these readings
+	// was made. It is zero if there is no verdict.
 	Time UnixMilli
 }
 
-// At returns whether the verdict answers a question asked at now, if readings may be at
-// most maxAge old (zero or less: any age).
+// At returns the outcome of a query at the time now: whether the verdict answers it, if the
+// readings used may be at most maxAge old. A maxAge of zero or less accepts any age.
 func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
-// Throttle returns the throttle verdict. A throttle or pedal trouble code in a list is an
-// anomaly until the lists have held none for a minute; silence does not clear a code. An
-// anomaly found by any other rule lasts until that rule has looked for a minute without
-// finding it. If there is no anomaly, a throttle reading means "normal". Without any of
-// these there is no verdict.
+// Throttle returns the throttle verdict. A throttle or pedal trouble code in a list is an anomaly
+// until the lists have held none for a minute; silence does not clear a code. An anomaly found by
+// any other rule lasts until that rule has had readings for a minute without finding the fault. If
+// there is no anomaly, a throttle reading means "normal". If there is neither an anomaly nor a
+// throttle reading, there is no verdict.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}

@@ -73,15 +73,16 @@ func finite(t interface{ Fatalf(string, ...any) }, v reflect.Value, name string)
 	}
 }
 
-// TestThrottleMemorySize limits the memory of one vehicle.
+// TestThrottleMemorySize checks that the memory of the throttle rules for one vehicle stays within
+// its limit.
 func TestThrottleMemorySize(t *testing.T) {
 	if n := unsafe.Sizeof(ThrottleMemory{}); n > 1024 {
 		t.Errorf("the throttle's memory takes %d bytes", n)
 	}
 }
 
-// genPairs draws readings of the throttle's sensors close in time, as a car sends them,
-// with sudden faults.
+// genPairs draws the state after readings of the throttle's sensors that are close in time, as a
+// car sends them, with sudden faults.
 func genPairs(t *rapid.T) State {
 	var s State
 	at := UnixMilli(1_800_000_000_000)
@@ -114,9 +115,9 @@ func TestThrottleStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkThrottle(t, genPairs(t)) })
 }
 
-// TestGapIsNoThrottleEvidence checks that one sample after a silence raises the evidence of
-// a disagreement by no more than a second's worth, however long the silence and however
-// wrong the sample.
+// TestGapIsNoThrottleEvidence checks that one sample after a silence raises the measure of a
+// disagreement by no more than a second's worth, however long the silence and however wrong the
+// sample.
 func TestGapIsNoThrottleEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)
@@ -141,8 +142,8 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 	})
 }
 
-// TestAnomalyOutlastsSilence checks that an anomaly ends after its rule has looked for a
-// minute, never by the clock alone.
+// TestAnomalyOutlastsSilence checks that an anomaly ends only after its rule has had readings for
+// a minute, and never because time alone has passed.
 func TestAnomalyOutlastsSilence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly it has the
-// rule, the readings and the measures behind it. Otherwise it has what every rule measures
-// and the value at which it would raise an anomaly.
+// ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly, the explanation
+// has the rule that found it, with its readings and measures. Otherwise it has what every rule
+// measures, and the value at which that rule would raise an anomaly.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -40,7 +40,8 @@ func explain(r ThrottleRule) Explanation {
 	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
-// pair returns the index of the two sensors in throttlePairs, -1 if they are not a pair.
+// pair returns the index of the alarm's two sensors in throttlePairs, or -1 if they are not a
+// pair.
 func (a *AlarmMemory) pair() int {
 	for i, d := range throttlePairs {
 		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
@@ -82,8 +83,8 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-// alarmFacts returns the readings with which the present anomaly was raised, and those of
-// now.
+// alarmFacts returns the readings with which the present anomaly was raised, and the newest
+// readings of the same sensors.
 func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
 	read := func(name string, value float32, t UnixMilli) {
@@ -167,7 +168,7 @@ func (f finding) fact(t UnixMilli) Fact {
 	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
 }
 
-// AnomalyFrom is the Limit of the facts that are evidence of an anomaly.
+// AnomalyFrom is the Limit of a fact whose value raises an anomaly when it reaches the threshold.
 const AnomalyFrom = "anomaly from"
 
 func (f finding) measured(name string, t UnixMilli) Fact {
@@ -180,25 +181,25 @@ var sensorWords = [NumThrottleSensors]string{
 	PedalD: "pedal sensor D", PedalE: "pedal sensor E", Load: "engine load",
 }
 
-// ThrottleAlarm is the present anomaly of a rule. A trouble code is not one.
+// ThrottleAlarm is the present anomaly, if a rule other than the trouble codes found it.
 type ThrottleAlarm struct {
 	Since UnixMilli
 	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y         Signal
 	NameX, NameY string
-	// Banded reports whether this car has shown what Y reads by X: Expected, give or take
-	// Free percent.
+	// Banded reports whether this car has shown what Y reads for each value of X. If so, Y should
+	// read Expected, and up to Free percent more or less.
 	Banded      bool
 	Free        float64
 	meanX, base float64
 	slope       float64
 }
 
-// Expected returns what Y should read where X reads x. It is valid only if the alarm is
-// Banded.
+// Expected returns what Y should read when X reads x. It is valid only if the alarm is Banded.
 func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
-// ThrottleAlarm returns the present anomaly of a rule, and whether there is one.
+// ThrottleAlarm returns the present anomaly of a rule other than the trouble codes, and whether
+// there is one.
 func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, found bool) {
 	m := s.ThrottleMemory
 	m.runRules(s)

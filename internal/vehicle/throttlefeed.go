@@ -9,23 +9,22 @@ package vehicle
 // LagMemory is what is known of how one sensor of a pair follows the other. Times are in
 // hundredths of a second.
 type LagMemory struct {
-	// Behind is the time since the other sensor moved, if this one has not followed;
-	// otherwise zero.
+	// Behind is the time since the other sensor moved, if this sensor has not followed yet;
+	// otherwise it is zero.
 	Behind uint16
 	// Lag is about the longest time that this sensor took to follow. It is an asymmetric
 	// exponentially weighted average, which rises fast and falls slowly; see learn.
 	Lag uint16
-	// Led is set if the other sensor moved first. Otherwise both changed at one time, so it
-	// is unknown which was read first.
+	// Led is set if the other sensor surely moved first. It is not set if both sensors changed at
+	// the same time, or if the other sensor has moved again since.
 	Led bool
 }
 
 // repeats reports whether an unchanged value may be a repetition of an old reading.
 func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
 
-// patience returns how long to wait for the sensor to follow: half as long again as before,
-// and lagSpare more, because loggers pause. It returns zero if the sensor has no notable
-// lag.
+// patience returns how long to wait for the sensor to follow: one and a half times Lag, plus
+// lagSpare, because loggers pause. It returns zero if the sensor has no notable lag.
 func (m *LagMemory) patience() uint16 {
 	if m.Lag < lagLeast {
 		return 0
@@ -33,10 +32,10 @@ func (m *LagMemory) patience() uint16 {
 	return m.Lag + m.Lag/2 + lagSpare
 }
 
-// observe folds the readings of one time into the memory. after is the time since the last
-// readings, and step is how far this sensor moved. otherMoved reports whether the other
-// sensor moved. agree reports whether the two agree; if they do not, this sensor has not
-// followed but is wrong.
+// observe folds the readings of one time into the memory. The parameter after is the time since
+// the last readings, and step is how far this sensor moved. otherMoved reports whether the other
+// sensor moved. agree reports whether the readings of the two sensors agree. If they do not, this
+// sensor has not followed the other; it is wrong.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -64,10 +63,10 @@ func (m *LagMemory) learn(lag uint16) {
 	}
 }
 
-// observeLags folds what was read at t, when all of it has arrived. A sensor has a lag only
-// if it is reported together with its partner: where each reading is sent when it is taken,
-// nothing is repeated. observeLags reports for each pair whether one sensor has just
-// followed the other.
+// observeLags folds what was read at t, when all of it has arrived. Only a sensor that is reported
+// together with its partner has a lag, because a source that sends each reading when it is taken
+// repeats nothing. observeLags reports for each pair whether one sensor has just followed the
+// other.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -85,8 +84,8 @@ func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrott
 	return followed
 }
 
-// agree reports whether the sensors of a pair are where they should be, or nothing is known
-// of where they should be.
+// agree reports whether the readings of a pair agree with what was learned about the pair. It is
+// also true while nothing is known about the pair.
 func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	d, p := &throttlePairs[pair], &m.Pairs[pair]
 	x, y := s.reading(d.x).Value, s.reading(d.y).Value
@@ -102,8 +101,9 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// isNew reports whether v is a new reading of a sensor: another value, or the same value
-// while none of the sensor's partners waits for it to follow.
+// isNew reports whether v is a new reading of a sensor and not a repetition of the reading was. A
+// different value is new. The same value is new unless a partner has moved and this sensor may not
+// have been read since (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
@@ -117,8 +117,9 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether a sensor of a pair, whose partner has moved, may not have been read
-// since.
+// waits reports whether the pair must not be compared now, because sensor i, whose partner has
+// moved, may not have been read since. The parameter side is 0 if i is the pair's sensor x, and 1
+// if it is y. together reports whether both sensors were read at the same time.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }

@@ -1,8 +1,8 @@
 package vehicle
 
-// follow folds what was read at t into Follow, which watches whether the plate moves when
-// the pedal (or engine load) demands it. It returns the length of time that this check
-// covers, and whether there was one.
+// follow folds what was read at t into Follow, which watches whether the plate moves when the
+// pedal (or engine load) demands it. It returns the length of time, in seconds, that this check
+// covers, and whether a check was possible.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -57,8 +57,8 @@ func (i ThrottleSensor) restMargin() float32 {
 	return settledWithin
 }
 
-// asks returns by how much the demand must rise, and for how long, for the plate to have to
-// answer.
+// asks returns how far the demand must rise, in percent, and how long the rise must last, in
+// seconds, before the plate must have moved.
 func (f *FollowMemory) asks() (rise, lasts float32) {
 	if f.Demand == Load {
 		return loadRise, loadLasts
@@ -66,14 +66,15 @@ func (f *FollowMemory) asks() (rise, lasts float32) {
 	return pedalRise, pedalLasts
 }
 
-// restart begins to watch for a rise of the demand from low.
+// restart begins to watch for a rise of the demand above the value low, while the plate is at the
+// position plate.
 func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// addRise folds a rise that moved the plate, or did not. Once the plate is known to follow,
-// an ignored rise is evidence of a fault. Before that it shows only that this car's plate
-// does not always follow.
+// addRise counts a rise of the demand; moved reports whether the plate moved. Once the plate is
+// known to follow, a rise that it ignores is a sign of a fault. Before that, it shows only that
+// this car's plate does not always follow.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {
@@ -87,7 +88,7 @@ func (f *FollowMemory) addRise(moved bool) {
 	}
 }
 
-// follows reports whether the plate is known to follow.
+// follows reports whether the plate is known to follow the demand.
 func (f *FollowMemory) follows() bool {
 	return f.Followed >= followsAfter && f.Ignored*ignoredShare <= f.Followed &&
 		f.RestFor >= restsFor && f.Rest < restsClosedBelow

@@ -9,7 +9,8 @@ type finding struct {
 	unit           string
 }
 
-// runRules runs the rules over all that was read at s.Time. It handles each time once.
+// runRules runs the rules over all that was read at s.Time. If it has already run for that time,
+// it does nothing.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.Time
 	if m.Last == t || !s.throttleReadAt(t) {
@@ -61,17 +62,17 @@ func (m *ThrottleMemory) runRules(s *State) {
 	}
 }
 
-// engineOff reports whether nothing drives the plate at t: the engine is at rest, as in a
-// start-stop system or a hybrid too, or the ignition is off. The plate then rests wherever
-// its spring puts it, and sensors may have no supply.
+// engineOff reports whether nothing drives the plate at t, because the engine is at rest (also in
+// a start-stop system or a hybrid) or the ignition is off. The plate then rests wherever its
+// spring puts it, and sensors may have no supply.
 func (s *State) engineOff(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
-// pauseEngine drops the evidence that was collected by the rules that need a running
-// engine. An anomaly that they raised is kept, and the pause is not counted as time without
-// a look.
+// pauseEngine discards what the rules that need a running engine have measured so far. An anomaly
+// that they raised is kept, and the pause does not count as time in which its rule had no
+// readings.
 func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
@@ -105,8 +106,9 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
 }
 
-// startDrive keeps what was learned, with so little weight that this drive can correct it,
-// and keeps an anomaly: a fault does not heal overnight.
+// startDrive keeps what was learned of the pairs, but reduces its weight, so that this drive can
+// correct it. It also keeps an anomaly, because a fault does not heal overnight; but after
+// forgetDrives drives it discards the anomaly and all that was learned.
 func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
@@ -119,9 +121,11 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	}
 }
 
-// report raises an alarm for a finding, or updates the present alarm: its time of evidence,
-// or its time without evidence. This is a hysteresis: an alarm is raised at f.alarm, and
-// evidence lasts down to half of it. after is the length of time that the finding covers.
+// report raises an alarm if there is none and the measure of f has reached f.alarm. If the present
+// alarm has the same rule and sensors, report updates it: a measure of at least half of f.alarm
+// sets Seen to the present time and Calm to zero; a smaller one adds the parameter after to Calm.
+// So the alarm has a hysteresis. The parameter after is the length of time, in seconds, that f
+// covers.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -142,7 +146,8 @@ func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	}
 }
 
-// expected returns what y should read by x, 0 if that is unknown.
+// expected returns what sensor y should read, given the reading of sensor x. It returns 0 if that
+// is unknown.
 func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	for i := range throttlePairs {
 		d, p := &throttlePairs[i], &m.Pairs[i]
@@ -158,7 +163,7 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	return 0
 }
 
-// pairFindings returns the measures of a pair.
+// pairFindings returns the measures of pair i.
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
@@ -170,8 +175,9 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	}
 }
 
-// limitFinding returns how long a sensor has been at an end of its electrical range, if it
-// does not belong there.
+// limitFinding returns how long a sensor has been at an end of its electrical range. The measure
+// is 0 if this car's sensor rests at that end, or if engine load shows that the throttle is wide
+// open.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	sensor := &m.Sensors[i]
 	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
@@ -186,8 +192,9 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns how far a sensor has moved recently: beyond what any foot does,
-// and, for a plate whose position no other sensor reports, beyond what engine load or the
+// travelFindings returns two measures of how far a sensor has moved recently. The first shows
+// whether it moved more than any foot does. The second is for plate sensor A while no other sensor
+// reports the plate's position. It shows whether the plate moved more than engine load or the
 // pedal explains.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time

@@ -1,11 +1,11 @@
 package vehicle
 
-// compare compares the two sensors of pair i, if one was read at t and the other at a time
-// that tells where it was at t. It returns the length of time that the comparison covers,
-// and whether there was one.
+// compare compares the two sensors of pair i. It can do so if one of them was read at t, and the
+// other at t or so close to t that its range at t is known. It returns the length of time, in
+// seconds, that the comparison covers, and whether there was a comparison.
 //
-// The evidence of a disagreement is a one-sided CUSUM (E. S. Page, 1954) of the distance d
-// that [PairMemory.off] returns, with the allowance free and limited steps:
+// A disagreement is measured by a one-sided CUSUM (E. S. Page, 1954) of the distance d that
+// [PairMemory.off] returns, with the allowance free and limited steps:
 //
 //	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
@@ -15,8 +15,8 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
-	// Between two close readings of x, x was somewhere in its range. So was y, if it was
-	// read between them.
+	// Between two readings of x that are close in time, x was somewhere in its range. A reading of
+	// y from between them can therefore be compared with that range, and the other way round.
 	together := x.Time == y.Time
 	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
 		return 0, false
@@ -59,10 +59,9 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		if y.Time == t {
 			p.Noise[1].moved(sy.Step)
 		}
-		// One sensor's reading, with readings of the other before and after it, can show
-		// that it is stuck. If this pair waits for a sensor to follow, a partner that
-		// repeats its value does not tell where it is, because neither of its two readings
-		// may be a true one.
+		// A reading of one sensor between two readings of the other can show that the first sensor
+		// is stuck. But if this pair waits for a sensor to follow, a partner that repeats its
+		// value does not show where it is, because neither of its two readings may be a true one.
 		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
 		if y.Time == t && !(waited && sy.Step == 0) {
 			p.Stuck[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.timeCovered())
@@ -92,12 +91,13 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 }
 
 // sure reports whether the partner was surely read between this sensor's last two readings.
-// If both carry one time stamp, the partner may have been read a second before.
+// together reports whether both sensors carry one time stamp; then the partner may have been read
+// a second before.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
-// mature reports whether the pair's relation is known well enough to judge by.
+// mature reports whether the pair's relation is known well enough to compare its sensors.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
 // slope returns the slope of y(x): the least-squares slope Sxy/Sxx, pulled towards 1 while
@@ -109,23 +109,23 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 // prior still has, λ/(Sxx+λ).
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns by how much x and y, each somewhere in its range, disagree at least. It
-// compares in both directions: y with where x puts it, and x with where y puts it. While
-// the slope is in doubt, one direction alone may show a disagreement: a sensor that moves
-// while the other does not is wrong at any slope. conclusive reports whether an agreement means
-// anything: it does not if one direction allows almost any value.
+// off returns the least distance by which x and y, each somewhere in its range, disagree. It
+// compares in both directions: y with the position expected from x, and x with that expected from
+// y. While the slope is in doubt, one direction alone may show a disagreement, because a sensor
+// that moves while the other does not is wrong at any slope. conclusive reports whether an
+// agreement means anything. It does not if both directions allow almost any value.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
 	return max(y.distance(toY), x.distance(toX)), min(toY.width(), toX.width()) <= disagreementMost
 }
 
-// expectY returns the range of y for x in a range.
+// expectY returns the range in which y is expected if x is in the given range.
 func (p *PairMemory) expectY(x span) span {
 	return expect(x, p.MeanX, p.MeanY, p.slope()-p.doubt(), p.slope()+p.doubt())
 }
 
-// expectX returns the range of x for y in a range.
+// expectX returns the range in which x is expected if y is in the given range.
 func (p *PairMemory) expectX(y span) span {
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
 	switch {
@@ -139,7 +139,7 @@ func (p *PairMemory) expectX(y span) span {
 	return expect(y, p.MeanY, p.MeanX, flat, steep)
 }
 
-// expect maps a range through a line through (from, to) whose slope is between flat and
+// expect maps the range a by a line through the point (from, to) whose slope is between flat and
 // steep.
 func expect(a span, from, to, flat, steep float32) span {
 	lo, hi := a.lo-from, a.hi-from
@@ -167,7 +167,7 @@ func (p *PairMemory) learn(x, y, weight float32) {
 	p.Sxy += weight * (1 - share) * dx * dy
 }
 
-// forget scales the moments down so that their weight is at most weight.
+// forget scales the moments down so that their total weight is at most the parameter weight.
 func (p *PairMemory) forget(weight float32) {
 	if p.Weight > weight {
 		keep := weight / p.Weight
@@ -175,10 +175,10 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe folds a sensor's reading r and its partner's range, which began at began. sure
-// reports whether the partner was surely in that range while the sensor had this reading;
-// otherwise the range before is included. after is the length of time that the reading
-// covers.
+// observe folds a sensor's reading r and its partner's range, whose oldest reading is of the time
+// began. sure reports whether the partner was surely in that range while the sensor had this
+// reading. If it was not, the partner's previous range is included. The parameter after is the
+// length of time, in seconds, that the reading covers.
 func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
@@ -209,8 +209,9 @@ func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds to Level what the sensor moved beyond its partner's range, which is width
-// now and was Wide before. Level is a leaky integrator: fade lets it decay.
+// observe adds to Level what the sensor moved beyond its partner's range. For that range it takes
+// the greater of width, the present one, and Wide, the previous one. Level is a leaky integrator:
+// fade lets it decay.
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

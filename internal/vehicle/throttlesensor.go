@@ -1,9 +1,9 @@
 package vehicle
 
-// observeThrottle folds the fresh readings of a sample, each into the memory of its own
-// sensor only, so the readings of one time may arrive in any order and in several samples.
-// They are judged when the next time begins, or when a verdict is asked for. Latest must
-// still hold the previous readings.
+// observeThrottle folds the fresh readings of a sample, each into the memory of its own sensor
+// only, so the readings of one time may arrive in any order and in several samples. The rules run
+// over them when the next time begins, or when a verdict is asked for. Latest must still hold the
+// previous readings.
 func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
@@ -26,7 +26,7 @@ func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	}
 }
 
-// observe folds a reading v at t; was is the one before.
+// observe folds the reading v, taken at t. The parameter was is the reading before it.
 func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
 	m.Step = abs(v - was.Value)
@@ -46,7 +46,7 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// timeCovered returns the length of time that the last reading covers.
+// timeCovered returns the length of time, in seconds, that the last reading covers.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost
@@ -54,8 +54,8 @@ func (m *SensorMemory) timeCovered() float32 {
 	return min(m.Gap, most)
 }
 
-// limit returns at which end of the electrical range a reading is: 1 the low one, 2 the
-// high one, 0 neither.
+// limit returns at which end of the electrical range a reading is: 1 for the low end, 2 for the
+// high end, 0 for neither.
 func limit(v float32) uint8 {
 	switch {
 	case v <= lowLimit:
@@ -66,8 +66,8 @@ func limit(v float32) uint8 {
 	return 0
 }
 
-// observeLimit folds any reading, repeated ones included: no healthy sensor is at an end of
-// its range at which it does not rest, however often that is repeated.
+// observeLimit folds any reading, also a repeated one, because a healthy sensor is never at an end
+// of its range where it does not rest, however often that reading is repeated.
 func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
 	if was.Time == 0 {
@@ -105,12 +105,12 @@ func (a span) width() float32 { return a.hi - a.lo }
 // distance returns the distance between two ranges, 0 if they touch.
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// saturated reports whether a bound may be the end of the sensor's range rather than a
-// position.
+// saturated reports whether one of the range's bounds may be the end of what the sensor can
+// report, rather than a true position.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
 
-// open removes the bounds at which a sensor may be at the end of its range, because the
-// true position may be anywhere beyond.
+// open moves a bound far outwards if the sensor may be there at the end of what it can report,
+// because the true position may be anywhere beyond that end.
 func (a span) open() span {
 	const anywhere = 1000
 	if a.lo <= 100-saturated {
@@ -122,9 +122,9 @@ func (a span) open() span {
 	return a
 }
 
-// fade lets a level decay over a step of time: level·decay/(decay+step). It approximates
-// the exponential level·e^(-step/decay) for steps much shorter than decay, and costs one
-// division.
+// fade returns a level after it has decayed over a step of time: level·decay/(decay+step). It
+// approximates the exponential level·e^(-step/decay) for steps much shorter than decay, and costs
+// one division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
 
 // seconds returns m − n in seconds.

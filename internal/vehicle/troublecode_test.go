@@ -41,8 +41,8 @@ func TestIsThrottleBoundaries(t *testing.T) {
 	}
 }
 
-// TestThrottleFamilySize counts the throttle codes among all powertrain codes, so that no
-// family is wider than its boundaries say.
+// TestThrottleFamilySize checks the number of throttle codes among all powertrain codes, so that
+// no family is wider than its boundaries say.
 func TestThrottleFamilySize(t *testing.T) {
 	n := 0
 	for i := range 0x4000 {

@@ -7,7 +7,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestAt_LimitsOfAge asks for a verdict at the limits of its age.
+// TestAt_LimitsOfAge checks the outcome of a verdict at the limits of its age.
 func TestAt_LimitsOfAge(t *testing.T) {
 	const read = vehicle.UnixMilli(1_000_000)
 	for _, c := range []struct {

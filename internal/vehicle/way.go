@@ -44,12 +44,12 @@ type WayStep struct {
 type RoadAround struct {
 	// Time is the time of the fix.
 	Time UnixMilli
-	// FreeSecondsBehind and FreeSecondsAhead are the travel times in light traffic,
-	// ordinary red lights included, of the way behind the car and of its likeliest way
-	// ahead.
+	// FreeSecondsBehind and FreeSecondsAhead are travel times in light traffic, ordinary red
+	// lights included: that of the way behind the car, and that of its likeliest way ahead.
 	FreeSecondsBehind, FreeSecondsAhead float32
-	// DelayBehind and DelayAhead are the present travel times as multiples of these,
-	// measured from the cars there. They are zero if too few cars show them.
+	// DelayBehind and DelayAhead are the present travel times of these two ways, as multiples of
+	// their travel times in light traffic. They are measured from the cars there, and zero if too
+	// few cars show them.
 	DelayBehind, DelayAhead float32
 	// ShownBehind is the share of the way behind, by free travel time, on which enough cars
 	// drive to show DelayBehind.
@@ -63,6 +63,6 @@ type RoadAround struct {
 	Young bool
 }
 
-// roadHolds is how long the road of a fix remains valid. A car without newer fixes may be
-// on another road.
+// roadHolds is how long what is known of the road at a fix remains valid. Later, a car without
+// newer fixes may be on another road.
 const roadHolds = maxStep
