@@ -22,8 +22,8 @@ func (b Box) rect() s2.Rect {
 	}
 }
 
-// Around returns a box whose sides are the given number of metres from the middle of a
-// stretch. Near a pole it goes all around the earth.
+// Around returns a box whose sides are the given number of metres away from the middle of a
+// stretch. Near a pole the box goes all around the earth.
 func Around(s vehicle.Stretch, metres float64) Box {
 	latitude, longitude := Centre(s)
 	const metresPerDegree = math.Pi / 180 * earthMetres
@@ -36,12 +36,13 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is less than the width of most cells, so that a count of cells is not too low.
+// cellMetres is less than the width of most cells, so that an estimate of the number of cells in a
+// box is not too low.
 const cellMetres = 45
 
-// ConditionsIn is like [Map.Conditions], for the stretches whose middle lies in a box. If
-// the box is small in comparison with the map, it looks up each stretch that may lie there;
-// otherwise it walks through the map.
+// ConditionsIn is like [Map.Conditions], but yields only the stretches whose middle lies in a box.
+// If the box is small in comparison with the map, ConditionsIn looks up each stretch that may lie
+// in the box; otherwise it walks through the whole map.
 func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {

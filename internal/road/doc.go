@@ -1,20 +1,20 @@
-// Package road holds what is known of stretches of road: how fast the cars there drive now,
-// how fast they drive in light traffic, and which stretch usually comes next. It learns all
-// of this from the positions of the fleet, without a map. DESIGN.md explains the protocol.
+// Package road holds what is known of stretches of road: how fast the cars there drive now, how
+// fast they drive in light traffic, and which stretch usually comes next. It learns all of this
+// from the positions of the fleet, without a map. DESIGN.md explains how.
 //
-// A [vehicle.Stretch] is a cell of the grid S2 at level 17, about 70 m wide, together with
-// one of eight directions of travel. So the two directions of a motorway, and a street that
-// crosses it, are different stretches.
+// A [vehicle.Stretch] is a cell of the grid S2 at level 17, about 70 m wide, together with one of
+// eight directions of travel. So the two directions of a motorway, and a street that crosses it,
+// are different stretches.
 //
-// A [Map] folds samples as [vehicle.Observe] does. Before that it follows the car along its
-// way, adds the car's evidence to the stretches driven, and writes into the car's state
-// what the stretches say about the road around it. The content of a Map is soft: after a
-// crash, profiles of stretches are those last stored, and the present of a road is learned
-// again within minutes.
+// A [Map] folds samples as [vehicle.Observe] does. Before that it follows the car along its way,
+// adds the car's evidence to the stretches driven, and writes into the car's state what the
+// stretches show of the road around it. What a Map knows may be lost in a crash without harm: the
+// profiles of stretches then are as last stored, and the present traffic is learned again within
+// minutes.
 //
 // # Privacy
 //
-// No stretch stores a vehicle. A car is counted on a stretch by one of 32 numbers to which
-// its id is hashed, and which it shares with a thirty-second of all cars. The package must
+// No stretch stores a vehicle. A car is counted on a stretch by its voice, one of 32 numbers to
+// which its id is hashed, and which it shares with a thirty-second of all cars. The package must
 // never log a position, nor put one into an error.
 package road

@@ -10,7 +10,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// outbox holds the evidence of this node's cars until it is sent to other nodes. Its mutex
+// outbox holds the evidence of this node's cars until it is sent to other nodes. Its mutex mu
 // guards waiting.
 type outbox struct {
 	sharing atomic.Bool
@@ -18,8 +18,8 @@ type outbox struct {
 	waiting []evidence
 }
 
-// mostWaiting limits the outbox to about 4 MB. Evidence beyond it is lost, which costs
-// other nodes seconds of evidence.
+// mostWaiting is the maximum number of pieces of evidence in the outbox, about 4 MB. When it is
+// reached, further evidence is not sent, so other nodes miss some seconds of evidence.
 const mostWaiting = 1 << 16
 
 // Share makes the map keep the evidence of this node's cars for [Map.Drain].
@@ -36,14 +36,14 @@ func (o *outbox) add(e evidence) {
 	}
 }
 
-// evidenceBytes is the length of packed evidence, all little endian: the stretch and the
-// one before (8 each), seconds since 1970 (4), metres and seconds on both (float32 each),
-// voice (1).
+// evidenceBytes is the length of a packed piece of evidence, all little endian: the stretch and
+// the stretch before it (8 bytes each), seconds since 1970 (4), metres and seconds on each of the
+// two stretches (float32 each), and the voice (1).
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
 
-// Drain returns the packed evidence of this node's cars since the last call, for
-// [Map.Absorb] on other nodes. Each message has at most most bytes, but always one piece of
-// evidence.
+// Drain returns the packed evidence of this node's cars since the last call, for [Map.Absorb] on
+// other nodes. The parameter most is the maximum length of a message, in bytes; a message always
+// has at least one piece of evidence, even if that is longer.
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting
@@ -73,8 +73,8 @@ func appendEvidence(b []byte, e evidence) []byte {
 // errMalformed is the error for bytes that are not evidence, profiles or a tile.
 var errMalformed = errors.New("malformed")
 
-// Absorb adds the evidence of another node's cars. If any of a message is malformed, Absorb
-// returns an error and adds none of it.
+// Absorb adds the evidence of another node's cars. If any part of a message is malformed, Absorb
+// returns an error and adds nothing of the message.
 func (m *Map) Absorb(message []byte) error {
 	if len(message)%evidenceBytes != 0 {
 		return errMalformed

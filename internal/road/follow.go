@@ -11,15 +11,16 @@ import (
 const (
 	// worstAccuracyMetres is the worst accuracy of a fix that can identify a stretch.
 	worstAccuracyMetres = 50
-	// fastestMetresPerSecond is 300 km/h: no car moves farther between two fixes.
+	// fastestMetresPerSecond is 300 km/h. No car moves faster than that between two fixes.
 	fastestMetresPerSecond = 300 / 3.6
-	// receiverMetres is the error of a receiver that is not yet a jump.
+	// receiverMetres is the greatest error that a receiver may have without being taken for a
+	// jump.
 	receiverMetres = 100
 )
 
 // How a way is followed.
 const (
-	// headingMetres is the distance over which a heading is measured, long in comparison
+	// headingMetres is the distance over which a heading is measured. It is long in comparison
 	// with a receiver's noise.
 	headingMetres = 20
 	// hysteresisDegrees is how far outside its octant a heading must be to change the
@@ -27,17 +28,17 @@ const (
 	hysteresisDegrees = 10
 	// compassKmh is the speed above which a receiver's own heading is used.
 	compassKmh = 10
-	// stationaryKmh is the speed below which a car is taken to be stationary. Then a receiver's
-	// noise neither turns it nor moves it to another stretch.
+	// stationaryKmh is the speed below which a car is taken to be stationary. At such a speed, a
+	// receiver's noise changes neither the car's direction nor its stretch.
 	stationaryKmh = 1
 	// partMetres is the length of the parts into which the line between two fixes is cut to
 	// find its stretches.
 	partMetres = 25
-	// measuredMetres is the distance between two fixes above which it measures the distance
-	// driven better than the speeds do.
+	// measuredMetres is a distance between two fixes. If they are farther apart, that distance
+	// measures what the car drove better than its speeds do.
 	measuredMetres = 40
-	// mostGapMetres is the longest line between two fixes that is taken for the way: 10 s
-	// at 180 km/h. If it is longer, as after a tunnel, a new way begins.
+	// mostGapMetres is the longest line between two fixes that is taken for the car's way: 10 s at
+	// 180 km/h. If the line is longer, as after a tunnel, a new way begins.
 	mostGapMetres = 500
 	// mostGap is the longest time between two fixes of one way.
 	mostGap = 75 * time.Second
@@ -45,7 +46,7 @@ const (
 	behindMetres = 300
 )
 
-// Dropped is the reason why a position was not accepted as a fix.
+// Dropped is a reason why a position is not accepted as a fix.
 type Dropped uint8
 
 // The reasons.
@@ -70,8 +71,8 @@ type fix struct {
 	heading             float32 // degrees; negative: unknown
 }
 
-// fixOf returns the fix of a sample. has reports whether the sample has a position at all;
-// why is NumDropped if it is accepted, otherwise the reason why it is not.
+// fixOf returns the fix of a sample. has reports whether the sample has a position at all. If that
+// position is accepted, why is NumDropped; otherwise why is the reason against it.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -91,9 +92,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// After mostGap a new way begins here in any case, so a jump is not checked: if two
-	// fixes contradict each other, the first may have been the wrong one. Otherwise a wrong
-	// first fix would keep out all later ones until its distance could have been driven.
+	// After mostGap a new way begins here in any case, so a jump is not checked. If two fixes
+	// contradict each other, the first may have been the wrong one. Otherwise a wrong first fix
+	// would exclude all later fixes until a car could have driven the distance between them.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -127,8 +128,8 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is the way's step on the stretch without this part, if it had one. Otherwise
-	// from is the step from which the car came.
+	// before is the way's step on the stretch, without this part, if the way already had such a
+	// step. Otherwise from is the step from which the car came.
 	before, from vehicle.WayStep
 }
 
@@ -138,8 +139,8 @@ type parts struct {
 	part [mostGapMetres/partMetres + 1]part
 }
 
-// follow extends a way to a fix and adds to driven what was driven since the last fix. It
-// adds nothing if the way begins here or its direction is not known yet.
+// follow extends a way to a fix, and adds to the parameter driven what the car drove since the
+// last fix. It adds nothing if the way begins at this fix or its direction is not known yet.
 func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
@@ -213,8 +214,9 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	}
 }
 
-// extend adds a part to the steps of a way. A stretch that the way holds already moves to
-// the front and continues: a car that goes back and forth makes one passage.
+// extend adds a part to the steps of a way. If the way already has a step on that stretch, the
+// step moves to the front and continues, because a car that goes back and forth makes only one
+// passage.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
@@ -235,7 +237,8 @@ func extend(w *vehicle.Way, p *part) {
 		Seconds: p.before.Seconds + p.seconds}
 }
 
-// trim removes what lies more than behindMetres back. The newest step is kept whole.
+// trim removes the steps, or parts of a step, that lie more than behindMetres back. The newest
+// step is kept whole.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

@@ -9,16 +9,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// aheadMetres is how far ahead a car's likeliest way is examined. The truth by which
-// verdicts are evaluated is the 300 m behind and ahead of a car; what is farther ahead is
-// what it reaches next.
+// aheadMetres is how far ahead a car's likeliest way is examined. The truth by which verdicts are
+// evaluated concerns the 300 m behind and the 300 m ahead of a car; the rest is what the car
+// reaches next.
 const aheadMetres = 450
 
-// knownShare is the share of a car's way, behind and ahead, whose free flow must be known.
+// knownShare is the least share of a car's way, behind and ahead, whose free flow must be known.
+// Otherwise nothing is concluded about the road.
 const knownShare = 0.5
 
-// Map holds the stretches. It is safe for concurrent use. The zero Map is empty and has no
-// bound.
+// Map holds the stretches. It is safe for concurrent use. The zero Map is empty, with no limit to
+// the number of stretches.
 type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
@@ -27,9 +28,9 @@ type Map struct {
 	out     outbox
 }
 
-// Bound sets the greatest number of stretches in the map, in steps of 64. Without a call
-// there is no bound. A full map refuses evidence of a stretch that it does not hold, and
-// counts it in [Map.Refused]; it never drops what is known to make room.
+// Bound sets the greatest number of stretches in the map, in steps of 64. Until it is called there
+// is no limit. A full map refuses evidence of a stretch that it does not hold, and counts the
+// refusal in [Map.Refused]. It never drops known stretches to make room.
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -43,9 +44,9 @@ func (m *Map) Bound(most int) {
 // full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, using
-// what is known of the road that the car is on. It also adds the car's evidence to the
-// stretches, where other cars' verdicts use it from then on.
+// Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, using what is
+// known of the road that the car is on. It also adds the car's evidence to the stretches driven.
+// From then on, verdicts on other cars use that evidence.
 func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	if x.Time >= s.Time && x.Time > s.Way.Time {
 		m.locate(&s, &x)
@@ -57,7 +58,8 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return next
 }
 
-// locate moves a car to the fix of a sample, if the sample has one.
+// locate moves the car to the fix of a sample, if the sample has a position that is accepted as a
+// fix.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -75,8 +77,8 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 	s.Road = m.around(&s.Way, f.time)
 }
 
-// voiceOf returns the number, 0 to 31, by which a vehicle is counted on a stretch. It is
-// the same on all nodes: 5 bits of FNV-1a of the id.
+// voiceOf returns a vehicle's voice: the number, 0 to 31, by which it is counted on a stretch. The
+// number is the same on all nodes, because it consists of 5 bits of FNV-1a of the id.
 func voiceOf(id vehicle.ID) uint8 {
 	h := uint32(2166136261)
 	for i := range len(id) {
@@ -88,7 +90,7 @@ func voiceOf(id vehicle.ID) uint8 {
 // unixOf returns an event time in seconds since 1970, limited to the years 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// show adds to the stretches what a car drove.
+// show adds what a car drove to the stretches as evidence, and queues it for other nodes.
 func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	for i := range driven.part[:driven.n] {
 		p := &driven.part[i]
@@ -97,8 +99,8 @@ func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// A cap that has shrunk does not take back metres, because other cars have
-			// added theirs since.
+			// If the cap has shrunk since the last sample, no metres or seconds are taken back,
+			// because other cars have added theirs since.
 			e.metres, e.seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -106,20 +108,20 @@ func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	}
 }
 
-// evidence is what a car showed of a stretch between two fixes. Nodes send it to each
-// other.
+// evidence is what a car showed of a stretch between two fixes. The nodes of a cluster send their
+// evidence to each other.
 type evidence struct {
 	stretch vehicle.Stretch
 	contribution
-	// from is the stretch from which the car came, if it entered this one, and what it
-	// drove there.
+	// If the car has just entered this stretch, from is the stretch from which it came; fromMetres
+	// and fromSeconds are what it drove there.
 	from                    vehicle.Stretch
 	fromMetres, fromSeconds float32
 }
 
-// apply adds the evidence of a car of this or of another node, and reports whether the map
-// has room for its stretch. It calls bound first, with the stretch locked, to limit how
-// much of the evidence is added. If nil, all of it is.
+// apply adds the evidence of a car of this node or of another, and reports whether the map has
+// room for its stretch. Before that, it calls the function bound, with the stretch locked, to
+// limit how much of the evidence is added. If bound is nil, all of the evidence is added.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
@@ -166,7 +168,7 @@ func (s *stretch) summary(unix uint32) (g summary) {
 	return g
 }
 
-// wayTally adds up what is known of a way, behind the car or ahead of it.
+// wayTally is the sum of what is known of a way, either behind the car or ahead of it.
 type wayTally struct {
 	all, known, young float32 // m: of the way; with a known free flow; young
 	free              float32 // s: free travel time of the known part
@@ -191,7 +193,7 @@ func (t *wayTally) add(g summary, metres float32) {
 	}
 }
 
-// around returns what is known of the road around a car at a time.
+// around returns what is known of the road around a car at the time of a fix.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
@@ -242,15 +244,17 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 // maxAhead is the greatest number of stretches examined ahead.
 const maxAhead = 16
 
-// carsOf estimates the number of cars from the bits that they set in 32, by linear counting
-// (K.-Y. Whang et al., "A linear-time probabilistic counting algorithm for database
-// applications", 1990): -32·ln(empty/32) for the number of empty bits, at least 0.5.
+// carsOf estimates the number of cars from their voices, the bits that they set among 32, by
+// linear counting (K.-Y. Whang et al., "A linear-time probabilistic counting algorithm for
+// database applications", 1990): -32·ln(empty/32), where empty is the number of bits not set, at
+// least 0.5.
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-// look reads a stretch. For an unknown one it returns the zero summary.
+// look returns what is known of a stretch at a time. For an unknown stretch it returns the zero
+// summary.
 func (m *Map) look(name vehicle.Stretch, unix uint32) summary {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
@@ -262,7 +266,7 @@ func (m *Map) look(name vehicle.Stretch, unix uint32) summary {
 	return sh.at(i).summary(unix)
 }
 
-// lookAt reads the stretch at a place.
+// lookAt is like look, for the stretch at a place.
 func (m *Map) lookAt(p place, unix uint32) summary {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
@@ -281,31 +285,31 @@ func (m *Map) Len() (n int) {
 	return n
 }
 
-// Dropped returns the number of positions that were not accepted as fixes, for a reason.
+// Dropped returns the number of positions that were not accepted as fixes for the given reason.
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
-// Judged returns the number of samples with a speed whose verdict used a source of the free
-// flow.
+// Judged returns the number of samples with a speed whose verdict used the given source of the
+// free flow.
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 // Condition is how traffic moves on a stretch.
 type Condition struct {
 	Stretch vehicle.Stretch
-	// State is 0 if too few cars show it.
+	// State is 0 if too few cars show how traffic moves.
 	State vehicle.DrivingState
-	// SpeedKmh is the speed of the cars now, 0 if too few show it. FreeKmh is the speed in
+	// SpeedKmh is the speed of the cars now, 0 if there are too few cars. FreeKmh is the speed in
 	// light traffic, 0 if it is unknown.
 	SpeedKmh, FreeKmh float64
-	// Cars is the number of cars that showed it in the last 6 minutes.
+	// Cars is the number of cars on the stretch in the last 6 minutes.
 	Cars int
 	// Young is set if the stretch was not yet seen in light traffic.
 	Young bool
-	// Since is when State changed.
+	// Since is when State took its present value.
 	Since vehicle.UnixMilli
 }
 
-// Conditions calls yield for each stretch, with its condition at a time and in no order,
-// until yield returns false. It locks one shard at a time, and none while it calls yield.
+// Conditions calls yield for each stretch, with its condition at the time at and in no particular
+// order, until yield returns false. It locks one shard at a time, and none while it calls yield.
 func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
 	for i := range m.shards {
@@ -324,8 +328,8 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	}
 }
 
-// Condition returns how traffic moves on one stretch at a time; ok is false if the stretch
-// is unknown.
+// Condition returns how traffic moves on one stretch at the time at; ok is false if the stretch is
+// unknown.
 func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition, ok bool) {
 	sh := m.shardOf(name)
 	sh.mu.Lock()

@@ -8,39 +8,41 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The limits of what a stretch remembers, and for how long. The numbers are reasoned, not found by
-// search. They were compared on the simulated roads of docs/verdicts.md (69 random draws),
-// and no single one of them has much influence.
+// The limits of what a stretch remembers, and for how long. The numbers were not found by search
+// but by reasoning. They were compared on the simulated roads of docs/verdicts.md (69 random
+// draws), where no single number had much influence.
 const (
 	// presentDecay is the time constant of the exponential decay of what cars show now.
 	presentDecay = 180 * time.Second
-	// voicesSeconds is half of the time for which cars are counted.
+	// voicesSeconds is half of the time, in seconds, after which a car is no longer counted on a
+	// stretch.
 	voicesSeconds = 180
-	// fewestCars is the least number of cars on a stretch from which other cars learn how
-	// traffic moves.
+	// fewestCars is the least number of cars on a stretch from which it is known how traffic moves
+	// there.
 	fewestCars = 3
-	// lateSeconds is how much older than the newest a reading may be to be used for the
-	// present.
+	// lateSeconds is the limit for late readings, in seconds. A reading that is older than the
+	// stretch's newest by more than this is not used for the present traffic.
 	lateSeconds = 60
-	// One car adds a limited time to the present of a stretch, so that a stationary car
-	// makes no jam for others: the time of capPassages in light traffic, or capSeconds if
-	// that is unknown, or, if more, capShare of the time that all cars have added.
+	// One car adds at most a certain time to the present traffic of a stretch, so that a
+	// stationary car makes no jam for others. The maximum is the time that capPassages passages
+	// take in light traffic, or capSeconds if that time is unknown; or capShare of the time that
+	// all cars have added, if that is more.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow is the mean of the fastest quarter hours, an hour in total, in which at
-	// least fewestCars drove.
+	// The free flow is the mean speed of the four fastest quarter hours in which at least
+	// fewestCars drove on the stretch.
 	quarterSeconds = 15 * 60
-	// periodSeconds is the length of a period for which the fastest quarter hours are
-	// gathered. Those of the period before are used as well, so roadworks are learned in
-	// two to four weeks.
+	// periodSeconds is the length of a period, in seconds. The fastest quarter hours are gathered
+	// for the present period, and those of the period before are used as well. So roadworks are
+	// learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
-	// A stretch is young until it was seen in youngQuarters quarter hours and two cars
-	// drove there at streetKmh. Until then its free flow is at least streetKmh, which a
-	// street allows with its lights, and at least half of the fastest passage that two cars
-	// showed.
+	// A stretch is young until it was seen in youngQuarters quarter hours and two cars drove there
+	// at streetKmh. Until then its free flow is a guess. The guess is at least streetKmh, the mean
+	// speed that a street with traffic lights allows, and at least half of the fastest passage
+	// that two cars showed.
 	youngQuarters = 4
 	streetKmh     = 25
-	// leastFreeKmh is what any road open to cars allows.
+	// leastFreeKmh is the least free flow of any road that is open to cars.
 	leastFreeKmh = 10
 
 	// passageMetres is the shortest passage from which a car's speed is taken.
@@ -49,19 +51,20 @@ const (
 	usualMetres = 75
 )
 
-// fastest is the number of quarter hours that make a free flow.
+// fastest is the number of quarter hours from which a free flow is computed.
 const fastest = 4
 
-// stretch is what is known of one stretch of road. It has no pointers, so the garbage
-// collector need not scan it, and only 80 bytes, because there are many.
+// stretch is what is known of one stretch of road. It has no pointers, so that the garbage
+// collector need not scan it. It has only 80 bytes, because there are many stretches.
 type stretch struct {
 	name vehicle.Stretch
 
-	// The passages of the last minutes, decayed to newest, which is in seconds since 1970.
+	// The sums of what cars drove here in the last minutes, exponentially decayed as of newest,
+	// the time of the newest reading in seconds since 1970.
 	metres, seconds float32
 	newest          uint32
-	// The cars seen in the part of voicesSeconds that holds newest, and in the one before
-	// it; one bit a voice.
+	// Time is divided into parts of voicesSeconds. voices are the cars seen in the part that
+	// contains newest, and before those of the part before it, with one bit for each voice.
 	voices, before uint32
 	// since is when state changed.
 	since uint32
@@ -69,46 +72,49 @@ type stretch struct {
 	// The quarter hour in progress.
 	quarterMetres  float32
 	quarterSeconds float32
-	// next are the stretches that cars entered next, and nextWeight is how often, decayed.
+	// next are the stretches that cars most often entered after this one. nextWeight is how often
+	// they did, decayed.
 	next       [2]place
 	nextWeight [2]uint8
 
-	// best are the fastest quarter hours of this period and last those of the period
-	// before, in cm/s; zero if there are fewer. free is the mean of the fastest of both.
+	// best are the speeds of the fastest quarter hours of this period, and last those of the
+	// period before, in cm/s; zero if there are fewer. free is the mean of the fastest of all of
+	// them.
 	best, last [fastest]uint16
 	free       uint16
 	period     uint16 // number of the period since 1970
 	// The cars of the quarter hour in progress, one bit for two voices.
 	quarterVoices uint16
-	quarter       uint8 // its number since 1970, modulo 256
-	quarters      uint8 // seen so far, at most 255
-	// The fastest passage that two cars showed, and the fastest of all with its car. A
-	// passage shown by one car alone is not used, because the car may lie.
+	quarter       uint8 // number of the quarter hour in progress since 1970, modulo 256
+	quarters      uint8 // quarter hours seen so far, at most 255
+	// fastestKmh is the fastest passage that two cars showed. claimedKmh is the fastest passage of
+	// all, and claimant the voice of its car. A passage shown by one car alone is not used,
+	// because the car may lie.
 	fastestKmh, claimedKmh, claimant uint8
 	lengthMetres                     uint8 // the usual length of a passage; 0: unknown
 	state                            vehicle.DrivingState
 	changed                          bool // since the profile was stored
 }
 
-// place is where a stretch is stored: its shard, and its number there plus one. Zero means
-// none.
+// place is where a stretch is stored: the number of its shard, and its own number in the shard
+// plus one. Zero means none.
 type place uint32
 
 // number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// contribution is what a car adds to a stretch.
+// contribution is what a car adds to a stretch with one reading.
 type contribution struct {
 	metres, seconds float32
 	voice           uint8
 	unix            uint32 // seconds since 1970
 }
 
-// add adds what a car showed.
+// add adds the contribution of a car.
 func (s *stretch) add(c contribution) {
-	// A reading that is slightly late belongs to the quarter hour in progress. Otherwise
-	// two cars whose readings cross at the end of a quarter hour would begin another with
-	// each reading.
+	// A reading that is slightly older than the newest belongs to the quarter hour in progress.
+	// Otherwise, if the readings of two cars arrived in the wrong order at the end of a quarter
+	// hour, each of them would begin another quarter hour.
 	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && c.unix >= s.newest {
 		s.close()
 		s.quarter = quarter
@@ -137,8 +143,8 @@ func (s *stretch) add(c contribution) {
 	}
 }
 
-// capped returns how much of a passage is used, if a car has driven metres in seconds on
-// the stretch.
+// capped returns how much of a passage is added to the stretch, if the car has driven the given
+// metres in the given seconds on it.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -151,7 +157,8 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	return metres * most / seconds, most
 }
 
-// isLate reports whether evidence of a time is too old to be used for the present.
+// isLate reports whether evidence of the time unix, in seconds since 1970, is too old to be used
+// for the present traffic.
 func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest }
 
 // close ends the quarter hour in progress.
@@ -160,16 +167,15 @@ func (s *stretch) close() {
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
 }
 
-// lateQuarter is a quarter hour of readings that arrived late, such as those of another
-// day. They are as good as any for the free flow, since only the fastest quarter hours are
-// used.
+// lateQuarter is a quarter hour of readings that arrived late, for example a day later. They are
+// as good as any others for the free flow, because it uses only the fastest quarter hours.
 type lateQuarter struct {
 	quarter         uint32 // number since 1970
 	metres, seconds float32
 	voices          uint16
 }
 
-// addQuarter adds a quarter hour to the profile, if enough cars showed it.
+// addQuarter adds a quarter hour to the profile, if enough cars drove in it.
 func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return
@@ -193,7 +199,7 @@ func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	s.changed = true
 }
 
-// enough reports whether a quarter hour has enough cars to show how fast the road is.
+// enough reports whether enough cars drove in a quarter hour to show how fast the road is.
 func enough(seconds float32, voices uint16) bool {
 	return seconds > 0 && bits.OnesCount16(voices) >= fewestCars
 }
@@ -220,8 +226,8 @@ func meanOfFastest(a, b [fastest]uint16) uint16 {
 	return uint16(sum / n)
 }
 
-// freeFlow returns the speed, in m/s, on the stretch in light traffic, zero if nothing is
-// known; and whether the stretch is young, so that the speed is a guess.
+// freeFlow returns the speed, in m/s, on the stretch in light traffic, and whether the stretch is
+// young, so that the speed is a guess. If nothing is known, the speed is zero.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := float32(s.free) / 100
 	if known == 0 && enough(s.quarterSeconds, s.quarterVoices) {
@@ -237,8 +243,8 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace, in seconds a metre, at which cars drive the stretch at a time,
-// and these cars as bits. ok is false if there are too few.
+// present returns the pace, in seconds a metre, at which cars drive on the stretch at the time
+// unix, and the voices of these cars as bits. ok is false if there are too few cars.
 func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -252,11 +258,12 @@ func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	return 1 / min(max(s.metres/s.seconds, slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// slowestMetresPerSecond limits the pace of a standstill to a finite value: 0.7 km/h.
+// slowestMetresPerSecond (0.7 km/h) is the lowest speed that is used, so that the pace of a
+// standstill is finite.
 const slowestMetresPerSecond = 0.2
 
-// stateAt returns the driving state on the stretch at a time; 0 if too few cars show it or
-// its free flow is unknown.
+// stateAt returns the driving state on the stretch at the time unix. It is 0 if too few cars show
+// it or the free flow is unknown.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix)
@@ -266,10 +273,11 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a whole passage of a car, which went on to next. The usual length is an
-// exponentially weighted moving average with the weight 1/8. The two most frequent next
-// stretches are kept in the manner of the Misra-Gries algorithm for heavy hitters: another
-// one halves the weight of the rarer of the two, and replaces it at zero.
+// passed adds a car's whole passage of the stretch, after which the car entered the stretch next.
+// The usual length of a passage is an exponentially weighted moving average with the weight 1/8.
+// The two most frequent next stretches are kept as in the Misra-Gries algorithm for heavy hitters:
+// a passage to a third stretch halves the weight of the rarer of the two, and replaces it when
+// that weight is zero.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
 		kmh := uint8(min(3.6*metres/seconds, 255))
@@ -288,7 +296,7 @@ func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	for i, n := range s.next {
 		if n == next || n == 0 {
 			s.next[i] = next
-			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // both weights age
+			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // both weights are halved, so that they age
 				s.nextWeight[0] /= 2
 				s.nextWeight[1] /= 2
 			}

@@ -6,9 +6,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Stretches are spread over shards by a hash of their names. Within a shard they are stored
-// in pages, which never move, so that growth copies no stretch and a place stays valid. An
-// index with open addressing finds them by name. A stretch is never removed.
+// Stretches are spread over shards by a hash of their names. Within a shard they are stored in
+// pages. A page never moves, so the map grows without copying stretches, and a place stays valid.
+// An index with open addressing finds stretches by name. A stretch is never removed.
 const (
 	shards    = 64
 	placeBits = 26
@@ -19,13 +19,13 @@ type shard struct {
 	mu    sync.Mutex
 	pages []*[pageSize]stretch
 	count uint32
-	most  uint32   // bound of count; zero: mostInShard
+	most  uint32   // limit of count; zero means mostInShard
 	index []uint32 // numbers plus one; length is a power of two; zero is free
 	late  map[uint32]lateQuarter
 }
 
-// mostInShard is the greatest number of stretches in a shard: a place holds a number plus
-// one.
+// mostInShard is the greatest number of stretches in a shard, because a place has placeBits bits
+// for the number of a stretch plus one.
 const mostInShard = 1<<placeBits - 1
 
 // isFull reports whether the shard has no room for another stretch.
@@ -46,7 +46,7 @@ func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(nam
 
 func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
 
-// find returns the number of a stretch.
+// find returns the number of a stretch in the shard, and whether the shard has it.
 func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	if len(sh.index) == 0 {
 		return 0, false
@@ -63,11 +63,13 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	}
 }
 
-// mostLate limits the quarter hours of late readings of a shard. If there are more, all of
-// them are closed.
+// mostLate is the maximum number of stretches of a shard that have an unfinished quarter hour of
+// late readings (see lateQuarter). When a reading arrives at that limit, all the other quarter
+// hours count as finished: they are added to the profiles of their stretches.
 const mostLate = 4096
 
-// addLate adds evidence that is too old for the present: only the free flow uses it.
+// addLate adds evidence that is too old for the present traffic. It is used only for the free
+// flow.
 func (sh *shard) addLate(i uint32, c contribution) {
 	q := sh.late[i]
 	if quarter := c.unix / quarterSeconds; q.quarter != quarter {
@@ -78,7 +80,7 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	q.seconds += c.seconds
 	q.voices |= 1 << (c.voice % 16)
 	if sh.late == nil || len(sh.late) == mostLate {
-		delete(sh.late, i) // it continues
+		delete(sh.late, i) // this quarter hour is not finished
 		for k, ended := range sh.late {
 			sh.at(k).addQuarter(ended.metres, ended.seconds, ended.voices)
 		}
@@ -87,8 +89,8 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	sh.late[i] = q
 }
 
-// getAt returns a stretch and its place. It adds an unknown stretch; if the shard is full,
-// it returns nil.
+// getAt returns a stretch and its place. If the stretch is unknown, getAt adds it. If the shard is
+// full, getAt returns nil for an unknown stretch.
 func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {

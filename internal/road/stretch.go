@@ -8,19 +8,18 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Level is the S2 level of the cells: about 70 m wide. On the roads of docs/verdicts.md
-// level 16, 140 m, gave equally good verdicts, but it takes a street 70 m from a motorway
-// for the motorway.
+// Level is the S2 level of the cells: about 70 m wide. On the roads of docs/verdicts.md, level 16
+// (140 m) gave equally good verdicts, but at that level a street 70 m from a motorway shares the
+// stretches of the motorway.
 const Level = 17
 
-// Octants is the number of directions of travel. The first is north, the next north-east.
+// Octants is the number of directions of travel. The first is north, the second north-east.
 const Octants = 8
 
 const octantDegrees = 360.0 / Octants
 
-// stretchAt returns the stretch at a place, in degrees, in a direction of travel. The bits
-// of a cell's number below its level are the same for all cells of the level, so the octant
-// is stored in them.
+// stretchAt returns the stretch at a position, in degrees, in a direction of travel. All cells of
+// one level have the same low bits in their numbers, so the octant is stored in those bits.
 func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return vehicle.Stretch(uint64(cell) | uint64(octant))
@@ -53,8 +52,8 @@ func octantOf(degrees float64) uint8 {
 // earthMetres is the mean radius of the earth (IUGG).
 const earthMetres = 6_371_008.8
 
-// offset returns how far, in metres, the second of two near places lies east and north of
-// the first, on an equirectangular projection. Near a pole the result is too far to the
+// offset returns how far, in metres, the second of two close positions is to the east and to the
+// north of the first, on an equirectangular projection. Near a pole the result is too far to the
 // east, but never NaN.
 func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east, north float64) {
 	turn := toLongitude - fromLongitude

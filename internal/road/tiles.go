@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tile names a square of about 2.5 km. The profiles of all its stretches are stored as one
-// record.
+// Tile names a square of about 2.5 km, the unit in which profiles are stored: one record has the
+// profiles of all stretches of a tile.
 type Tile uint64
 
 // tileLevel is the S2 level of tiles.
@@ -19,10 +19,10 @@ const tileLevel = 12
 
 func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 
-// String returns the tile as the name of its record has it: S2's token.
+// String returns the tile as it is spelt in the name of its record: as a token of S2.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
 
-// ParseTile parses what [Tile.String] returns.
+// ParseTile parses a name that [Tile.String] returned.
 func ParseTile(token string) (Tile, error) {
 	c := s2.CellIDFromToken(token)
 	if !c.IsValid() || c.Level() != tileLevel || c.ToToken() != token {
@@ -31,15 +31,16 @@ func ParseTile(token string) (Tile, error) {
 	return Tile(c), nil
 }
 
-// profileBytes is the length of a packed profile, all little endian: the stretch (8), the
-// fastest quarter hours of this and the last period (2 each), the period's number (2), the
-// number of quarter hours seen, the fastest passage in km/h and the usual one in metres (1
-// each), and two next stretches (8 each), each followed by its weight (1).
+// profileBytes is the length of a packed profile, all little endian: the stretch (8 bytes), the
+// speeds of the fastest quarter hours of the present and of the last period (2 each), the period's
+// number (2), the number of quarter hours seen, the fastest passage in km/h and the usual length
+// of a passage in metres (1 each), and two next stretches (8 each), each followed by its weight
+// (1).
 const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 
-// Changed returns, for each tile in which a profile changed since the last call, all
-// profiles of the tile, packed for [Map.Load]. Tiles for which want returns false are left
-// out, and their profiles are marked unchanged too.
+// Changed returns, for each tile in which a profile changed since the last call, all profiles of
+// the tile, packed for [Map.Load]. Tiles for which the function want returns false are left out,
+// but their changes also count as returned.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -103,9 +104,9 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 	return sh.at(p.number()).name
 }
 
-// Load adds stored profiles of a tile. If any of them is malformed, Load returns an error
-// and adds none. A profile that the map has learned since is kept if it rests
-// on at least as many quarter hours.
+// Load adds stored profiles of a tile. If any of them is malformed, Load returns an error and adds
+// none of them. If the map has already learned a profile of the same stretch from at least as many
+// quarter hours, it keeps its own.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed

@@ -1,5 +1,5 @@
-// Package roadtest drives cars along streets. It serves tests of packages that show what a
-// [road.Map] has learned.
+// Package roadtest simulates cars on streets, for tests of packages that show what a [road.Map]
+// has learned.
 package roadtest
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // Street is a straight street in one direction of travel.
 type Street struct {
-	Name                string  // names of its cars begin with it
+	Name                string  // the names of the street's cars begin with it
 	Latitude, Longitude float64 // beginning, in degrees
 	Heading             float64 // degrees clockwise from north
 	Metres              float64
@@ -25,9 +25,9 @@ type Street struct {
 // every is the time between two reports of a car.
 const every = 5 * time.Second
 
-// Drive lets cars drive along the street at a speed, each a gap after the one before, and
-// returns their samples in order of time. The cars' names are the street's name, the prefix
-// and a number.
+// Drive returns the samples, in order of time, of cars that drive along the street at a speed. The
+// first car begins at the time from, and each of the others begins after the duration gap. A car's
+// name is the street's name, the prefix and a number.
 func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195
@@ -54,8 +54,9 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	return samples
 }
 
-// Learn lets cars drive along the street without traffic, in five quarter hours that end
-// half an hour before until, so that its free flow is known by then.
+// Learn returns the samples of cars that drive along the street without traffic. They drive in
+// five quarter hours that end half an hour before the time until, so that the street's free flow
+// is known at that time.
 func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sample) {
 	const quarter = 15 * time.Minute
 	for i := range 5 {
@@ -65,7 +66,7 @@ func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sampl
 	return samples
 }
 
-// StretchAt returns the stretch at a place, in degrees, in a direction of travel, in
+// StretchAt returns the stretch at a position, in degrees, and in a direction of travel, in
 // degrees clockwise from north.
 func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude)).Parent(road.Level)
