@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// fleet is a number of cars on roads that lie side by side, half of them eastward and half
-// northward. Each car reports every 5 s, drives to the end of its road and begins again.
+// fleet is a number of cars on roads that lie side by side. Half of the roads lead east and half
+// north. Each car reports every 5 s, drives to the end of its road and begins again.
 type fleet struct {
 	m    Map
 	cars []*car
@@ -75,7 +75,7 @@ func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	return c, c.sample(t, kmh)
 }
 
-// TestObserveAllocatesNothing checks this on a known road.
+// TestObserveAllocatesNothing checks that Observe allocates no memory for a car on a known road.
 func TestObserveAllocatesNothing(t *testing.T) {
 	f := newFleet(t)
 	for _, position := range []bool{true, false} {
@@ -88,7 +88,8 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve folds the reports, prepared beforehand, of a fleet that knows its roads.
+// BenchmarkObserve folds reports of a fleet that knows its roads. The reports are prepared
+// beforehand.
 func BenchmarkObserve(b *testing.B) {
 	for _, position := range []bool{true, false} {
 		name := "without position"
@@ -106,7 +107,7 @@ func BenchmarkObserve(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				if i == len(samples) { // the same samples again, later
+				if i == len(samples) { // use the same samples again, with later times
 					b.StopTimer()
 					for k := range samples {
 						samples[k].Time = samples[k].Time.Add(lasts)

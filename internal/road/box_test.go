@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestConditionsIn checks that a box yields the stretches whose middle lies in it, whether
-// they are looked up or the map is walked through.
+// TestConditionsIn checks that a box yields the stretches whose middle lies in it, both when
+// ConditionsIn looks up stretches and when it walks through the map.
 func TestConditionsIn(t *testing.T) {
 	var m Map
 	random := rand.New(rand.NewPCG(1, 2))

@@ -33,7 +33,7 @@ func sameConditions(t interface {
 	}
 }
 
-// someFlows draws some minutes of traffic around the crossing of the stories.
+// someFlows draws some minutes of traffic around the crossing of roads that the other tests use.
 func someFlows(t *rapid.T) (flows []flow) {
 	for i := range rapid.IntRange(1, 3).Draw(t, "flows") {
 		flows = append(flows, flow{
@@ -50,9 +50,9 @@ func someFlows(t *rapid.T) (flows []flow) {
 	return flows
 }
 
-// TestExchange_SameConditions checks that a node which absorbs the evidence of another
-// node's cars, batch by batch, has the same conditions of every stretch and the same next
-// stretches.
+// TestExchange_SameConditions checks that two nodes know the same: if one node absorbs, batch by
+// batch, the evidence of the other node's cars, every stretch has the same condition and the same
+// next stretches on both nodes.
 func TestExchange_SameConditions(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var from, to Map
@@ -96,7 +96,8 @@ func (m *Map) nameOrNone(p place) uint64 {
 	return uint64(m.nameAt(p))
 }
 
-// TestDrainOfAMapThatSharesNothing checks that a single node keeps no evidence to send.
+// TestDrainOfAMapThatSharesNothing checks that a map that does not share evidence keeps none to
+// send, as on a single node.
 func TestDrainOfAMapThatSharesNothing(t *testing.T) {
 	var m Map
 	f := street
@@ -120,7 +121,8 @@ func TestOutboxIsBounded(t *testing.T) {
 	}
 }
 
-// TestMalformedEvidence checks that a message with one bad entry is refused whole.
+// TestMalformedEvidence checks that a message with one malformed piece of evidence is refused as a
+// whole.
 func TestMalformedEvidence(t *testing.T) {
 	good := evidence{stretch: stretchAt(townLatitude, townLongitude, 2), metres: 50, seconds: 4, unix: 1000}
 	spoilt := func(change func(e *evidence)) []byte {

@@ -43,7 +43,7 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	}
 }
 
-// TestObserve_DropsBadFixes checks that a position that is not accepted is counted by its
+// TestObserve_DropsBadFixes checks that a position that is not accepted is counted under its
 // reason, and that the rest of its sample is used.
 func TestObserve_DropsBadFixes(t *testing.T) {
 	for _, c := range []struct {
@@ -106,8 +106,9 @@ func TestFixAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestWrongFirstFix checks that a fix on the other side of the earth costs a car about a
-// minute of its way, and not the hours that it takes to return at 300 km/h.
+// TestWrongFirstFix checks that a wrong fix on the other side of the earth costs a car about a
+// minute of its way. It must not cost the hours that a drive back from there would take at 300
+// km/h.
 func TestWrongFirstFix(t *testing.T) {
 	var m Map
 	c := newCarAt(&m, "car", -40, -170, start)
@@ -141,8 +142,8 @@ func TestFirstMetres(t *testing.T) {
 	}
 }
 
-// TestHeadingOfReceiver checks that a receiver's heading is used at once if the car drives,
-// and not at all if it does not.
+// TestHeadingOfReceiver checks that a receiver's heading is used at once if the car drives, and
+// ignored if the car does not drive.
 func TestHeadingOfReceiver(t *testing.T) {
 	for _, c := range []struct {
 		kmh, degrees float64
@@ -178,9 +179,8 @@ func (c *car) wait(t testing.TB, random *rand.Rand) {
 	c.latitude, c.longitude = latitude, longitude
 }
 
-// TestStandstillJitter checks that a receiver's noise of 4 m neither turns a car that is
-// stationary for ten minutes nor moves it to another stretch, wherever it is, nor adds
-// metres.
+// TestStandstillJitter checks a car that is stationary for ten minutes with a receiver's noise of
+// 4 m: wherever the car is, the noise does not turn it, move it to another stretch or add metres.
 func TestStandstillJitter(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for k := range 40 {
@@ -203,7 +203,8 @@ func TestStandstillJitter(t *testing.T) {
 	}
 }
 
-// anyPlace draws a position: mostly as far from the last one as a car drives, and extremes.
+// anyPlace draws a position. Most are as far from the last position as a car drives; some are
+// extremes.
 func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
 	near := func(v, most float64, name string) float64 {
 		return max(-most, min(v+rapid.Float64Range(-0.002, 0.002).Draw(t, name), most))
@@ -221,7 +222,7 @@ func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
 	return [2]float64{near(last[0], 90, "north"), near(last[1], 180, "east")}
 }
 
-// anySample draws a sample of a car, and returns it with the car's place.
+// anySample draws a sample of a car, and returns it with the car's new position.
 func anySample(t *rapid.T, id vehicle.ID, at vehicle.UnixMilli, last [2]float64) (vehicle.Sample, [2]float64) {
 	x := vehicle.Sample{Vehicle: id, Time: at}
 	place := anyPlace(t, last)

@@ -24,9 +24,10 @@ func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, l
 	return binary.LittleEndian.AppendUint32(b, math.Float32bits(accuracy))
 }
 
-// FuzzPositions turns bytes into reports of a few cars, with any bits in speed, position
-// and time, and folds them. As at the edge of the service, a sample does not contain what
-// it refuses. States and stretches must stay within bounds.
+// FuzzPositions checks that the states of cars and the stretches stay within bounds whatever cars
+// report. It turns bytes into reports of a few cars, with any bits in speed, position and time,
+// and folds them. As at the edge of the service, readings that Readings.Set refuses are left out
+// of a sample.
 func FuzzPositions(f *testing.F) {
 	nan := math.NaN()
 	drive := func(latitude, longitude, north, east float64) (b []byte) {
@@ -85,8 +86,8 @@ func FuzzPositions(f *testing.F) {
 	})
 }
 
-// FuzzAbsorb checks that evidence is refused whole, or leaves all stretches, and the cars
-// that drive there later, within bounds.
+// FuzzAbsorb checks that a message of evidence is either refused as a whole or leaves all
+// stretches, and the cars that drive there later, within bounds.
 func FuzzAbsorb(f *testing.F) {
 	from := new(Map)
 	from.Share()
@@ -124,7 +125,7 @@ func FuzzAbsorb(f *testing.F) {
 	})
 }
 
-// drivesOn lets a car drive over what is known.
+// drivesOn lets a car drive over known stretches.
 func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
 	t.Helper()
 	c := newCar(m, "after", -100, 0, at)
@@ -134,9 +135,9 @@ func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
 	}
 }
 
-// FuzzLoad checks that profiles are refused whole, or leave all stretches, and the cars
-// that drive there later, within bounds; and that what is stored of them can be loaded
-// again.
+// FuzzLoad checks that packed profiles are either refused as a whole or leave all stretches, and
+// the cars that drive there later, within bounds. It also checks that the profiles can be stored
+// and loaded again.
 func FuzzLoad(f *testing.F) {
 	m := new(Map)
 	g := street

@@ -10,7 +10,7 @@ import (
 
 func everyTile(Tile) bool { return true }
 
-// restart returns a map that has loaded what another has stored.
+// restart returns a new map that has loaded the given packed profiles.
 func restart(t interface{ Fatal(...any) }, packed map[Tile][]byte) *Map {
 	m := new(Map)
 	for tile, b := range packed {
@@ -21,7 +21,7 @@ func restart(t interface{ Fatal(...any) }, packed map[Tile][]byte) *Map {
 	return m
 }
 
-// TestProfilesSurvive checks that a map loaded with the profiles of another knows the same
+// TestProfilesSurvive checks that a map that has loaded the profiles of another map knows the same
 // free flows and next stretches.
 func TestProfilesSurvive(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
@@ -50,7 +50,7 @@ func TestProfilesSurvive(t *testing.T) {
 					continue
 				}
 				b := loaded.shards[i].at(j)
-				if a.free == 0 { // it is only known as the next one of a stored stretch
+				if a.free == 0 { // the stretch is only known as the next one of a stored stretch
 					if b.free != 0 {
 						r.Fatalf("%+v became %+v", a, b)
 					}
@@ -66,8 +66,8 @@ func TestProfilesSurvive(t *testing.T) {
 	})
 }
 
-// TestChangedOfWantedTiles checks that a node stores the tiles that it owns, and that
-// changes in other tiles are not kept for later.
+// TestChangedOfWantedTiles checks that Changed returns the tiles that a node owns, and that it
+// does not return changes in other tiles later.
 func TestChangedOfWantedTiles(t *testing.T) {
 	var m Map
 	teach(t, &m, eastbound)
@@ -87,8 +87,8 @@ func TestChangedOfWantedTiles(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsWhatIsMore checks that what a node has learned since its start is kept if it
-// rests on more quarter hours than what was stored.
+// TestLoadKeepsWhatIsMore checks that what a node has learned of a stretch since its start is kept
+// if it was learned from more quarter hours than the stored profile.
 func TestLoadKeepsWhatIsMore(t *testing.T) {
 	var little, much Map
 	f := street
@@ -109,7 +109,7 @@ func TestLoadKeepsWhatIsMore(t *testing.T) {
 	}
 }
 
-// TestMalformedProfiles checks that malformed profiles are refused whole.
+// TestMalformedProfiles checks that a tile with a malformed profile is refused as a whole.
 func TestMalformedProfiles(t *testing.T) {
 	var m Map
 	teach(t, &m, street)
@@ -132,7 +132,7 @@ func TestMalformedProfiles(t *testing.T) {
 	}
 }
 
-// TestParseTile checks that names that no tile has are refused.
+// TestParseTile checks that ParseTile refuses names that no tile has.
 func TestParseTile(t *testing.T) {
 	for _, name := range []string{"", "X", "0", "1", "47a1cbd595", "479e7580", "ffffffffffffffff", "479E75",
 		"../479e75"} {
@@ -142,9 +142,9 @@ func TestParseTile(t *testing.T) {
 	}
 }
 
-// TestQuartersCross checks that readings which cross at the end of a quarter hour, as those
-// of cars whose messages take different times do, do not add quarter hours, so that the
-// road stays young.
+// TestQuartersCross checks that readings that arrive in the wrong order at the end of a quarter
+// hour do not add quarter hours, so that the road stays young. Such readings come from cars whose
+// messages take different times.
 func TestQuartersCross(t *testing.T) {
 	var s stretch
 	end := (unixOf(start)/quarterSeconds + 1) * quarterSeconds

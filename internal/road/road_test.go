@@ -9,16 +9,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// start is when the stories begin: one and a half minutes into a quarter hour.
+// start is when the traffic of most tests begins: one and a half minutes into a quarter hour.
 var start = vehicle.At(time.Date(2026, 1, 5, 8, 1, 30, 0, time.UTC))
 
-// day is how long before start the roads are learned.
+// day is how long before start the map learns the roads.
 const day = 24 * time.Hour
 
-// The stories take place around a town. Places are in metres east and north of it.
+// The tests take place around a town. Positions are given in metres east and north of it.
 const townLatitude, townLongitude = 48.7, 11.6
 
-// car drives on a map and reports every step.
+// car is a car that drives on a map and reports once every step.
 type car struct {
 	m                   *Map
 	id                  vehicle.ID
@@ -26,8 +26,8 @@ type car struct {
 	latitude, longitude float64
 	at                  vehicle.UnixMilli
 	silent              bool // sends no position
-	// claims is the speed that the car reports instead of its own. worst is the slowest
-	// verdict so far.
+	// claims is the speed that the car reports instead of its true speed; nil if it reports the
+	// truth. worst is the worst driving state that the car's verdicts had so far.
 	claims *float64
 	worst  vehicle.DrivingState
 }
@@ -70,7 +70,7 @@ func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	}
 }
 
-// sample returns a report of a speed alone.
+// sample returns a report with a speed and no position.
 func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := vehicle.Sample{Vehicle: c.id, Time: c.at}
@@ -78,7 +78,7 @@ func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	return x
 }
 
-// fix returns a report of a speed and of the car's place.
+// fix returns a report with a speed and the car's position.
 func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := c.sample(t, kmh)
@@ -102,8 +102,8 @@ func set(t interface {
 	}
 }
 
-// is fails the test if the car's driving state is another one, or does not rest on what
-// other cars show.
+// is fails the test if the car's driving state is not want, or if the state was not concluded from
+// what other cars show.
 func (c *car) is(t *testing.T, want vehicle.DrivingState) {
 	t.Helper()
 	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad ||
@@ -157,14 +157,15 @@ func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
 	return all
 }
 
-// teach shows the map a road in light traffic, for an hour and a half of the day before.
+// teach lets a flow drive in light traffic, for an hour and a half of the day before, so that the
+// map learns its road.
 func teach(t testing.TB, m *Map, f flow) {
 	t.Helper()
 	f.cars, f.every, f.from = 60, 90*time.Second, start.Add(-day)
 	run(t, m, f)
 }
 
-// queue returns traffic that creeps over a part of a road: a car every 15 m.
+// queue returns the flows of a queue that creeps over a part of a road, with a car every 15 m.
 func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 	for i := range int(f.metres / 15) {
 		behind := 15 * float64(i)
@@ -177,8 +178,8 @@ func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 	return all
 }
 
-// The roads of the stories: both directions of a motorway, 15 m apart, a street beside it,
-// and one that crosses it.
+// The roads of the tests: both directions of a motorway, 15 m apart, a street beside the motorway,
+// and a street that crosses it.
 var (
 	eastbound = flow{name: "east", east: -3000, degrees: 90, kmh: 110, metres: 6000}
 	westbound = flow{name: "west", east: 3000, north: 15, degrees: 270, kmh: 110, metres: 6000}
@@ -205,8 +206,8 @@ func jam(t testing.TB) *Map {
 	return m
 }
 
-// TestDirections checks that one direction of a motorway is jammed while the other one, a
-// street 70 m beside it and a street that crosses it are free.
+// TestDirections checks that a jam on one direction of a motorway is found there only. The other
+// direction, a street 70 m beside the motorway and a street that crosses it must be free.
 func TestDirections(t *testing.T) {
 	m := jam(t)
 	now := start.Add(2 * time.Minute)
@@ -236,8 +237,8 @@ func TestJamIsSaidInTime(t *testing.T) {
 	x.is(t, vehicle.TrafficJam)
 }
 
-// TestTunnel_OwnSpeeds checks that a car without fixes is judged by its own speeds, and by
-// its road again once it has left the tunnel.
+// TestTunnel_OwnSpeeds checks that the verdict on a car without fixes uses its own speeds, and
+// that it uses the road again once the car has left the tunnel.
 func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
@@ -255,9 +256,9 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 	}
 }
 
-// TestStandingCars checks that no stationary car makes a jam on a street where others flow:
-// neither one parked at the kerb with its engine on, nor a bus at its stop, nor a source
-// that claims to be stationary.
+// TestStandingCars checks that one stationary car makes no jam on a street where other cars flow.
+// The car is parked at the kerb with its engine on, or is a bus at its stop, or its source only
+// claims that it is stationary.
 func TestStandingCars(t *testing.T) {
 	for _, standing := range []time.Duration{time.Minute, 5 * time.Minute, 9 * time.Minute} {
 		var m Map
@@ -272,9 +273,9 @@ func TestStandingCars(t *testing.T) {
 	}
 }
 
-// TestStandingInThinTraffic checks a motorway where a car comes every 90 s: one that is
-// stationary on the hard shoulder, or moves back and forth there, makes no jam for those
-// who pass.
+// TestStandingInThinTraffic checks that one car that is stationary on the hard shoulder of a
+// motorway, or moves back and forth there, does not put the cars that pass into a jam, even if
+// only one of them passes every 90 s.
 func TestStandingInThinTraffic(t *testing.T) {
 	for _, kmh := range []float64{0.01, 10} {
 		var m Map
@@ -298,12 +299,12 @@ func TestStandingInThinTraffic(t *testing.T) {
 	}
 }
 
-// TestFullMap_KeepsWhatItKnows checks that evidence of unknown stretches is refused and
-// counted, also that of other nodes and of stored profiles, and that verdicts on known
-// roads do not change.
+// TestFullMap_KeepsWhatItKnows checks that a full map refuses and counts evidence of unknown
+// stretches, also that of other nodes and of stored profiles, and that verdicts on known roads do
+// not change.
 func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	var known, other Map
-	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the second closes the first's quarter hours
+	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the cars of the second time end the quarter hours of the first
 		for i := range 4 {
 			newCar(&known, fmt.Sprint("car", i), 0, 0, at).drive(t, 50, 90, 2*time.Minute)
 			newCar(&other, fmt.Sprint("car", i), 0, 50_000, at).drive(t, 50, 90, 10*time.Minute)

@@ -10,9 +10,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestLyingSource checks that neither a car that drives and claims to be stationary, nor
-// one that claims 200 km/h, changes the verdict of any other car on a fluent road, whether
-// the road is known or new.
+// TestLyingSource checks that one lying car does not change the verdict of any other car on a
+// fluent road, whether the road is known or new. The lying car drives and claims to be stationary,
+// or claims a speed of 200 km/h.
 func TestLyingSource(t *testing.T) {
 	for _, claims := range []float64{0, 200} {
 		for _, known := range []bool{true, false} {
@@ -34,8 +34,8 @@ func TestLyingSource(t *testing.T) {
 	}
 }
 
-// TestFewLiars_BusyRoad checks that three cars that claim to creep make no jam where a car
-// comes every four seconds. Where few drive they do, as SECURITY.md says.
+// TestFewLiars_BusyRoad checks that three cars that claim to creep make no jam on a road where a
+// car passes every four seconds. On a road with few cars they do make one, as SECURITY.md says.
 func TestFewLiars_BusyRoad(t *testing.T) {
 	for _, kmh := range []float64{4, 7.5} {
 		var m Map
@@ -54,9 +54,9 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 	}
 }
 
-// TestNoiseMovesNoStandingCar checks that a car that is stationary among others for eight
-// minutes, with a receiver's noise, is one car on one stretch and makes no jam, wherever it
-// is.
+// TestNoiseMovesNoStandingCar checks that a car that is stationary for eight minutes while others
+// pass is counted as one car on one stretch, whatever its receiver's noise and wherever it is, and
+// makes no jam.
 func TestNoiseMovesNoStandingCar(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for metres := 0.0; metres < 80; metres += 8 {
@@ -82,16 +82,16 @@ func TestNoiseMovesNoStandingCar(t *testing.T) {
 	}
 }
 
-// jammed returns the street on a day on which it is jammed all the time.
+// jammed returns a flow on the street on a day on which the street is jammed all the time.
 func jammed(from vehicle.UnixMilli) flow {
 	f := street
 	f.name, f.cars, f.every, f.from, f.kmh, f.metres = fmt.Sprintf("jammed%d ", from), 40, 90*time.Second, from, 9, 900
 	return f
 }
 
-// TestOnlyEverJammed checks that a road that was never seen free is not taken for one where
-// 9 km/h are normal, neither on its first day nor three weeks later, though one car a day
-// claims 200 km/h there.
+// TestOnlyEverJammed checks a road that was never seen free, where all cars drive at 9 km/h. Its
+// state must be a jam and not normal, on its first day and three weeks later, even if one car a
+// day claims 200 km/h there.
 func TestOnlyEverJammed(t *testing.T) {
 	var m Map
 	claims := 200.0
@@ -116,8 +116,8 @@ func TestOnlyEverJammed(t *testing.T) {
 	}
 }
 
-// freeKmh returns the free flow in the middle of a flow's road, as the state of a car there
-// has it.
+// freeKmh returns the free flow, in km/h, in the middle of a flow's road, as the state of a car
+// there has it.
 func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 	t.Helper()
 	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
@@ -128,8 +128,8 @@ func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 	return float64(a.FreeKmh)
 }
 
-// TestRoadworks checks that a road of 110 km/h, on which 60 is the most for five weeks, is
-// one of 60 after two to five weeks, and not on the next day.
+// TestRoadworks checks a road with a free flow of 110 km/h on which no car exceeds 60 km/h for
+// five weeks. Its free flow must become 60 km/h after two to five weeks, and not on the next day.
 func TestRoadworks(t *testing.T) {
 	var m Map
 	f := eastbound
@@ -156,9 +156,8 @@ func TestRoadworks(t *testing.T) {
 	}
 }
 
-// TestFewFastCars checks that hours in which a few cars drive fast are used, though these
-// cars stay on a stretch for seconds only, and not just the hours in which many cars are
-// slow.
+// TestFewFastCars checks that the free flow uses the hours in which a few cars drive fast, though
+// such a car is on a stretch for seconds only, and not just the hours in which many cars are slow.
 func TestFewFastCars(t *testing.T) {
 	var m Map
 	f := eastbound
@@ -171,8 +170,8 @@ func TestFewFastCars(t *testing.T) {
 	}
 }
 
-// TestYesterdayComesLate checks that evidence of a day ago that arrives only now does not
-// change what is on the road at present, and does teach how fast the road can be.
+// TestYesterdayComesLate checks that evidence that arrives a day late does not change the present
+// traffic on the road, but does teach how fast the road can be.
 func TestYesterdayComesLate(t *testing.T) {
 	var m Map
 	f := street
@@ -216,8 +215,8 @@ func conditions(m *Map, at vehicle.UnixMilli) map[vehicle.Stretch]Condition {
 	return all
 }
 
-// TestClockRollsOver checks that a jam across midnight, the end of a month, of a year and
-// of February is one jam, and that the road of yesterday is the same road.
+// TestClockRollsOver checks that a jam that lasts across midnight, the end of a month, of a year
+// or of February stays one jam, and that the road is the same road as on the day before.
 func TestClockRollsOver(t *testing.T) {
 	for _, at := range []time.Time{
 		time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC),
@@ -255,7 +254,8 @@ func TestClockRollsOver(t *testing.T) {
 	}
 }
 
-// TestFewCarsShowNothing checks that one or two cars show nothing to others.
+// TestFewCarsShowNothing checks that the verdict on a car does not use what only one or two other
+// cars show.
 func TestFewCarsShowNothing(t *testing.T) {
 	for cars := 1; cars < fewestCars; cars++ {
 		var m Map
@@ -284,8 +284,7 @@ func TestFewCarsShowNothing(t *testing.T) {
 	}
 }
 
-// TestNotDriving checks that a car whose ignition is off adds no evidence, though it is
-// towed.
+// TestNotDriving checks that a car whose ignition is off adds no evidence, even if it is towed.
 func TestNotDriving(t *testing.T) {
 	var m Map
 	c := newCar(&m, "parked", 0, 0, start)
@@ -302,14 +301,14 @@ func TestNotDriving(t *testing.T) {
 		t.Fatalf("the verdict is %+v with a way of %d stretches, want not driving and a way",
 			c.state.Driving(), c.state.Way.Count)
 	}
-	// Only the first sample was folded before the ignition was known to be off.
+	// Only the first sample was folded before it was known that the ignition is off.
 	if n := m.Len(); n != 0 {
 		t.Errorf("it made %d stretches known", n)
 	}
 }
 
-// TestEdgesOfTheEarth checks that a way across the date line, the equator or the zero
-// meridian is like any other. Near a pole nothing but a state within bounds is promised.
+// TestEdgesOfTheEarth checks that a way across the date line, the equator or the zero meridian is
+// like any other way. Near a pole it checks only that the state is within bounds.
 func TestEdgesOfTheEarth(t *testing.T) {
 	for _, c := range []struct {
 		name                         string
