@@ -1,7 +1,7 @@
 package drivelog
 
-// account collects what was left out or corrected, in the order in which each reason first
-// occurred.
+// account counts what was left out or corrected, by reason, in the order in which each reason
+// first occurred.
 type account struct{ rows, readings, mended []Count }
 
 func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }

@@ -15,7 +15,7 @@ const (
 	longestDrive = 366 * day
 )
 
-// timeOfDay parses HH:MM:SS with an optional fraction.
+// timeOfDay parses HH:MM:SS with an optional fraction. It returns milliseconds since midnight.
 func timeOfDay(cell string) (int64, bool) {
 	t, err := time.Parse("15:04:05", cell)
 	if err != nil {
@@ -25,7 +25,7 @@ func timeOfDay(cell string) (int64, bool) {
 	return t.Sub(midnight).Milliseconds(), true
 }
 
-// seconds parses seconds since some start, at most a year.
+// seconds parses seconds since some start, at most a year. It returns milliseconds.
 func seconds(cell string) (int64, bool) {
 	s, err := strconv.ParseFloat(cell, 64)
 	if err != nil || !(s >= 0 && s < 366*86400) {
@@ -46,8 +46,8 @@ func plainClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
 }
 
-// dailyClock uses times of day. A time that falls by more than half a day has passed
-// midnight; one that rises by more was set back across midnight.
+// dailyClock uses times of day. If the time of day falls by more than half a day, midnight has
+// passed. If it rises by more than half a day, the clock was set back across midnight.
 func dailyClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration {
 		switch {
@@ -60,10 +60,11 @@ func dailyClock(t *table, a *account) []time.Duration {
 	})
 }
 
-// clockBy adds up the steps between rows. A step back, or ahead by more than a day, means
-// that the clock was set and not that time passed. It is replaced by 1 ms, the smallest
-// step that the service can distinguish, so that no row hides another. The same is done
-// with every step once the rows span more than longestDrive.
+// clockBy returns the time of each row since the first row, as the sum of the steps between rows;
+// the function step corrects each step. A step back, or ahead by more than a day, means that the
+// clock was set and not that time passed. It is replaced by 1 ms, the smallest step that the
+// service can distinguish, so that no row hides another. Once the rows span more than
+// longestDrive, every step is replaced by 1 ms.
 func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
@@ -81,11 +82,11 @@ func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) 
 // the 54 published files.
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock is for logs whose only clock is the engine's run time in whole seconds,
-// which is read once in three or four rows. The rows of one value are spread evenly up to
-// the next value. Where that cannot be true, they are taken as snapshotEvery apart: at run
-// time 0, when the engine is off and its clock does not run; at the end; before a gap; and
-// where the clock restarts.
+// runTimeClock is for logs whose only clock is the engine's run time in whole seconds, which is
+// read once in three or four rows. The rows with the same run time are spread evenly up to the
+// next run time. In four cases that cannot be true, and the rows are taken to be snapshotEvery
+// apart: at run time 0, when the engine is off and its clock does not run; at the end; before a
+// gap; and where the clock restarts.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -117,18 +118,18 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is blank in the first rows of a recording, because it is an average over
-// the last minute. The published files are several recordings joined. The runs of blanks
-// that mark the joints are 10 to 59 rows long.
+// sessionColumn is blank in the first rows of a recording, because it is an average over the last
+// minute. Each published file consists of several recordings joined together. At each joint, the
+// column is blank for 10 to 59 rows.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
 	sessionPause  = time.Hour
 )
 
-// sessionClock is for logs without a clock. Rows are one second apart, with a pause before
-// each recording that was joined on. How long the car really waited between recordings is
-// unknown, but each is another drive.
+// sessionClock is for logs without a clock. Rows are taken to be one second apart, with a pause of
+// sessionPause before each recording that was joined on. How long the car really waited between
+// recordings is unknown, but each recording is another drive.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -143,9 +144,9 @@ func sessionClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// blankRuns returns for each row how many rows from it on, itself included, have no value
-// in the session column, which is the one column of these logs that is kept although no
-// rule uses it.
+// blankRuns returns for each row the number of consecutive rows, beginning with that row, that
+// have no value in the session column. That column is the only one of these logs that is kept
+// although no rule uses it.
 func blankRuns(t *table) []int {
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	runs := make([]int, len(t.records)+1)

@@ -11,7 +11,7 @@ import (
 // demoDrive is the excerpt that the demo replays; NOTICE credits it.
 const demoDrive = "../../../cmd/carstate/demo_drive.csv.gz"
 
-// TestDemoDrive checks that the bundled drive serves its purpose: some minutes of fast
+// TestDemoDrive checks that the bundled drive shows what the demo needs: some minutes of fast
 // driving, then a jam that lasts until the end, and a healthy throttle.
 func TestDemoDrive(t *testing.T) {
 	info, err := os.Stat(demoDrive)
@@ -43,7 +43,7 @@ func TestDemoDrive(t *testing.T) {
 		if state.Driving().State != vehicle.TrafficJam {
 			jamSince = r.At
 		}
-		// A jam by any measure, not only by today's rules.
+		// The end of the drive must be a jam by any definition, not only by the present rules.
 		if v, ok := r.Readings.Value(vehicle.OBDSpeed); ok {
 			if r.At < 3*time.Minute && v < 80 {
 				t.Errorf("only %g km/h at %v, where the road should be free", v, r.At)

@@ -57,8 +57,8 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes returns one line for each thing left out or corrected, for people. It is empty for
-// a flawless file.
+// Notes returns one line, for people, for each kind of thing that was left out or corrected. It is
+// empty for a flawless file.
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {
@@ -76,8 +76,8 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns one line for each thing that falsifies figures about the drive: that the
-// file is cut off or damaged, and unknown labels. It is empty for most files.
+// Warnings returns one line for each defect because of which figures about the drive may be wrong:
+// that the file is cut off or damaged, and unknown labels. It is empty for most files.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -93,9 +93,9 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip. It returns early if ctx ends, because a
-// large file takes long and a pipe may never send anything; a read that still blocks then
-// lasts until the program ends. The error names the file.
+// Open reads the drive in a file, plain or gzip. It returns early if ctx ends, because a large
+// file takes long and a pipe may never send anything. In that case, a read that still blocks lasts
+// until the program ends. The error names the file.
 func Open(ctx context.Context, path string) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ const (
 	HIL    = "HIL"    // hardware-in-the-loop bench: 10 Hz
 )
 
-// maxColumns is the capacity of a readSet. Real headers have at most 27 columns.
+// maxColumns is the greatest number of columns, because a readSet has 64 bits. Real headers have
+// at most 27 columns.
 const maxColumns = 64
 
 // errUnknown does not repeat the header, because the file may hold anything.
@@ -137,8 +138,8 @@ var labels = map[string]vehicle.DrivingState{
 	"HighCongestionCondition":   vehicle.TrafficJam,
 }
 
-// spellings maps other names of columns, used in the logger's own description, to those in
-// its files and in the tables above.
+// spellings maps the column names in a logger's own description to the names in its files, which
+// are also those in the tables above.
 var spellings = map[string]string{
 	"engine_run_time":              "engine_run_tine",
 	"accelerator_pedal_position_d": "pedal_d",

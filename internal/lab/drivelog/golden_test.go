@@ -13,8 +13,9 @@ import (
 
 var update = flag.Bool("update", false, "write what is read now to testdata/*.want")
 
-// TestDrives_MatchGolden reads the invented drives in testdata and compares each with a
-// golden file: each row's time, readings and label, and what was left out.
+// TestDrives_MatchGolden checks the result of reading the invented drives in testdata. It compares
+// each drive with a golden file, which has each row's time, readings and label, and what was left
+// out.
 func TestDrives_MatchGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.csv")
 	if err != nil || len(files) < len(formats) {

@@ -10,8 +10,9 @@ import (
 	"io"
 )
 
-// lines yields a file's lines without their ends. The last line before damage is withheld:
-// it may be cut off anywhere, and a number that is cut off is a wrong number.
+// lines yields a file's lines without their ends. If the file is damaged, the last line before the
+// damage is withheld, because it may be cut off anywhere, and a number that is cut off is a wrong
+// number.
 type lines struct {
 	scan    *bufio.Scanner
 	next    string
@@ -21,8 +22,8 @@ type lines struct {
 	max     limits
 }
 
-// openLines unpacks gzip, which it recognizes by its first two bytes, and skips a byte
-// order mark.
+// openLines returns the lines of r. It unpacks gzip, which it recognizes by its first two bytes,
+// and skips a byte order mark.
 func openLines(r io.Reader, max limits) (*lines, error) {
 	in := bufio.NewReader(r)
 	l := &lines{max: max}
@@ -73,7 +74,7 @@ func (l *lines) fetch() {
 	}
 }
 
-// bounded is a reader that fails once more than left bytes were read.
+// bounded is a reader that fails once more than left bytes have been read from it.
 type bounded struct {
 	r    io.Reader
 	left int64

@@ -25,8 +25,8 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// changes returns for each row the cells that differ from the last known value. A changed
-// cell was newly read, whatever else is unknown.
+// changes returns for each row the cells that differ from the last known value of their column. A
+// changed cell was certainly newly read.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := make([]float32, len(t.columns))
@@ -50,29 +50,31 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// pollingPause is the time between two rows after which a logger that reads one sensor
-// about every 0.09 s has lost its connection, and perhaps its turn.
+// pollingPause is a gap between two rows that means that the logger has lost its connection,
+// because it reads one sensor about every 0.09 s. After such a gap, it is not known which sensor
+// comes next, because a read that fails writes no row.
 const pollingPause = 2 * time.Second
 
-// roundRobin is for loggers that read one sensor a row, in turn, and repeat the last value
-// of all others.
+// roundRobin is for loggers that read one sensor for each row, in a fixed order, and repeat the
+// last value of all other sensors.
 //
-// In the 38 KIT drives of 2017 no row changes more than one cell. In the 34 with a sound
-// connection every change is of the sensor whose turn it is: with 10 columns, row n reads
+// In the 38 KIT drives of 2017 no row changes more than one cell. In 34 of them the connection was
+// sound, and every change is of the sensor that is next in the order: with 10 columns, row n reads
 // column n mod 10, whether its value changes or not. So a row in which nothing changed is a
-// reading of the sensor whose turn it was. A read that fails writes no row and shifts the
-// turn; in the other 4 drives the changes show 2 to 127 such shifts. Therefore a turn is
-// believed only between two changes that agree on it, with no pause between them. The other
-// rows in which nothing changed are in doubt, and are left out.
+// reading of the sensor that was next. A read that fails writes no row and shifts the order
+// against the rows; in the other 4 drives the changes show 2 to 127 such shifts. Therefore the
+// position in the order is only trusted between two changes that agree on it, with no pause
+// between them. The other rows in which nothing changed are in doubt, and are left out.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	order := polled(t, reads)
 	turns := len(order)
-	place := make([]int, len(t.columns)) // place of each column in the order
+	place := make([]int, len(t.columns)) // position of each column in the order
 	for k, c := range order {
 		place[c] = k
 	}
-	// turnOf returns the row position, modulo turns, at which the order begins.
+	// turnOf returns the row number, modulo turns, at which the order begins if row i reads column
+	// c.
 	turnOf := func(i int, c int) int {
 		return ((t.records[i].line-place[c])%turns + turns) % turns
 	}
@@ -87,8 +89,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		}
 		c, single := only(read)
 		if !single {
-			// Several changes at once follow rows that were left out; each was read since
-			// the last row that is kept. But several first values mean that the log begins
+			// Several changes at once follow rows that were left out; each of these cells was read
+			// since the last row that was kept. But several first values mean that the log begins
 			// in the middle of a drive, and any of them may be old.
 			if i == 0 || t.records[i].joined {
 				reads[i] = 0
@@ -110,10 +112,9 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	return reads
 }
 
-// polled returns the columns that have a turn, in the order of the header. A column that
-// never has a value has no turn, because the logger skips what the car does not support.
-// The order in which the first values appear would be the same, unless one of those first
-// reads fails.
+// polled returns the columns that the logger polls, in the order of the header. A column that
+// never has a value is not polled, because the logger skips what the car does not support. The
+// order in which the first values appear would be the same, unless one of those first reads fails.
 func polled(t *table, changed []readSet) []int {
 	var ever readSet
 	for _, s := range changed {
@@ -128,7 +129,7 @@ func polled(t *table, changed []readSet) []int {
 	return order
 }
 
-// only returns the single member of a set.
+// only returns the single member of a set, and whether the set has exactly one member.
 func only(s readSet) (column int, single bool) {
 	if s == 0 || s&(s-1) != 0 {
 		return 0, false
@@ -141,19 +142,18 @@ func only(s readSet) (column int, single bool) {
 
 // Polling of a carOBD log.
 const (
-	// snapshotCycle is the number of rows after which each sensor has been read again.
-	// Between two changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54
-	// files, never 1, 2, 5 or 6. So one cycle takes 1.8 s, or 3 to 4 rows.
+	// snapshotCycle is the number of rows after which each sensor has been read again. Between two
+	// changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54 files, never 1, 2, 5
+	// or 6. So reading all sensors once takes 1.8 s, or 3 to 4 rows.
 	snapshotCycle = 4
 	// snapshotPause is a gap after which the count of rows restarts.
 	snapshotPause = 5 * time.Second
 )
 
-// snapshots is for loggers that write the last value of every sensor at a steady pace,
-// while slower polling goes on in the background. A cell that changed was read within the
-// time of the last row. A cell that did not change for a whole cycle was certainly read
-// again with the same value; it is reported then as one reading, at most a cycle (2 s)
-// after it was taken.
+// snapshots is for loggers that write the last value of every sensor in rows at a steady pace,
+// while sensors are polled more slowly in the background. A cell that changed was read in the time
+// since the row before. A cell that did not change for a whole cycle was certainly read again with
+// the same value. It is then reported as one reading, at most a cycle (2 s) after it was taken.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading

@@ -12,9 +12,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Both loggers are simulated here by models that know when each sensor was truly read, and
-// that write forward-filled rows as the real ones do. Each value that the package reports as a reading
-// must be one.
+// The loggers with round-robin polling and with snapshots are simulated here by models. A model
+// knows when each sensor was truly read, and writes forward-filled rows as the real logger does.
+// Each value that the package reports as a reading must be a true reading.
 
 // kitColumns are the columns of the models, in the order of polling.
 var kitColumns = []struct {
@@ -34,8 +34,8 @@ type truth struct {
 	value  float32
 }
 
-// kitLog returns the text of a round-robin logger, one sensor a row, and the true readings.
-// A read that fails writes no row, and the next sensor has its turn.
+// kitLog returns the text of a round-robin logger, which reads one sensor for each row, and the
+// true readings. A read that fails writes no row, and the logger goes on to the next sensor.
 func kitLog(t *rapid.T, mayFail bool) (text string, truths []truth) {
 	var b strings.Builder
 	b.WriteString("Time")
@@ -107,8 +107,8 @@ func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 	})
 }
 
-// With a sound connection nothing is missed between the first and the last change, repeated
-// values included.
+// TestRoundRobinYieldsAllReadings checks that with a sound connection no reading is missed between
+// the first and the last change. Repeated values count as readings, too.
 func TestRoundRobinYieldsAllReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, truths := kitLog(t, false)
@@ -143,9 +143,9 @@ var snapshotColumns = []struct {
 	{"PEDAL_E ()", vehicle.AcceleratorPositionE},
 }
 
-// A snapshot logger's rows yield a reading only if the sensor was read, with that value,
-// within the last cycle of rows; and no sensor that is polled goes unreported for more than
-// two cycles.
+// TestSnapshotsYieldOnlyRecentReadings checks that a snapshot logger's rows yield a reading only
+// if the sensor was read, with that value, within the last cycle of rows. It also checks that no
+// sensor that is polled goes unreported for more than two cycles.
 func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 	const poll, cycleMs = 300, 1800
 	rapid.Check(t, func(t *rapid.T) {
@@ -201,11 +201,11 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 	})
 }
 
-// ms0 reports whether the first cycle is not complete yet.
+// ms0 reports whether at is still in the first cycle.
 func ms0(at time.Duration) bool { return at < snapshotCycle*snapshotEvery }
 
-// Two sensors in one forward-filled row look as if they agreed. They were read at different
-// times, and no row may hold both.
+// TestPedalsNeverShareAKITRow checks that no row holds readings of two sensors. In a
+// forward-filled row two sensors seem to agree, but they were read at different times.
 func TestPedalsNeverShareAKITRow(t *testing.T) {
 	for _, name := range []string{"kit.csv", "kit_flaws.csv", "kit_cut.csv"} {
 		d := mustRead(t, string(fixture(t, name)))

@@ -15,8 +15,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestRecordedDrives reads all published drives. If there are none, only the invented
-// drives and the bundled one are tested, and it says so.
+// TestRecordedDrives checks what is read from all published drives. If they are not present, it
+// says that only the invented drives and the bundled one are tested.
 func TestRecordedDrives(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded drive")
 	dir := testkit.RecordedDrives("only invented drives and the bundled one are read")
@@ -101,9 +101,9 @@ func of(counts []Count, reason string) int {
 	return 0
 }
 
-// checkKIT checks that each row has one reading, that about half of the rows are of a used
-// sensor, and that few are in doubt. Most files have 5 rows in doubt or fewer; the worst,
-// whose connection failed 58 times in 6,829 rows, has 2.5 %.
+// checkKIT checks that each row has one reading, that about half of the rows are of a sensor that
+// the rules use, and that few rows are in doubt. Most files have 5 rows in doubt or fewer. The
+// worst file, whose connection failed 58 times in 6,829 rows, has 2.5 %.
 func checkKIT(t *testing.T, d *Drive) {
 	for i := range d.Rows {
 		n := 0

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// table is the text of a log as numbers, before anything is concluded from them.
+// table is the content of a log as numbers, before it is determined which cells were newly read.
 type table struct {
 	format  *format
 	columns []column // of the cells of a record
@@ -124,8 +124,8 @@ func readHeader(l *lines) (*table, error) {
 	return t, nil
 }
 
-// parse returns a row's text as a record. If that fails, it counts the reason and returns
-// false.
+// parse returns a row's text as a record. If the row cannot be used, parse counts the reason and
+// returns false.
 func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	cells := strings.Split(text, t.comma)
 	for len(cells) > t.width && trimCell(cells[len(cells)-1]) == "" {

@@ -1,7 +1,7 @@
-// Package evaluate runs the rules over recorded drives and over whole fleets, as a service
-// would have run them, and reports how their verdicts agree with labels. It also draws the
-// verdicts: drives as speed over time, fleets as a map. It must never judge by itself, and
-// it must not depend on a command line.
+// Package evaluate runs the rules over recorded drives and over whole fleets, as a service would
+// run them, and reports how their verdicts agree with labels. It also draws the verdicts: a drive
+// as speed over time, a fleet as a map. It must never judge by itself, and it must not depend on a
+// command line.
 package evaluate
 
 import (
@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// drivenGap is the longest step between two rows that is counted as time driven. Longer
-	// ones are pauses, which the rules ignore too.
+	// drivenGap is the longest step between two rows that is counted as time driven. A longer step
+	// is a pause, which the rules ignore too.
 	drivenGap = 75 * time.Second
 	// maxAge is the greatest age of a verdict that is used, the default of the service.
 	maxAge = 5 * time.Minute
@@ -27,7 +27,7 @@ func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 	return t
 }
 
-// run runs the rules over one drive.
+// run runs the rules over one drive and returns their result, and the drive as a plot shows it.
 func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	start := d.Start
 	if start.IsZero() {
@@ -50,7 +50,7 @@ type evaluator struct {
 	driven  time.Duration // up to the last row, without pauses
 	last    time.Duration // the last row's time, with pauses
 	verdict vehicle.DrivingState
-	anomaly *anomaly // the present one, an element of result.Anomalies
+	anomaly *anomaly // the present anomaly, an element of result.Anomalies; nil if there is none
 }
 
 func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
@@ -93,7 +93,7 @@ func (e *evaluator) throttle(at time.Duration) {
 	}
 }
 
-// ruleAndText returns the rule behind a verdict, and what it found in which sensors.
+// ruleAndText returns the name of the rule that decided, and what the rule found in which sensors.
 func ruleAndText(x vehicle.Explanation) string { return x.Rule + ": " + x.Text }
 
 func (e *evaluator) end() (fileResult, Track) {

@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestEvaluator checks one drive row by row: pauses are not time driven, old verdicts are
-// ignored, and anomalies have a beginning, a length and a reason.
+// TestEvaluator checks one drive row by row. It checks that pauses are not time driven, that old
+// verdicts are ignored, and that anomalies have a beginning, a length and a reason.
 func TestEvaluator(t *testing.T) {
 	p2135, err := vehicle.ParseTroubleCode("P2135")
 	if err != nil {
@@ -80,7 +80,7 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
 // TestPlot_WellFormed checks that a page is well-formed, whatever the name of a file and however
-// little is in it.
+// few rows it has.
 func TestPlot_WellFormed(t *testing.T) {
 	d := &drivelog.Drive{Rows: []drivelog.Row{{}}}
 	_, empty := run(`<script>&"`, d)
@@ -117,8 +117,8 @@ func TestReason_NamesRuleAndSensors(t *testing.T) {
 	}
 }
 
-// TestMapBounds checks that a map of one place, of none, and across the date line is a
-// small page.
+// TestMapBounds checks that a map is a small page if it has one place, no place, or places on both
+// sides of the date line.
 func TestMapBounds(t *testing.T) {
 	for name, spots := range map[string][]spot{
 		"none":          nil,

@@ -13,9 +13,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FleetConfig says how to run the rules over a fleet. Observe must be set. Readings and
-// cars can be thinned, because a real fleet reports less than a simulated one. The choice
-// depends only on the vehicle's name, so two runs use the same readings.
+// FleetConfig says how to run the rules over a fleet. Observe must be set. Readings and cars can
+// be left out, because a real fleet reports less than a simulated one. Which of them are left out
+// depends only on the vehicles' names, so two runs use the same readings.
 type FleetConfig struct {
 	// Observe folds one sample into the state of its vehicle.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
@@ -26,8 +26,9 @@ type FleetConfig struct {
 	// Progress is called now and then with the number of readings read since the last call.
 	// If nil, nothing is reported.
 	Progress func(readings int)
-	// Judged is called for each sample of the fleet that was kept, with the driving state
-	// of its vehicle after it, 0 for none. If nil, it is not called.
+	// Judged is called for each sample of the fleet that was kept. The parameter said is the
+	// driving state of the sample's vehicle after that sample, 0 for none. If nil, Judged is not
+	// called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)
 }
 
@@ -42,8 +43,8 @@ type FleetResult struct {
 	Stretches int
 }
 
-// origin is the origin of a fleet file's times. Any origin that is later than the longest
-// file is long would do, because only differences matter.
+// origin is the time that replaces the origin of a fleet file's times. Only differences of times
+// matter, so it can be any time that is farther from 1970 than the longest file lasts.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 // dayBefore is the time between the last reading of the learned day and that of the fleet.
@@ -52,10 +53,10 @@ const dayBefore = 24 * time.Hour
 // progressEvery is the number of readings between two calls of Progress.
 const progressEvery = 4096
 
-// Fleet folds the fleet's readings in their order and asks, at the time of each label, how
-// its car drives. The labels are ordered by time. The readings of learn are folded first,
-// as those of the day before; if nil, nothing is learned. It is an error if no label is of
-// a car that sends.
+// Fleet folds the fleet's readings in their order and determines, at the time of each label, what
+// the service would answer about the label's car. The labels must be ordered by time. The readings
+// of the parameter learn are folded first, as those of the day before; if nil, nothing is learned.
+// It is an error if no label is of a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	if learn != nil {
@@ -109,10 +110,10 @@ type fleetRun struct {
 type car struct {
 	state  vehicle.State
 	next   vehicle.UnixMilli // time of the earliest reading that is kept
-	counts bool              // it belongs to the fleet that has labels
+	counts bool              // the vehicle belongs to the fleet that has labels
 }
 
-// car returns a vehicle that sends.
+// car returns the entry of a vehicle that sends; it adds the entry if there is none.
 func (r *fleetRun) car(id vehicle.ID) *car {
 	k := r.cars[id]
 	if k == nil {
@@ -159,7 +160,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-// answer returns what the service would answer at a time, 0 for no answer.
+// answer returns the driving state that the service would answer at a time, 0 for no answer.
 func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
@@ -171,14 +172,14 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 // sends reports whether a car is among the share of the cars that send.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// phase returns how much longer than every a car waits before it sends a second time, so
-// that cars that begin together do not send together from then on.
+// phase returns how much longer than the parameter every a car waits before it sends a second
+// time, so that cars that begin together do not continue to send together.
 func phase(id vehicle.ID, every time.Duration) time.Duration {
 	return time.Duration(fraction(id, 1) * float64(every))
 }
 
-// fraction returns a number from 0 to less than 1 that depends on the vehicle's name. which
-// selects one of several independent numbers.
+// fraction returns a number from 0 to less than 1 that depends on the vehicle's name. The
+// parameter which selects one of several independent numbers.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
 	const bits = 53 // precision of a float64
@@ -190,8 +191,8 @@ type FleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
 	Stretches int `json:"stretches"` // stretches of road that are known at the end
-	// Confusion counts labels: by truth normal, slow, jam; then by verdict none, normal,
-	// slow, jam. Sure counts those that are sure.
+	// Confusion counts all labels. The first index is the true state (normal, slow, jam), the
+	// second the verdict (none, normal, slow, jam). Sure counts only the labels that are sure.
 	Confusion [3][4]int `json:"confusion"`
 	Sure      [3][4]int `json:"sure"`
 	MacroF1   float64   `json:"macro_f1"`

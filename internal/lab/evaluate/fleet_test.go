@@ -30,8 +30,8 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 	return f
 }
 
-// byLastSpeed is a simple rule whose results a test can predict: below 10 km/h a jam, below
-// 30 slow. A sample with a speed of 100 parks the car.
+// byLastSpeed is a simple rule whose results a test can predict: a speed below 10 km/h is a jam,
+// and one below 30 km/h is slow. A sample with a speed of 100 km/h parks the car.
 func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	v, _ := x.Value(vehicle.Speed)
 	s.Time = x.Time
@@ -62,8 +62,8 @@ func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fc
 	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
 }
 
-// TestFleet_ComparesInTime checks that a label is compared with the answer of its time,
-// which readings of that time change and later ones do not.
+// TestFleet_ComparesInTime checks that a label is compared with the answer at its time. That
+// answer includes readings of the same time, but not later ones.
 func TestFleet_ComparesInTime(t *testing.T) {
 	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
 	r, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
@@ -100,9 +100,9 @@ func TestFleet_ComparesInTime(t *testing.T) {
 	}
 }
 
-// TestFleet_LearnsDayBefore checks that the other day comes first, with its last reading a
-// day before the fleet's; that it is thinned too; and that its cars and readings are not
-// counted.
+// TestFleet_LearnsDayBefore checks that the readings of the learned day come first, with the last
+// of them a day before the fleet's last. It also checks that they are thinned too, and that their
+// cars and readings are not counted.
 func TestFleet_LearnsDayBefore(t *testing.T) {
 	var seen []string
 	c := plain
@@ -132,9 +132,9 @@ func TestFleet_LearnsDayBefore(t *testing.T) {
 	}
 }
 
-// TestFleet_Thinned checks that every car that sends keeps its interval, that not all send at
-// once, that the others have neither readings nor labels, and that the choice is the same
-// twice.
+// TestFleet_Thinned checks that every car that sends keeps its interval, that not all cars send at
+// the same time, that the other cars have neither readings nor labels, and that a second run makes
+// the same choice.
 func TestFleet_Thinned(t *testing.T) {
 	const cars, seconds = 500, 60
 	var rows []string
@@ -202,7 +202,7 @@ func TestFleet_Thinned(t *testing.T) {
 	}
 }
 
-// TestWithoutPositions checks that only the speed is left.
+// TestWithoutPositions checks that a sample without positions has only the speed.
 func TestWithoutPositions(t *testing.T) {
 	fleet := open(t, "A,1,50", "A,2,", "A,3,50")
 	for without, want := range map[bool]int{false: 3, true: 2} {

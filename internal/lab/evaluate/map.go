@@ -12,7 +12,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// spot is a place on a map and the verdict there, 0 for none.
+// spot is a place on a map and the driving state there; 0 if there is no verdict.
 type spot struct {
 	latitude, longitude float64 // degrees
 	state               vehicle.DrivingState
@@ -28,7 +28,7 @@ const (
 	pictureEvery = time.Minute
 )
 
-// place is a place of the world, by numbers.
+// place is a place of the world, as numbers of units of spotDegrees.
 type place struct{ latitude, longitude int32 }
 
 // judgement is the newest verdict at a place.
@@ -37,13 +37,13 @@ type judgement struct {
 	at    vehicle.UnixMilli
 }
 
-// Picture stores where the cars of a fleet were judged, and how, at the moment at which
+// Picture stores the places of a fleet's cars and the driving states there, at the moment at which
 // most places were jammed.
 type Picture struct {
 	places      map[place]judgement
 	first, next vehicle.UnixMilli // times of the first sample and of the next check
 	now         vehicle.UnixMilli
-	most        int // jammed places at that moment
+	most        int // number of jammed places at the stored moment
 	at          vehicle.UnixMilli
 	then        map[place]vehicle.DrivingState
 }
@@ -67,7 +67,7 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look stores this moment if more places are jammed than at any before.
+// look stores the present moment if more places are jammed now than at any moment before.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
@@ -84,16 +84,16 @@ func (p *Picture) look() {
 	}
 }
 
-// Map returns an SVG page with all places as they were when most of them were jammed. name
-// is the fleet's name.
+// Map returns an SVG page with all places as they were when most of them were jammed. The
+// parameter name is the fleet's name.
 func (p *Picture) Map(name string) string {
 	at, spots := p.worst()
 	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at),
 		spots)
 }
 
-// worst returns all places as they were when most were jammed, and when that was after the
-// first sample.
+// worst returns all places as they were when most of them were jammed, and how long after the
+// first sample that was.
 func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
@@ -104,11 +104,11 @@ func (p *Picture) worst() (time.Duration, []spot) {
 	return p.at.Sub(p.first).Round(time.Second), spots
 }
 
-// mapHeight limits the map, in the units of pageWidth.
+// mapHeight is the maximum height of the map, in the same units as pageWidth.
 const mapHeight = 1000
 
-// mapMarks are the colour and size of a place without a verdict, with normal driving, slow
-// driving and a jam. The size distinguishes the states too.
+// mapMarks are the marks of a place without a verdict, with normal driving, with slow driving and
+// with a jam. The states differ in colour and also in size.
 var mapMarks = [...]struct {
 	colour string
 	size   float64
@@ -168,10 +168,10 @@ func (p *page) mark(x, y float64, state vehicle.DrivingState) {
 		m.colour)
 }
 
-// metresPerDegree is the length of a degree of latitude.
+// metresPerDegree is the length of a degree of latitude, in metres.
 const metresPerDegree = 111_200.0
 
-// ruler draws a length of a round number of metres.
+// ruler draws a scale bar for a round number of metres.
 func (p *page) ruler(perMetre float64, x, y int) {
 	metres := 100.0
 	for metres*perMetre < 60 {

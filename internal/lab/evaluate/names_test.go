@@ -25,8 +25,8 @@ func TestShortNames(t *testing.T) {
 	}
 }
 
-// TestShortNamesDiffer checks that files of different paths have different names, each the
-// end of its path.
+// TestShortNamesDiffer checks that files with different paths get different names, and that each
+// name is the end of its path.
 func TestShortNamesDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		paths := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) string {

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive, over the time driven: pauses are cut out and
-// marked.
+// Track is what a plot shows of one drive, over the time driven. Pauses are cut out, and the cuts
+// are marked.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -24,10 +24,10 @@ type Track struct {
 type speedAt struct {
 	at    time.Duration
 	kmh   float32
-	after bool // after a pause, so no line leads here
+	after bool // this is the first speed after a pause, so no line leads to it
 }
 
-// band is a time in which the state is the same, 0 for none.
+// band is a period in which the state is the same. The state 0 means none.
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
 // The indexes of bands.
@@ -71,8 +71,8 @@ const (
 	stripHeight = 8   // of labels and anomalies, below the curve
 )
 
-// bandColours are the colours of no verdict, normal, slow and jam: light, so that the line
-// stays readable, and different enough in brightness to be distinguished without hue.
+// bandColours are the colours of no verdict, normal, slow and jam. They are light, so that the
+// line stays readable, and different enough in brightness to be distinguished without hue.
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (
@@ -112,7 +112,7 @@ func (p *page) end() string {
 	return p.b.String()
 }
 
-// Plot returns an SVG page with one panel for each drive, below each other.
+// Plot returns an SVG page with one panel for each drive, one below the other.
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
 	x := p.legend(pageLeft, func(x int, state vehicle.DrivingState) {
@@ -166,8 +166,8 @@ func (p *page) panel(t *Track, top int) {
 	p.put(`</g>`)
 }
 
-// bands draws a row of times in the colours of their states; a state with the colour "" is
-// not drawn.
+// bands draws a strip with the periods in the colours of their states. A state with the colour ""
+// is not drawn.
 func (p *page) bands(bands []band, x func(time.Duration) float64, top, height int, colours []string) {
 	for _, b := range bands {
 		if c := colours[b.Value]; c != "" && b.To > b.From {
