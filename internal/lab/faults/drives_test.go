@@ -23,8 +23,8 @@ type aDrive struct {
 
 const start = vehicle.UnixMilli(1_790_000_000_000)
 
-// recorded returns the published drives with a throttle or a pedal. If there are none, only
-// the invented ones are tested, and it says so.
+// recorded returns the published drives that have a throttle or a pedal sensor. If they are not
+// present, it says that only the invented drives are tested.
 func recorded(t testing.TB) []aDrive {
 	dir := testkit.RecordedDrives("faults are put into invented drives only")
 	if dir == "" {
@@ -62,7 +62,7 @@ func recorded(t testing.TB) []aDrive {
 	return drives
 }
 
-// only returns the drive as that of a car that reports only some signals.
+// only returns the drive as it would be if the car reported only the given signals.
 func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 	out := aDrive{car: car, name: d.name}
 	for i := range d.samples {
@@ -76,8 +76,8 @@ func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 	return out
 }
 
-// inventedCars are cars without recordings: what they report, as a function of the foot's
-// position from 0 to 100 and of the plate's position that follows it.
+// inventedCars are kinds of car without recordings. Each function returns what the car reports for
+// a position of the foot, from 0 to 100, and the position of the plate that follows the foot.
 var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float64{
 	"petrol": func(foot, plate float64) map[vehicle.Signal]float64 {
 		return map[vehicle.Signal]float64{
@@ -137,8 +137,8 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 	return d
 }
 
-// together returns the drive as sent by a gateway that collects readings and sends the
-// newest of each signal now and then, all with one time stamp.
+// together returns the drive as a gateway would send it that collects readings and, at each
+// interval, sends the newest reading of each signal, all with one time stamp.
 func (d aDrive) together(every time.Duration) aDrive {
 	out := aDrive{d.car, fmt.Sprintf("%s, together every %v", d.name, every), nil}
 	var newest vehicle.Readings
@@ -160,8 +160,8 @@ func (d aDrive) thinned(every time.Duration) aDrive {
 	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [vehicle.NumSignals]vehicle.UnixMilli{})
 }
 
-// readEvery returns the drive with at most one reading of each signal per interval, the
-// first when it is due.
+// readEvery returns the drive with at most one reading of each signal per interval. The first
+// reading of a signal is that at the time given in the parameter due.
 func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSignals]vehicle.UnixMilli) aDrive {
 	out := aDrive{d.car, name, nil}
 	for i := range d.samples {
@@ -190,7 +190,8 @@ func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
 	}
 }
 
-// anomaly folds the drive into a state and returns when the first anomaly was, and why.
+// anomaly folds the drive into a state and returns the time of the first anomaly, and its reason.
+// The time is zero if there is no anomaly.
 func (d aDrive) anomaly(s *vehicle.State) (at vehicle.UnixMilli, why string) {
 	for _, x := range d.samples {
 		*s = vehicle.Observe(*s, x)

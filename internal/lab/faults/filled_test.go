@@ -9,9 +9,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestForwardFilledFeeds counts, for docs/verdicts.md, the healthy drives that become
-// anomalous when every row, or a gateway every second, repeats old readings as new ones. It
-// checks that no drive is anomalous as read, and almost none when its rows repeat.
+// TestForwardFilledFeeds checks that no healthy drive is anomalous as it was read, and that almost
+// none is if its rows repeat old readings as new ones. For docs/verdicts.md it counts the drives
+// that become anomalous if every row, or a gateway every second, repeats old readings.
 func TestForwardFilledFeeds(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	counts := map[string]int{}
@@ -52,8 +52,8 @@ func TestForwardFilledFeeds(t *testing.T) {
 	}
 }
 
-// inTurn returns the drive as written by a logger that reads one signal after another, each
-// once per interval.
+// inTurn returns the drive as a logger would write it that reads one signal after another, each of
+// them once per interval.
 func (d aDrive) inTurn(every time.Duration) aDrive {
 	var due [vehicle.NumSignals]vehicle.UnixMilli
 	for g := range due {
@@ -62,8 +62,8 @@ func (d aDrive) inTurn(every time.Duration) aDrive {
 	return d.readEvery(every, d.name, due)
 }
 
-// filledRows returns the drive as most loggers write it: each row repeats the newest value
-// of every signal.
+// filledRows returns the drive as most loggers write it, with the newest value of every signal
+// repeated in each row.
 func (d aDrive) filledRows() aDrive {
 	out := aDrive{car: d.car, name: d.name}
 	var newest vehicle.Readings
@@ -75,8 +75,8 @@ func (d aDrive) filledRows() aDrive {
 	return out
 }
 
-// filled returns the drive as sent by a gateway that repeats the newest reading of every
-// signal, however old, as if it had been read now.
+// filled returns the drive as a gateway would send it that repeats the newest reading of every
+// signal, however old, as if it had just been read.
 func (d aDrive) filled(every time.Duration) aDrive {
 	out := aDrive{car: d.car, name: d.name}
 	var newest vehicle.Readings

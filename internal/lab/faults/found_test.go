@@ -42,9 +42,9 @@ func allFaults() (fs []Fault) {
 	)
 }
 
-// floor returns the least share of the observable faults of a class that must be found; 0
-// if nothing that the car reports could show them. The floors are slightly below the full
-// table of docs/verdicts.md.
+// floor returns the least share of the observable faults of a class that must be found. It is 0 if
+// nothing that the car reports can show these faults. The floors are slightly below the figures of
+// the full table of docs/verdicts.md.
 func (c class) floor() float64 {
 	pedal := c.on == "AcceleratorPositionD" || c.on == "AcceleratorPositionE"
 	switch c.kind {
@@ -74,9 +74,9 @@ func (c class) floor() float64 {
 	return 0
 }
 
-// healthyExcursion returns by how much, in percent and for seconds, a healthy reading may
-// differ from what its partner lets expect, as measured on these drives. A fault is
-// observable from the first reading that it changes by more.
+// healthyExcursion returns, in percent, how far a healthy reading may deviate for some seconds
+// from the value expected from its partner, as measured on these drives. A fault is observable
+// from the first reading that it changes by more than that.
 func healthyExcursion(g vehicle.Signal) float64 {
 	switch g {
 	case vehicle.ThrottleActuator:
@@ -90,14 +90,14 @@ func healthyExcursion(g vehicle.Signal) float64 {
 // outcome is the result of the rules for one fault.
 type outcome struct {
 	observable bool
-	brief      bool // observable for less than 10 s before it was found or the time was over
+	brief      bool // the fault was observable for less than 10 s, and was not found
 	found      bool
 	after      time.Duration // from observable to found
 	rule       string
 	early      bool // found before observable
 }
 
-// watched is how long the rules have to find a fault.
+// watched is how much time the rules get to find a fault.
 const watched = 15 * time.Minute
 
 func try(t testing.TB, s vehicle.State, j *Injector, rest []vehicle.Sample, watched time.Duration) (o outcome) {
@@ -146,7 +146,8 @@ type tally struct {
 	rules                                   map[string]int
 }
 
-// TestInjectedFaultsAreFound puts every fault into every drive.
+// TestInjectedFaultsAreFound checks that the rules find enough of the faults if every fault is put
+// into every drive.
 func TestInjectedFaultsAreFound(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	tallies := map[class]*tally{}

@@ -16,9 +16,9 @@ var (
 	table = flag.Bool("table", false, "print the figures")
 )
 
-// TestHealthyDrivesHaveNoAnomaly checks the first aim, no false anomaly in any recorded
-// hour: with each drive on its own, with drives begun in their middle, and with all drives
-// of a car as one life.
+// TestHealthyDrivesHaveNoAnomaly checks that there is no false anomaly in any recorded hour:
+// neither in a single drive, nor in a drive begun in its middle, nor when all drives of a car
+// follow one another.
 func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	hours := map[string]float64{}
@@ -63,9 +63,9 @@ var intervals = []time.Duration{
 	30 * time.Second, time.Minute,
 }
 
-// TestHealthyAtAnyInterval reads the recorded drives less often, in two ways. Time stamps
-// are then off by up to seconds, more than the rules are designed for, so the bound is one
-// anomaly in 500 drives.
+// TestHealthyAtAnyInterval checks that there are almost no false anomalies if the recorded drives
+// are read less often, in two ways. Time stamps are then off by up to seconds, more than the rules
+// are designed for, so one anomaly in 500 drives is allowed.
 func TestHealthyAtAnyInterval(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	drives, anomalies := 0, 0
@@ -92,9 +92,9 @@ func TestHealthyAtAnyInterval(t *testing.T) {
 	}
 }
 
-// TestInventedCars drives cars without recordings, read from ten times a second to once a
-// minute. Healthy ones must have no anomaly. A sensor that is 20 % off must be found within
-// 10 s if it is read often, otherwise within forty samples.
+// TestInventedCars checks the rules on kinds of car without recordings, read from ten times a
+// second to once a minute. Healthy cars must have no anomaly. A sensor that is 20 % off must be
+// found within 10 s if it is read often, otherwise within forty samples.
 func TestInventedCars(t *testing.T) {
 	for car := range inventedCars {
 		for _, every := range append([]time.Duration{100 * time.Millisecond}, intervals...) {
@@ -105,7 +105,7 @@ func TestInventedCars(t *testing.T) {
 					t.Errorf("%s %s: anomaly at %v: %s", car, d.name, at.Sub(start), why)
 				}
 				if car == "one sensor" {
-					continue // nothing to compare it with
+					continue // there is no other sensor to compare the faulty sensor with
 				}
 				half := len(d.samples) / 2
 				s = vehicle.State{}

@@ -40,15 +40,15 @@ type Fault struct {
 	Seed uint64
 }
 
-// springs is the position of a plate without drive, in percent above its closed position:
-// open enough to creep home.
+// springs is the position of a plate without drive, in percent above its closed position. It is
+// open enough for the car to creep home.
 const springs = 6
 
 // plateSensors are the sensors of the plate itself.
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
-// Injector applies a fault to the samples of a drive, one after another. It knows the
-// healthy values up to the beginning of the fault.
+// Injector applies a fault to the samples of a drive, in their order. It knows the healthy values
+// up to the beginning of the fault.
 type Injector struct {
 	fault  Fault
 	last   [vehicle.NumSignals]float64 // latest healthy value
@@ -68,14 +68,14 @@ func (j *Injector) Watch(r *vehicle.Readings) {
 	}
 }
 
-// Begin starts a fault after the samples watched so far.
+// Begin returns an injector of the fault f, which begins after the samples watched so far.
 func (j Injector) Begin(f Fault) *Injector {
 	j.fault, j.random = f, f.Seed*2862933555777941757+3037000493
 	return &j
 }
 
-// Apply changes a sample as the fault does. It returns by how many percent the reading that
-// changed most differs from the healthy one.
+// Apply changes the readings of a sample as the fault does. It returns, in percent, the greatest
+// difference between a changed reading and its healthy value.
 func (j *Injector) Apply(r *vehicle.Readings) (changed float64, err error) {
 	concerned := []vehicle.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {
@@ -117,8 +117,8 @@ func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
 	return 0 // ShortGround, LostCommand
 }
 
-// quantised returns the value as a car sends it: one byte for 0 to 100 %, the scale of SAE
-// J1979.
+// quantised returns the value with the resolution of SAE J1979, in which a car sends it: one byte
+// for 0 to 100 %.
 func quantised(percent float64) float64 {
 	return math.Round(min(max(percent, 0), 100)*255/100) * 100 / 255
 }

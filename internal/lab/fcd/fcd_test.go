@@ -66,7 +66,8 @@ func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
 	return all
 }
 
-// TestSamples_AnyNotation checks that the same rows are read however they are written.
+// TestSamples_AnyNotation checks that rows are read equally, in whichever permitted way they are
+// written.
 func TestSamples_AnyNotation(t *testing.T) {
 	const lat, lon = "Vehicle.CurrentLocation.Latitude", "Vehicle.CurrentLocation.Longitude"
 	want := []string{
@@ -115,8 +116,8 @@ func TestOpen_Contents(t *testing.T) {
 	}
 }
 
-// TestOpen_RefusesInvalid checks that each error is one line, names the place, and repeats
-// nothing of the content.
+// TestOpen_RefusesInvalid checks that the error about an invalid file is one line, names the line
+// of the file, and repeats nothing of the content.
 func TestOpen_RefusesInvalid(t *testing.T) {
 	const header = "vehicle,time,latitude,longitude,speed\n"
 	const good = header + "A,1,44.5,11.25,10\n"
@@ -207,7 +208,8 @@ func TestReadLabels(t *testing.T) {
 	}
 }
 
-// TestRecordedFleets reads the recorded fleets. If there are none, it says so.
+// TestRecordedFleets checks that the recorded fleets are readable. If they are not present, it
+// says so.
 func TestRecordedFleets(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("only invented fleets are read")
@@ -245,8 +247,8 @@ func TestRecordedFleets(t *testing.T) {
 	}
 }
 
-// FuzzSamples looks for bytes that make the reader panic, let time run backwards, let
-// through what no car can send, or make an error repeat the content.
+// FuzzSamples checks that no input makes the reader panic, let time run backwards, accept what no
+// car can send, or repeat the content in an error.
 func FuzzSamples(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte(zipped(f, small)))
@@ -274,7 +276,7 @@ func FuzzSamples(f *testing.F) {
 	})
 }
 
-// FuzzLabels does the same for labels.
+// FuzzLabels checks the reader of labels in the same way as FuzzSamples checks that of samples.
 func FuzzLabels(f *testing.F) {
 	f.Add([]byte("vehicle,time,truth,sure,share\nB,20,jam,1,0.2\nA,10,slow,0,0.5\nA,10.5,normal,0,\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -31,8 +31,8 @@ type Fleet struct {
 	path string
 }
 
-// maxSpan limits the time span of a file, so that after a shift its times are still
-// accepted by the service.
+// maxSpan is the longest time that a file may span. Then its times are still accepted by the
+// service after they have been shifted to the present.
 const maxSpan = 366 * 24 * time.Hour
 
 // Open reads a fleet file to its end, to learn what it holds and whether it is readable.

@@ -12,12 +12,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Label says how traffic around a vehicle moved.
+// Label is the true state of the traffic around a vehicle at one time.
 type Label struct {
 	Vehicle vehicle.ID
 	At      time.Duration // since the file's origin
 	Truth   vehicle.DrivingState
-	// Sure is false if the truth is close to another state.
+	// Sure is false if the truth is close to the border to another state.
 	Sure bool
 }
 

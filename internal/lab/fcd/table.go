@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// maxRow limits the length of a row, in bytes. Without it, a quote that is never closed
-	// would make the rest of the file one cell.
+	// maxRow is the maximum length of a row, in bytes. Without it, after a quote that is never
+	// closed, the rest of the file would be one cell.
 	maxRow = 64 << 10
 	// maxVehicles limits the number of vehicles in a file, as simulate limits its fleets.
 	maxVehicles = 100_000
-	// maxSeconds is the latest time in a file: as Unix time it is in 2128.
+	// maxSeconds is the latest time in a file, in seconds. As Unix time it is in 2128.
 	maxSeconds = 5e9
 	// checkEvery is the number of rows between two checks of the context.
 	checkEvery = 4096
@@ -165,7 +165,7 @@ func (t *table) time(column int) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), nil
 }
 
-// bounded is a reader that fails once more than left bytes were read.
+// bounded is a reader that fails once more than left bytes have been read from it.
 type bounded struct {
 	r    io.Reader
 	left int

@@ -7,15 +7,17 @@ import "carstate/internal/vehicle"
 // Agreement says how verdicts agree with the truth.
 type Agreement struct {
 	Rows int `json:"labelled_rows"`
-	// Confusion counts the rows: by truth 1, 2, 3; then by verdict none, 1, 2, 3.
+	// Confusion counts the rows. The first index is the true state (1, 2, 3), the second the
+	// verdict (none, 1, 2, 3).
 	Confusion [3][4]int `json:"confusion"`
 	Accuracy  float64   `json:"accuracy"`
-	// MacroF1 is the mean F1 of the states that were the truth or the verdict at least
-	// once.
+	// MacroF1 is the mean of the F1 of all states that were the truth or the verdict of at least
+	// one row.
 	MacroF1 float64 `json:"macro_f1"`
 }
 
-// Add adds one row. The truth is a driving state; the verdict may be none, 0.
+// Add adds one row. The truth is a driving state; the verdict is a driving state, or 0 if there is
+// none.
 func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
 	a.Confusion[truth-1][verdict]++
 	a.count()

@@ -7,7 +7,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestAgreement compares the figures with those computed by hand.
+// TestAgreement checks the figures against those computed by hand.
 func TestAgreement(t *testing.T) {
 	var r Agreement
 	for _, c := range []struct{ truth, said vehicle.DrivingState }{
@@ -27,7 +27,7 @@ func TestAgreement(t *testing.T) {
 		t.Errorf("jam: precision %v, recall %v", s.Precision(), s.Recall())
 	}
 
-	// A state that was neither truth nor verdict has no F1 in the mean.
+	// A state that was neither truth nor verdict is left out of the mean F1.
 	var one Agreement
 	one.Add(1, 1)
 	if one.MacroF1 != 1 || one.Accuracy != 1 {

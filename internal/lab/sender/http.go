@@ -17,7 +17,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// sendTries limits how often a batch is sent to a service that is busy.
+// sendTries is the maximum number of times that a batch is sent to a busy service.
 const sendTries = 8
 
 // httpSender posts NDJSON.
@@ -28,8 +28,8 @@ type httpSender struct {
 	body   []byte
 }
 
-// HTTP returns a sender to the ingest listener at a URL. trust decides which certificates
-// of the service are accepted; if nil, those that the system trusts.
+// HTTP returns a sender to the ingest listener at a URL. The parameter trust decides which
+// certificates of the service are accepted; if nil, those that the system trusts.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
@@ -68,7 +68,8 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// post sends the body once. If wait is above 0, it is when to send the body again.
+// post sends the body once. If wait is above 0, the caller should send the body again after that
+// time.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
 	if err != nil {

@@ -26,15 +26,16 @@ type mqttSender struct {
 }
 
 const (
-	// mqttBatch is the number of samples in a message, which is then well below the
+	// mqttBatch is the number of samples in a message. With it, a message is well below the
 	// service's packet limit.
 	mqttBatch = 500
-	// mqttWindow limits the messages without an acknowledgement; the service allows 128.
+	// mqttWindow is the maximum number of messages without an acknowledgement; the service allows
+	// 128.
 	mqttWindow = 64
 )
 
-// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. trust decides
-// which certificates of the service are accepted; if nil, those that the system trusts.
+// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The parameter trust
+// decides which certificates of the service are accepted; if nil, those that the system trusts.
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
@@ -117,8 +118,8 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	if len(of) == 1 {
 		return s.sendVehicle(ctx, samples)
 	}
-	// Each vehicle has its own topic, so a message cannot hold several vehicles, but the
-	// messages are sent concurrently.
+	// Each vehicle has its own topic, so a message cannot hold samples of several vehicles. But
+	// the messages of different vehicles are sent concurrently.
 	var publishing sync.WaitGroup
 	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
 	for _, mine := range of {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// Between is the pause between two drives that are sent one after the other: long
-	// enough for the rules to see two drives.
+	// Between is the pause between two drives that are sent one after the other. It is long enough
+	// for the rules to treat them as two drives.
 	Between = 20 * time.Minute
 	// Batch is the number of samples that are sent together.
 	Batch = 500
 )
 
-// Samples returns the rows of drives as samples, with times from zero on.
+// Samples returns the rows of drives as samples of one vehicle, with times that begin at zero.
 func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	var samples []vehicle.Sample
 	start := vehicle.UnixMilli(0)
@@ -32,7 +32,7 @@ func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	return samples
 }
 
-// Shift moves times so that the last one is end.
+// Shift shifts the times of all samples so that the last sample has the time end.
 func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	if len(samples) == 0 {
 		return
@@ -57,7 +57,8 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live is like All, but sends each sample when it is due, the first one now.
+// Live is like All, but sends each sample at its time. The times are shifted so that the first
+// sample is sent now.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil

@@ -1,6 +1,6 @@
-// Package sender sends telemetry to a running service through its public listeners, by HTTP
-// or MQTT, as a car or a gateway does: recorded drives, whole fleets, and simulated cars. A
-// batch is sent only when the service has acknowledged it.
+// Package sender sends telemetry to a running service through its public listeners, by HTTP or
+// MQTT, as a car or a gateway does. It sends recorded drives, whole fleets, and simulated cars. A
+// batch counts as sent only when the service has acknowledged it.
 package sender
 
 import (
@@ -17,26 +17,26 @@ import (
 
 // Sender is a connection to a listener of the service, as a car has it.
 type Sender interface {
-	// Send returns nil when all samples are acknowledged. The samples of one vehicle are
-	// stored in their order; those of several vehicles in any order.
+	// Send returns nil when all samples are acknowledged. The samples of one vehicle are stored in
+	// their order; samples of different vehicles may be stored in any order.
 	Send(ctx context.Context, samples []vehicle.Sample) error
 	// Door returns the name of the listener that receives the samples, for people.
 	Door() string
 	Close()
 }
 
-// Refusal reports samples that the service will never take. The other samples of the same
-// batch were stored.
+// Refusal reports samples that the service refused for good. The other samples of the same batch
+// were stored.
 type Refusal struct {
 	Samples int
-	Reason  string // reason for the first
+	Reason  string // why the first of them was refused
 }
 
 func (r Refusal) Error() string {
 	return fmt.Sprintf("%d samples were refused; the first: %s", r.Samples, r.Reason)
 }
 
-// Login is the source that sends the telemetry.
+// Login has the name and key of the source that sends the telemetry.
 type Login struct {
 	Name, Key string
 	Made      time.Time // when the source was added; zero: long ago
@@ -50,10 +50,12 @@ const (
 	askAgain = time.Second
 )
 
-// sourceUnknown is the error of a node that does not know the source, or not yet.
+// sourceUnknown is the error of a node that does not know the source. If the source is new, the
+// node may learn of it soon.
 type sourceUnknown struct{ error }
 
-// spreads reports whether the node that returned err may learn of the source soon.
+// spreads reports whether the node that returned err may still learn of the source, because the
+// source is new.
 func (l Login) spreads(err error) bool {
 	_, unknown := errors.AsType[sourceUnknown](err)
 	return unknown && time.Since(l.Made) < spreadTime

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// TemporaryLife is longer than any replay that is not live. It limits the life of a
-	// source whose removal was prevented.
+	// TemporaryLife is the life of a temporary source, if it cannot be removed earlier. It is
+	// longer than any replay that is not live.
 	TemporaryLife = 24 * time.Hour
-	// EndlessLife limits the life of a source or token that is used until the program is
-	// ended, and whose removal was prevented.
+	// EndlessLife is the life of a source or token that is used until the program is ended, if it
+	// cannot be removed earlier.
 	EndlessLife = 30 * 24 * time.Hour
-	// tidyTime limits the removal of a temporary source or token. A busy store takes
-	// seconds for a write, while the operator who has pressed Ctrl-C waits.
+	// tidyTime is the maximum time for the removal of a temporary source or token. A write to a
+	// busy store takes seconds, and the operator who has pressed Ctrl-C waits for it.
 	tidyTime = 10 * time.Second
 )
 
-// WithSource adds a temporary source for some vehicles and calls send with it. The source
-// is removed when send returns, and expires after life at the latest. Its name begins with
-// what.
+// WithSource adds a temporary source for some vehicles and calls send with it. The source is
+// removed when send returns, and expires after life at the latest. The source's name begins with
+// the parameter what.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
@@ -39,8 +39,9 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 	return send(Login{name, s.Key, time.Now()})
 }
 
-// tidy removes a temporary source or token, also after an interrupt, which has ended ctx.
-// If the removal fails too, the error before it is kept, and the source or token expires.
+// tidy removes a temporary source or token. It does so even if an interrupt has ended ctx. If *err
+// is already set, an error of the removal does not replace it. If the removal fails, the source or
+// token still expires.
 func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
@@ -49,8 +50,9 @@ func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 	}
 }
 
-// WithToken issues a temporary access token for some vehicles and calls ask with it. The
-// token is revoked when ask returns, and expires after life at the latest.
+// WithToken issues a temporary access token for some vehicles and calls ask with it. The token is
+// revoked when ask returns, and expires after life at the latest. The name of the token's
+// developer begins with the parameter what.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.TokenRequest{

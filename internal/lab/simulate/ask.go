@@ -13,17 +13,17 @@ import (
 
 // How the verdicts are asked for.
 const (
-	// askEvery is the time between two questions about one car, unless the fleet is so
-	// large that this would exceed askPerSecond.
+	// askEvery is the time between two queries about one car, unless the fleet is so large that
+	// this would take more than askPerSecond queries a second.
 	askEvery     = 10 * time.Second
 	askPerSecond = 200
-	// AskAfter is how long cars have driven before their verdicts are compared: a drive
-	// begins in "normal", whatever the traffic.
+	// AskAfter is how long cars have driven before their verdicts are compared, because a drive
+	// begins as "normal", whatever the traffic.
 	AskAfter = 3 * time.Minute
 	askers   = 4
 )
 
-// askOnAndOn asks about one car after another until ctx ends.
+// askOnAndOn asks about one car after another, again and again, until ctx ends.
 func (s *Simulation) askOnAndOn(ctx context.Context) {
 	questions := make(chan int)
 	var asking sync.WaitGroup
@@ -60,28 +60,29 @@ func (s *Simulation) askAll(ctx context.Context) {
 	}
 }
 
-// The wait for the last verdicts: its limit, and the time between two questions.
+// judgedWithin is the maximum wait for the last verdicts, and judgedEvery the time between two
+// queries during that wait.
 const (
 	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
 )
 
-// known is the truth about a car at the time of a question.
+// known is the truth about a car at the time of a query.
 type known struct {
 	traffic.Truth
 	now    time.Duration
 	latest time.Time      // time of its latest sample, to the second
 	ended  bool           // everything is sent
-	fault  *standingFault // nil: it is healthy
+	fault  *standingFault // nil: the car is healthy
 	mended time.Duration
 }
 
-// lateMost is how far the fleet may be behind the clock and still be compared: the verdict
-// cannot include a sample that is not stored yet.
+// lateMost is how far the fleet may be behind the clock while verdicts are still compared. The
+// limit is needed because a verdict cannot include a sample that is not stored yet.
 const lateMost = 2 * time.Second
 
-// known returns the truth about a car. compare is false while a comparison would mean
-// nothing.
+// known returns the truth about the i-th car. compare is false if a comparison with the verdict
+// would mean nothing now.
 func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +97,8 @@ func (s *Simulation) known(i int) (k known, compare bool) {
 	return k, true
 }
 
-// ask asks both questions about a car and compares the answers with the truth of that
-// moment.
+// ask asks both questions about the i-th car, driving state and throttle system, and compares the
+// answers with the truth at that moment.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	k, compare := s.known(i)
 	if !compare {
@@ -118,8 +119,8 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving asks for the driving state of a car. When everything is sent, it asks until
-// the answer is not behind, or judgedWithin has passed.
+// askDriving asks for the driving state of the i-th car. When everything is sent, it asks again
+// until the answer is not behind, or until s.judgedBy.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))
@@ -134,9 +135,10 @@ func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.D
 	}
 }
 
-// behind reports whether an answer is older than the car's latest sample, which the service
-// has then stored and not yet folded. A parked car's latest sample may be the first that
-// says so; for a driving car the answer may be late by lateMost, as samples may.
+// behind reports whether an answer is older than the car's latest sample, which the service has
+// then stored and not yet folded. For a parked car no delay is allowed, because its latest sample
+// may be the first that says that it is parked. For a driving car the answer may be late by
+// lateMost, as samples may.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	latest := k.latest
 	if !k.Parked {

@@ -20,30 +20,30 @@ type faultBook struct {
 // carFaults is the state of one car in the book.
 type carFaults struct {
 	healthy  faults.Injector
-	injector *faults.Injector // nil: it is healthy
-	now      *standingFault   // nil: it is healthy
+	injector *faults.Injector // nil: the car is healthy
+	now      *standingFault   // nil: the car is healthy
 	mended   time.Duration    // when the last fault ended; 0: never
 	last     time.Duration    // time of its latest sample
 }
 
-// standingFault is one fault of one car, for a time.
+// standingFault is a fault that one car has for some time.
 type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
-	// observable is when it first changed a reading by more than healthy sensors deviate
-	// for seconds; 0: not yet.
+	// observable is when the fault first changed a reading by at least as much as healthy sensors
+	// deviate for seconds (see deviation); 0 if it has not yet.
 	observable time.Duration
-	ended      time.Duration // 0: it lasts
-	// asked is the number of questions about the car from a minute after it was observable.
-	// found is when one was first answered "anomaly"; 0: never.
+	ended      time.Duration // 0: the fault lasts
+	// asked is the number of queries about the car from a minute after the fault was observable.
+	// found is when a query was first answered "anomaly"; 0 if never.
 	asked int
 	found time.Duration
 }
 
 // Times of faults.
 const (
-	// firstFault is how long a car stays healthy: the rules learn a fault from the very
-	// beginning as a property of the car (docs/verdicts.md).
+	// firstFault is how long a car stays healthy at first, because the rules learn a fault that is
+	// there from the very beginning as a property of the car (docs/verdicts.md).
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute
@@ -56,7 +56,7 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 // apply changes the readings of a car that has a fault, and begins and ends faults.
 func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error {
 	if !r.Has(vehicle.ThrottlePosition) {
-		return nil // it is parked
+		return nil // the car is parked
 	}
 	c := &b.cars[car]
 	gone := at - c.last
@@ -82,8 +82,9 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 	return err
 }
 
-// deviation returns by how many percent the sensors of a fault deviate when they are
-// healthy, as in docs/verdicts.md.
+// deviation returns, in percent, how far healthy sensors of the kind that f affects deviate for
+// seconds. A fault is observable when it changes a reading by at least that much; docs/verdicts.md
+// has the values.
 func deviation(f faults.Fault) float64 {
 	switch {
 	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
@@ -100,7 +101,7 @@ var faultySensors = [...]vehicle.Signal{
 	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
 }
 
-// draw draws a fault; every kind is equally likely.
+// draw draws a fault at random; every kind is equally likely.
 func (b *faultBook) draw() faults.Fault {
 	pick := func(of ...float64) float64 { return of[b.random.IntN(len(of))] }
 	f := faults.Fault{
@@ -123,7 +124,7 @@ func (b *faultBook) draw() faults.Fault {
 	return f
 }
 
-// standing returns the number of faults now.
+// standing returns the number of cars that have a fault now.
 func (b *faultBook) standing() (n int) {
 	for i := range b.cars {
 		if b.cars[i].now != nil {

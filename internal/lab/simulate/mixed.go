@@ -8,10 +8,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A fleet is mixed if at least one car in mixedShare is in each driving state, from
-// mixedBefore, so that the verdicts have followed, until mixedAfter. The search begins
-// after mixedFirst, when there are throttle faults too, and ends after mixedLast, when the
-// tide of the roads has completed a cycle.
+// A fleet is mixed at a time if in each driving state there is at least one car in mixedShare.
+// This must hold from mixedBefore before that time, so that the verdicts have followed, until
+// mixedAfter after it. The search begins after mixedFirst, when there are throttle faults too, and
+// ends after mixedLast, when the tide of the roads has completed a cycle.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute
@@ -19,14 +19,14 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// alwaysMixed is the size from which a fleet has enough roads for some to be in each
-	// state at any time.
+	// alwaysMixed is the number of cars from which a fleet has enough roads to be mixed at any
+	// time.
 	alwaysMixed = 1000
 )
 
-// Mixed returns how long after its beginning a fleet is first mixed: some cars drive
-// normally, some are slow and some are in a jam. If it never is, like a fleet with a single
-// road, Mixed returns the time at which the rarest state is least rare.
+// Mixed returns how long after its beginning a fleet is first mixed, that is, some cars drive
+// normally, some are slow and some are in a jam. If the fleet is never mixed, for example because
+// it has a single road, Mixed returns the time at which the rarest state has most cars.
 func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst

@@ -17,15 +17,15 @@ type scoreBoard struct {
 	score.Agreement                              // of cars on a road
 	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
 	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
-	parked          [2]int                       // by whether the service said so
+	parked          [2]int                       // answers about parked cars; index 1: the service said "not driving"
 	behind          int                          // answers that were not compared
-	disagreed       int                          // answers about cars on a road
-	soon            int                          // of these, soon after the road's state changed
+	disagreed       int                          // answers about cars on a road that differ from the truth
+	soon            int                          // of the answers that disagreed, those soon after the road's state changed
 	faulty          throttleCounts
 	healthy         throttleCounts
-	alarmed         []bool // by car: it is healthy, and the last answer said "anomaly"
+	alarmed         []bool // by car: the car is healthy, and the last answer said "anomaly"
 	falseAlarms     int
-	failed          int // questions
+	failed          int // queries that failed
 }
 
 // throttleCounts are counts of answers about throttle systems.
@@ -47,13 +47,15 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// changedSoon is how long after a change of the road's state a verdict may be behind,
-	// because of its hysteresis and because evidence takes time.
+	// changedSoon is how long after a change of the road's state a verdict may still be that of
+	// the state before, because of its hysteresis and because the readings that show the change
+	// take time.
 	changedSoon = time.Minute
-	// recovers is how long after the end of a fault answers about the car are not compared:
-	// the rules require a minute of healthy readings.
+	// recovers is how long after the end of a fault answers about the car are not compared,
+	// because the rules require a minute of healthy readings.
 	recovers = 3 * time.Minute
-	// tellable is how long a fault must have been observable to be counted as missed.
+	// tellable is how long a fault must have been observable before it counts as missed if it is
+	// not found.
 	tellable = time.Minute
 )
 
@@ -61,9 +63,9 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// driving compares the verdict on a car with the state of the road around it. A car in a
-// side street has no truth. An answer that is behind the car's samples is compared only at
-// the end, when the service has had its time.
+// driving compares the verdict on a car with the state of the road around it. For a car in a side
+// street the true state is unknown, so nothing is compared. An answer that is behind the car's
+// samples is compared only at the end, when the service has had time to fold them.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
@@ -91,7 +93,7 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	}
 }
 
-// throttle compares the verdict on a car's throttle system with its faults.
+// throttle compares the verdict on the i-th car's throttle system with the car's faults.
 func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	alarm := a.System == client.ThrottleAnomaly
 	switch f := k.fault; {
@@ -126,8 +128,8 @@ type Report struct {
 	Throttle      *throttleReport `json:"throttle,omitempty"`
 }
 
-// drivingScore is the comparison of driving verdicts with the truth of roads. A row of its
-// agreement is one answer.
+// drivingScore is the comparison of driving verdicts with the true states of the roads. A row of
+// its agreement is one answer.
 type drivingScore struct {
 	score.Agreement
 	Disagreed       int         `json:"disagreed"`
@@ -136,8 +138,9 @@ type drivingScore struct {
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Behind          int         `json:"answers_behind"`
 	Roads           []roadScore `json:"roads"`
-	// ByFlow counts answers by the tenth of the speed in light traffic at which cars move
-	// around this one; then by verdict: none, 1, 2, 3.
+	// ByFlow counts answers. The first index is the speed at which cars move around the queried
+	// car, in tenths of the speed in light traffic. The second index is the verdict: none, 1, 2,
+	// 3.
 	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
 }
 
@@ -151,8 +154,8 @@ type roadScore struct {
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// Precision is the share of alarms that were about a fault. Recall is the share of
-	// faults that were found. Each alarm and each fault is counted once.
+	// Precision is the share of alarms that were about a fault. Recall is the share of faults that
+	// were found. Each alarm and each fault is counted once, however many answers report it.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`
@@ -163,12 +166,13 @@ type throttleReport struct {
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// Telling is the number of faults that were observable for at least a minute while
-	// questions were asked.
+	// Telling is the number of faults that the verdicts could be compared with: the car was
+	// queried at least once when its fault had been observable for a minute or longer.
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
-	// Median is the median time, in seconds, from observable to found, of the faults in
-	// cars that were healthy when the questions began. If nil, there is none.
+	// Median is the median time, in seconds, from the moment at which a fault was observable to
+	// the moment at which it was found. It includes only faults that became observable after the
+	// queries had begun. If nil, there are none.
 	Median *float64 `json:"median_seconds"`
 }
 

@@ -31,7 +31,7 @@ type Config struct {
 	Duration         time.Duration // after which it ends; 0: when its context ends
 	Prefix           string        // of the vids
 
-	// Developer asks for the verdicts. If nil, no questions are asked.
+	// Developer asks for the verdicts. If nil, no queries are sent.
 	Developer *client.Client
 	// Progress receives a line now and then. If nil, nothing is written.
 	Progress io.Writer
@@ -79,12 +79,13 @@ type Simulation struct {
 }
 
 const (
-	// Doors is the best number of connections for a fleet. A car uses only one of them, so
-	// that its samples keep their order.
+	// Doors is the best number of connections for a fleet. A car uses only one of the connections,
+	// so that its samples keep their order.
 	Doors = 4
-	// laneSamples limits the samples that wait in a lane; beyond it the fleet waits.
+	// laneSamples is the maximum number of samples that wait in a lane. When it is reached, the
+	// fleet waits.
 	laneSamples = 20_000
-	// flushWithin limits the wait for acknowledgements after Ctrl-C.
+	// flushWithin is the maximum wait for acknowledgements after Ctrl-C.
 	flushWithin = 5 * time.Second
 	// tellEvery is the time between two lines of progress.
 	tellEvery = 10 * time.Second
@@ -106,13 +107,13 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run sends what the fleet reads, through doors that each are a connection of their own. It
-// returns when the duration has passed, when ctx ends, which is no error, or when the
-// service accepts no more.
+// Run sends what the fleet reads through doors, each of which is a connection of its own. It
+// returns when the duration has passed, when ctx ends (which is no error), or when the service
+// accepts no more.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Samples in flight when ctx ends have a moment to be acknowledged.
+	// When ctx ends, the samples in flight get some more time to be acknowledged.
 	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushWithin, cut) })()
@@ -159,8 +160,8 @@ func (s *Simulation) end() {
 	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
-// drive steps the fleet at the pace of the clock, or, while it is behind, as fast as the
-// lanes accept its samples.
+// drive advances the fleet at the pace of the clock. While the fleet is behind the clock, drive
+// advances it as fast as the lanes accept its samples.
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -216,7 +217,8 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 	return nil
 }
 
-// send sends the samples of a lane, as many at once as wait there.
+// send sends the samples of a lane. Each time it sends all samples that wait in the lane, at most
+// sender.Batch.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -268,7 +270,7 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late returns how far the stored samples are behind the clock. The caller must hold mu.
+// late returns by how much time the stored samples are behind the clock. The caller must hold mu.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.now).Time()) +
@@ -299,15 +301,16 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// The light traffic from which the service learns what the roads of the fleet allow.
+// The length of the light traffic from which the service learns what the roads of the fleet allow,
+// and how often a car reports in it.
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1 // readings of each car
 )
 
-// Teach sends what the cars of a fleet would have read in an hour of light traffic on its
-// roads, well before its beginning. Cars in side streets teach nothing and are left out.
-// Without positions, Teach sends nothing.
+// Teach sends what the cars of a fleet would have read in an hour of light traffic on its roads,
+// well before its beginning. Cars in side streets send no positions, so they are left out. If the
+// fleet sends no positions, Teach sends nothing.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestScoreBoard compares the score with one computed by hand.
+// TestScoreBoard checks the score against one computed by hand.
 func TestScoreBoard(t *testing.T) {
 	said := func(s client.DrivingState) client.DrivingAnswer { return client.DrivingAnswer{State: s} }
 	on := func(s vehicle.DrivingState, share float64) known {
@@ -94,7 +94,8 @@ func TestFaultBook(t *testing.T) {
 			t.Errorf("a fault from %s to %s", f.begun, f.ended)
 		}
 	}
-	// A car with a fault gets no other one, which takes up 5 minutes of an hour.
+	// A car with a fault gets no second fault at the same time. This reduces the rate by 5 minutes
+	// of an hour.
 	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds ||
 		changed == 0 {
 		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)
@@ -104,7 +105,7 @@ func TestFaultBook(t *testing.T) {
 	}
 }
 
-// TestSimulationFlushes checks that what a fleet has read when its context ends is
+// TestSimulationFlushes checks that all samples that a fleet has read before its context ends are
 // acknowledged before Run returns.
 func TestSimulationFlushes(t *testing.T) {
 	s := New(Config{Vehicles: 30, Rate: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
@@ -125,8 +126,8 @@ func TestSimulationFlushes(t *testing.T) {
 	}
 }
 
-// slowDoor ends the fleet with the first batch that it receives, and accepts that batch and
-// all others.
+// slowDoor ends the context of the fleet when it receives the first batch, and accepts all
+// batches.
 type slowDoor struct {
 	taken chan<- int
 	end   func()

@@ -1,19 +1,19 @@
-// Package traffic moves a fleet of simulated cars through traffic, to try the service on
-// cars about which the truth is known.
+// Package traffic moves a fleet of simulated cars through traffic, to try the service on cars
+// whose true driving state is known.
 //
-// A [Fleet] has ring roads of three kinds: motorways, arterials and city streets, the
-// latter two with traffic lights. Each car follows the one in front by the Intelligent
-// Driver Model ([driver]). The number of cars on a road rises and falls over half an hour.
-// Jams form where there are too many cars, move upstream, and dissolve; none of them is
-// scripted. A car that leaves a road goes to another one or parks. The roads lie around the
-// middle of an invented town ([ring]).
+// A [Fleet] has ring roads of three kinds: motorways, arterials and city streets. Arterials and
+// city streets have traffic lights. Each car follows the one in front by the Intelligent Driver
+// Model ([driver]). The number of cars on a road rises and falls over half an hour. Jams form
+// where there are too many cars, move upstream, and dissolve; none of them is scripted. A car that
+// leaves a road goes to another one or parks. The roads lie around the middle of an invented town
+// ([ring]).
 //
-// The truth about a car is the state of the road around it: how fast all cars there move,
-// as a share of the speed that the same stretch allows in light traffic, red lights
-// included ([road.state], [light]). A car reports its own speed, engine, plate and pedal
-// ([sensors]), and its position, with the errors of a satellite receiver ([receiver]). The
-// package must never depend on the rules that judge, or their verdicts would be the truth.
+// The truth about a car is the state of the road around it: how fast all cars there move, as a
+// share of the speed that the same stretch allows in light traffic, red lights included
+// ([road.state], [light]). A car reports its own speed, engine, plate and pedal ([sensors]), and
+// its position, with the errors of a satellite receiver ([receiver]). The package must never
+// depend on the rules that are tested with it, or their verdicts would be the truth.
 //
-// It has no clock and no I/O: the same configuration gives the same drive, reading by
+// The package has no clock and no I/O. The same configuration gives the same drive, reading by
 // reading.
 package traffic

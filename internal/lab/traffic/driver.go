@@ -31,7 +31,8 @@ func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	return max(d.accelMps2*(1-free*free-near*near), -hardestMps2)
 }
 
-// like returns a driver similar to this one, because no two drive alike.
+// like returns a driver whose parameters differ at random from those of d, because no two drivers
+// drive alike.
 func (d driver) like(random *rand.Rand) driver {
 	vary := func(by float64) float64 { return 1 + by*(2*random.Float64()-1) }
 	d.desiredMps *= vary(0.1)

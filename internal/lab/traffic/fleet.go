@@ -12,7 +12,8 @@ import (
 // Config describes a fleet.
 type Config struct {
 	Vehicles int
-	// PerSecond is how often each car reports, with a jitter of a fifth.
+	// PerSecond is how many times a second each car reports. The intervals vary at random by up to
+	// a fifth.
 	PerSecond float64
 	Seed      uint64
 	// FreeFlow makes cars report the free-flow speed of their road: its mean speed in light
@@ -20,7 +21,7 @@ type Config struct {
 	FreeFlow bool
 	// WithoutPositions makes cars send no positions. It changes nothing else.
 	WithoutPositions bool
-	// Light keeps traffic as light as it becomes on the same roads otherwise.
+	// Light keeps traffic at all times as light as it is on the same roads when they are emptiest.
 	Light bool
 }
 
@@ -33,8 +34,8 @@ type Fleet struct {
 	now     time.Duration
 	epoch   time.Duration // time at which Now is 0
 	random  *rand.Rand
-	tremble *rand.Rand // for sensors: how often they are read does not change the traffic
-	sky     *rand.Rand // for receivers: positions change nothing else
+	tremble *rand.Rand // for sensors only, so that how often they are read does not change the traffic
+	sky     *rand.Rand // for receivers only, so that positions change nothing else
 }
 
 // car is one car of the fleet.
@@ -43,14 +44,14 @@ type car struct {
 	sensors
 	receiver
 	place
-	road   *road         // the road that it is on, or drives to in side streets; nil: none
-	left   point         // where it left the last road
-	there  time.Duration // when it arrives at the next road
-	parks  bool          // parks when it has stopped
+	road   *road         // the road that the car is on, or drives to through side streets; nil: none
+	left   point         // where the car left its last road
+	there  time.Duration // when the car arrives at the next road
+	parks  bool          // the car parks when it has stopped
 	until  time.Duration
-	due    time.Duration // time of its next report
+	due    time.Duration // time of the car's next report
 	truth  vehicle.DrivingState
-	share  float64       // share of the speed in light traffic, around it
+	share  float64       // speed of the cars around it, as a share of that in light traffic
 	change time.Duration // when truth changed
 }
 
@@ -63,7 +64,7 @@ const (
 	parked
 )
 
-// Truth is the truth about a car.
+// Truth is the true state of a car.
 type Truth struct {
 	// Driving is the state of the road around the car; 0 if the car is parked or in a side
 	// street, where it is unknown.
@@ -72,7 +73,8 @@ type Truth struct {
 	Parked  bool
 	// LimitKmh is the speed limit of the road, 0 if the car is on none.
 	LimitKmh float64
-	// OfFreeFlow is the share of the speed in light traffic at which cars move around it.
+	// OfFreeFlow is the speed at which cars move around this car, as a share of the speed in light
+	// traffic.
 	OfFreeFlow float64
 }
 
@@ -86,25 +88,27 @@ const (
 	carsPerRoad = 60
 	// onRoads is the share of all cars that are on roads, on average.
 	onRoads = 0.8
-	// fewRoads is the number of cars from which there is a road of each kind.
+	// fewRoads is the number of cars from which there is a road of each kind. A smaller fleet has
+	// a single road.
 	fewRoads = 30
 	// shortestMeter is the length of the shortest road.
 	shortestMeter = 400
-	// tide is the time in which a road fills and empties once.
+	// tide is the time in which the number of cars on a road rises and falls once.
 	tide = 30 * time.Minute
-	// leastSwell is the share by which the tide is lower on the emptiest roads.
+	// leastSwell is the share by which the tide is lower on the roads with the lowest tide.
 	leastSwell = 0.8
-	// stay is how long a car is on one road, on average, unless the tide moves it earlier.
+	// stay is how long a car stays on one road, on average, unless the tide makes it leave
+	// earlier.
 	stay = 20 * time.Minute
-	// parkingShare is the share of the cars leaving a road that park, for at least
-	// shortestPark and for meanPark on average.
+	// parkingShare is the share of the cars leaving a road that park. They park for at least
+	// shortestPark, and for meanPark on average.
 	parkingShare = 0.3
 	shortestPark = 2 * time.Minute
 	meanPark     = 6 * time.Minute
 	// parkedEvery is the time between two reports of a parked car.
 	parkedEvery = 30 * time.Second
-	// sideStreetMps is the speed in side streets. acrossMps is the speed from one road to
-	// another.
+	// sideStreetMps is the speed in side streets, and acrossMps the speed on the way from one road
+	// to another, in m/s.
 	sideStreetMps = 30 / 3.6
 	acrossMps     = 80 / 3.6
 )
@@ -118,7 +122,7 @@ func New(c Config) *Fleet {
 	}
 	roads, spread := max(len(kinds), c.Vehicles/carsPerRoad), onRoads
 	if c.Vehicles < fewRoads {
-		roads, spread = 1, onRoads/2 // half of them wait for the tide
+		roads, spread = 1, onRoads/2 // half of the cars wait for the tide
 	}
 	f.build(roads, spread*float64(c.Vehicles)/float64(roads))
 	layOut(f.roads, f.random)
@@ -130,7 +134,8 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads, each for mean cars on average.
+// build adds roads. Each of them is long enough for the parameter mean, the number of cars on it,
+// on average.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -158,7 +163,8 @@ func (f *Fleet) build(roads int, mean float64) {
 	}
 }
 
-// fill puts on each road as many cars as the tide requires, and returns the others.
+// fill puts on each road as many cars as the tide requires, and returns the cars that are left
+// over.
 func (f *Fleet) fill() []*car {
 	next := f.cars
 	for _, r := range f.roads {
@@ -173,7 +179,8 @@ func (f *Fleet) fill() []*car {
 	return next
 }
 
-// Settle lets the cars drive without reports. Then time begins at 0 again.
+// Settle lets the cars drive for the duration d without reports. Then it sets the fleet's time
+// back to 0.
 func (f *Fleet) Settle(d time.Duration) {
 	for end := f.now + d; f.now < end; {
 		f.advance()
@@ -230,13 +237,14 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 	return nil
 }
 
-// target returns how many cars the tide requires on a road. Most of the time it is low.
+// target returns how many cars the tide requires on a road. Most of the time the tide is low.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
 }
 
-// advance moves everything by one step.
+// advance moves all cars by one step, and once a second also moves cars between roads and
+// determines the true states.
 func (f *Fleet) advance() {
 	f.now += Step
 	for _, r := range f.roads {
@@ -252,7 +260,7 @@ func (f *Fleet) advance() {
 			f.wander(c, wholeSecond)
 		case parked:
 			if f.now >= c.until {
-				c.place, c.due = sideStreet, f.now // it reports that it is on again
+				c.place, c.due = sideStreet, f.now // it reports that its ignition is on again
 				f.idle = append(f.idle, c)
 			}
 		}
@@ -262,7 +270,7 @@ func (f *Fleet) advance() {
 	}
 }
 
-// exchange moves cars between roads as the tide requires, and a few more.
+// exchange moves cars between roads as the tide requires, and some more at random.
 func (f *Fleet) exchange() {
 	coming := make(map[*road]int)
 	for _, c := range f.cars {
@@ -290,8 +298,8 @@ func (f *Fleet) exchange() {
 	}
 }
 
-// nearest removes from the cars without a next road the one that is nearest to a place, and
-// returns it.
+// nearest removes from the idle cars, which have no next road, the one that is nearest to a
+// position, and returns it.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {
@@ -304,8 +312,8 @@ func (f *Fleet) nearest(to point) *car {
 	return c
 }
 
-// wander moves a car through side streets, with no car in its way, until it has turned into
-// its road or has stopped to park.
+// wander moves a car through side streets, where no other car is in its way, until it has turned
+// into its road or has stopped to park.
 func (f *Fleet) wander(c *car, wholeSecond bool) {
 	want := sideStreetMps
 	switch {
@@ -320,7 +328,7 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	c.advance(stepSeconds)
 	switch {
 	case c.parks && c.mps == 0:
-		c.place, c.parks, c.mps2, c.due = parked, false, 0, f.now // it reports that it is off
+		c.place, c.parks, c.mps2, c.due = parked, false, 0, f.now // it reports that its ignition is off
 		c.until = f.now + shortestPark + time.Duration(f.random.ExpFloat64()*float64(meanPark-shortestPark))
 	case c.road != nil && f.now >= c.there && wholeSecond &&
 		c.road.admit(c, f.random.IntN(max(1, len(c.road.cars))), f.now):
@@ -328,7 +336,7 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	}
 }
 
-// learnTruth sets the truth from the road around the car.
+// learnTruth sets the true state of a car from the road around it.
 func (c *car) learnTruth(now time.Duration) {
 	var truth vehicle.DrivingState
 	if c.place == onRoad {

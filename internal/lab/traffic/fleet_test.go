@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestFleetHolds checks that no car collides, drives backwards or is lost, whatever the
-// fleet and the seed.
+// TestFleetHolds checks that in any fleet, with any seed, no car collides, drives backwards or is
+// lost.
 func TestFleetHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := New(Config{
@@ -35,7 +35,8 @@ func TestFleetHolds(t *testing.T) {
 	})
 }
 
-// wrong returns what is impossible in the fleet; "" if nothing is.
+// wrong returns a description of something impossible in the fleet, or "" if there is nothing
+// impossible.
 func (f *Fleet) wrong() string {
 	found := make(map[*car]bool)
 	for _, r := range f.roads {
@@ -55,7 +56,8 @@ func (f *Fleet) wrong() string {
 				return fmt.Sprintf("%.2f m/s at %.2f m", c.mps, c.meter)
 			}
 		}
-		// If cars had passed one another, the sum would be twice the length.
+		// If one car had passed another, the sum of the gaps would be twice the length of the
+		// road.
 		if len(r.cars) > 0 && math.Abs(around-r.lengthMeter) > 1e-6 {
 			return fmt.Sprintf("the cars and gaps of a road of %.1f m are %.1f m long in total", r.lengthMeter, around)
 		}
@@ -80,7 +82,7 @@ func (f *Fleet) wrong() string {
 	return ""
 }
 
-// drive lets a fleet drive and returns hashes of every reading and of every truth.
+// drive lets a fleet drive, and returns one hash of all readings and one of all true states.
 func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	f := New(c)
 	f.Settle(time.Minute)
@@ -98,7 +100,8 @@ func drive(t *testing.T, c Config, d time.Duration) (readings, truths uint64) {
 	return said.Sum64(), was.Sum64()
 }
 
-// TestFleet_SameSeed checks that a seed gives one drive, however often the cars report in it.
+// TestFleet_SameSeed checks that fleets with the same seed drive in the same way, however often
+// their cars report.
 func TestFleet_SameSeed(t *testing.T) {
 	c := Config{Vehicles: 60, PerSecond: 1, Seed: 7}
 	readings, truths := drive(t, c, 2*time.Minute)
@@ -115,8 +118,8 @@ func TestFleet_SameSeed(t *testing.T) {
 	}
 }
 
-// TestAllStates checks that within one tide there are all states that the service knows,
-// and that jams form and dissolve on each road.
+// TestAllStates checks that within one tide all driving states occur, and that jams form and
+// dissolve on each road.
 func TestAllStates(t *testing.T) {
 	f := New(Config{Vehicles: 300, PerSecond: 0.1, Seed: 1})
 	var seconds [4]int
@@ -169,8 +172,8 @@ func TestAllStates(t *testing.T) {
 	}
 }
 
-// TestHealthyCars checks that the rules find no throttle anomaly, at any interval, because
-// no car has a fault here.
+// TestHealthyCars checks that the rules find no throttle anomaly in these cars, at any interval of
+// reports, because none of the cars has a fault.
 func TestHealthyCars(t *testing.T) {
 	for _, perSecond := range []float64{0.1, 1, 5} {
 		f := New(Config{Vehicles: 40, PerSecond: perSecond, Seed: 3})
@@ -199,7 +202,8 @@ func TestHealthyCars(t *testing.T) {
 	}
 }
 
-// BenchmarkStep measures a second of 10,000 cars, with one reading each.
+// BenchmarkStep measures how long it takes to simulate one second of 10,000 cars, with one reading
+// of each car.
 func BenchmarkStep(b *testing.B) {
 	f := New(Config{Vehicles: 10_000, PerSecond: 1, Seed: 1})
 	f.Settle(time.Minute)

@@ -8,25 +8,25 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed on each part of a road over a window of time: the distance
-// that all cars drove there, divided by the time that they took (L. C. Edie's definition,
+// flow measures the mean speed on each part of a road over a window of time. The mean speed is the
+// distance that all cars drove there, divided by the time that they took (L. C. Edie's definition,
 // 1963).
 type flow struct {
-	cells     []cell // sums over the window
+	cells     []cell // sums over the whole window
 	parts     [][]cell
 	part      int // index of the newest of parts
 	partLasts time.Duration
-	partEnds  time.Duration // when the next one begins
+	partEnds  time.Duration // when the next part begins
 }
 
-// cell is the sum of what happened on a short piece of the road.
+// cell is the sum of the metres and seconds that cars drove on a short piece of the road.
 type cell struct{ meter, seconds float64 }
 
 const (
 	// cellMeter is the length of a cell; a road has a whole number of cells.
 	cellMeter = 50
 	flowParts = 12
-	// aroundMeter is how far the road around a car extends, in front of it and behind.
+	// aroundMeter is how far the road around a car extends, both in front of it and behind.
 	aroundMeter = 300
 )
 
@@ -49,7 +49,7 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick removes what is older than the window.
+// tick removes from the sums what is older than the window.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return
@@ -63,8 +63,8 @@ func (f *flow) tick(now time.Duration) {
 	clear(f.parts[f.part])
 }
 
-// around returns the mean speed on the road around the i-th cell, in m/s; ok is false if no
-// car was there.
+// around returns the mean speed on the road around the i-th cell, in m/s. ok is false if no car
+// was there.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
 	reach := min(aroundMeter/cellMeter, n/4)
@@ -86,18 +86,16 @@ type light struct {
 	meanMps   float64   // of the whole ring
 }
 
-// Light traffic is measured for lightWindow, when the cars have found their places after
-// lightSettle.
+// Light traffic is measured over lightWindow. Before that, the cars spread out for lightSettle.
 const (
 	lightSettle = 5 * time.Minute
 	lightWindow = 20 * time.Minute
 )
 
-// newLight measures light traffic: it simulates the same road with the fewest cars that the
-// tide leaves on it, and measures their travel speed around each cell. So a stretch that a
-// red light or the end of the green wave slows down for all cars is compared with itself.
-// The drivers are drawn from a fixed seed, so the result depends only on the kind and the
-// length of the road.
+// newLight measures light traffic: it simulates the same road with the smallest number of cars
+// that it ever has, and measures their mean speed around each cell. So a stretch on which a red
+// light or the end of the green wave slows down all cars is compared with itself. The drivers are
+// drawn from a fixed seed, so the result depends only on the kind and the length of the road.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow
@@ -124,15 +122,15 @@ func newLight(k *kind, lengthMeter float64) light {
 	return all
 }
 
-// The borders of the truth, as shares of the speed in light traffic: travel times of 1.5
-// and 2.5 times the free one.
+// The borders between the true states, as shares of the speed in light traffic. They correspond to
+// travel times of 1.5 and 2.5 times that in light traffic.
 const (
 	normalAbove = 2.0 / 3
 	jamUpTo     = 2.0 / 5
 )
 
-// state returns how traffic moves around a place on the road, and the share of the speed
-// that this stretch allows in light traffic.
+// state returns how traffic moves around a position on the road, and the ratio of its speed to the
+// speed of light traffic there. If no car was there, both are 0.
 func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
 	at := r.flow.at(meter)
 	mps, ok := r.flow.around(at)

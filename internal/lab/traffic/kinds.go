@@ -6,14 +6,16 @@ import "time"
 type kind struct {
 	driver
 	limitKmh float64
-	// Cars per kilometre when the road is emptiest, and when the busiest road is fullest.
+	// fewestPerKm is the number of cars per kilometre when the road is emptiest, and mostPerKm the
+	// number when the busiest road of the kind is fullest.
 	fewestPerKm, mostPerKm float64
 	lights                 lights
-	// window is the time over which the state of the road is measured, back from now. A
-	// window around now would be better, but the service is compared while the cars drive.
-	// It is about two minutes: a shorter one would measure single cars, a longer one a
-	// state that has passed. For a road with lights it is the nearest whole number of their
-	// cycles, so that the state does not change with each red.
+	// window is the time over which the state of the road is measured; it ends now. A window with
+	// now in its middle would be better, but the service is compared with the truth while the cars
+	// drive. The window is about two minutes long. In a shorter window the state would depend on
+	// single cars, and in a longer one it would be out of date. For a road with lights the window
+	// is the nearest whole number of the lights' cycles, so that the state does not change with
+	// each red light.
 	window time.Duration
 }
 
@@ -26,9 +28,9 @@ type lights struct {
 // yellow is the time before red in which cars should stop if they can.
 const yellow = 3 * time.Second
 
-// kinds are the roads of the town. The motorway's driver is that of the paper of 2000 (see
-// driver): the flow is greatest at about 26 cars a kilometre, and traffic breaks down
-// above. Drivers in town are those of Treiber and Kesting, "Traffic Flow Dynamics" (2013),
+// kinds are the kinds of road in the town. The motorway's driver is that of the paper of 2000 (see
+// driver): the flow is greatest at about 26 cars a kilometre, and traffic breaks down at higher
+// densities. Drivers in town are those of Treiber and Kesting, "Traffic Flow Dynamics" (2013),
 // table 11.2, slightly less hurried.
 var kinds = [...]kind{
 	{

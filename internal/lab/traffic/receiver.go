@@ -15,28 +15,29 @@ type receiver struct {
 	fixAt         time.Duration // time of its last fix; 0: never
 }
 
-// Errors of a receiver: the standard deviation in each direction, and the time constant.
+// Errors of a receiver, each with its standard deviation in each direction and its time constant.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60
 	jitterMeter   = 1.5
-	jitterSeconds = 1 // it smooths faster changes
+	jitterSeconds = 1 // a receiver smooths faster changes
 
 	accuracyMeter = 5
-	// courseMps is the error of its velocity. From leastCourseMps on it reports a heading.
+	// courseMps is the error of the receiver's velocity, in m/s. The receiver reports a heading at
+	// speeds from leastCourseMps on.
 	courseMps, leastCourseMps = 0.2, 1
 )
 
-// stray changes an error over time: an Ornstein-Uhlenbeck process with the standard
-// deviation meter. keep is its autocorrelation since the last value.
+// stray changes an error over time, as an Ornstein-Uhlenbeck process with the standard deviation
+// meter. The parameter keep is the autocorrelation of the error with its last value.
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the position to the readings of one moment, which was the given seconds
-// before the present motion. A parked car is at the kerb where it left its road. In side
+// locate adds the position to the readings of one moment, which was the given number of seconds
+// before the car's present motion. A parked car is at the kerb where it left its road. In side
 // streets there is no fix, as between high buildings.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
 	var is point

@@ -13,14 +13,14 @@ const (
 	meterADegree  = 6_371_009 * math.Pi / 180
 )
 
-// point is a place in the town, relative to its middle.
+// point is a position in the town, in metres from its middle.
 type point struct{ eastMeter, northMeter float64 }
 
 func (p point) to(q point) (meter float64) {
 	return math.Hypot(q.eastMeter-p.eastMeter, q.northMeter-p.northMeter)
 }
 
-// degrees returns the place on WGS 84.
+// degrees returns the position on WGS 84, in degrees.
 func (p point) degrees() (latitude, longitude float64) {
 	return townLatitude + p.northMeter/meterADegree,
 		townLongitude + p.eastMeter/(meterADegree*math.Cos(townLatitude*math.Pi/180))
@@ -33,10 +33,10 @@ type ring struct {
 	longMeter, shortMeter, radiusMeter float64 // straight parts, and radius of the corners
 }
 
-// widestRadiusMeter is the radius of the corners of all but the shortest rings.
+// widestRadiusMeter is the radius of the corners of all rings except the shortest ones.
 const widestRadiusMeter = 100
 
-// newRing returns a ring of a length.
+// newRing returns a ring of the given length. Its position and direction are not set.
 func newRing(lengthMeter float64) ring {
 	g := ring{radiusMeter: min(widestRadiusMeter, lengthMeter/16)}
 	straight := lengthMeter/2 - math.Pi*g.radiusMeter
@@ -44,7 +44,7 @@ func newRing(lengthMeter float64) ring {
 	return g
 }
 
-// reachMeter returns a distance from the middle that no place of the ring exceeds.
+// reachMeter returns the greatest distance that a point of the ring may have from its middle.
 func (g *ring) reachMeter() float64 {
 	return math.Hypot(g.longMeter/2+g.radiusMeter, g.shortMeter/2+g.radiusMeter)
 }
@@ -54,8 +54,8 @@ func (g *ring) lengthMeter() float64 {
 	return 2 * (g.longMeter + g.shortMeter + math.Pi*g.radiusMeter)
 }
 
-// at returns the place at a metre of the ring, and the heading there, clockwise from north,
-// in radians.
+// at returns the position and the heading at a distance along the ring, in metres from its
+// beginning. The heading is clockwise from north, in radians.
 func (g *ring) at(meter float64) (p point, heading float64) {
 	length := g.lengthMeter()
 	meter = math.Mod(math.Mod(meter, length)+length, length)
@@ -81,9 +81,9 @@ func (g *ring) at(meter float64) (p point, heading float64) {
 // apartMeter is the least distance between any two roads.
 const apartMeter = 250
 
-// layOut places the roads on a square grid, wide enough for the longest, in a random order
-// and in random directions. So roads that are full at the same time are not all beside each
-// other.
+// layOut places the roads on a square grid whose cells are wide enough for the longest road, in a
+// random order and in random directions. So roads that are full at the same time are not all close
+// to each other.
 func layOut(roads []*road, random *rand.Rand) {
 	var reach float64
 	for _, r := range roads {

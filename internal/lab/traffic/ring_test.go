@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestRing_ClosedCurve checks that a ring is a closed curve as long as its road, driven in the
-// direction of its heading, and within its reach.
+// TestRing_ClosedCurve checks that a ring is a closed curve within its reach, that it is as long
+// as its road, and that the heading at each point is the direction of the curve.
 func TestRing_ClosedCurve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.Float64Range(shortestMeter, 6000).Draw(t, "length")
@@ -34,7 +34,7 @@ func TestRing_ClosedCurve(t *testing.T) {
 	})
 }
 
-// TestLayOut_RoadsApart checks that no two roads are too near to each other.
+// TestLayOut_RoadsApart checks that any two roads are at least apartMeter apart.
 func TestLayOut_RoadsApart(t *testing.T) {
 	f := New(Config{Vehicles: 1500, PerSecond: 1, Seed: 5})
 	for i, r := range f.roads {
@@ -47,7 +47,7 @@ func TestLayOut_RoadsApart(t *testing.T) {
 	}
 }
 
-// get returns a reading, or 0.
+// get returns the reading of a signal, or 0 if there is none.
 func get(r *vehicle.Readings, s vehicle.Signal) float64 {
 	v, _ := r.Value(s)
 	return float64(v)
@@ -61,9 +61,9 @@ func from(r *vehicle.Readings) point {
 	}
 }
 
-// TestPositions checks that each fix is near the car's road; that between fixes no car
-// moves faster than cars do, however often it reports and wherever it was; and that the
-// heading is that of the road.
+// TestPositions checks that each fix is near the car's road, that the heading is that of the road,
+// and that no car moves faster between two fixes than cars do, however often it reports and
+// wherever it was in between.
 func TestPositions(t *testing.T) {
 	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 8 * time.Minute,
 		10: 3 * time.Minute} {
@@ -129,8 +129,8 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// TestWithoutPositions checks that cars without positions send the same as others, except
-// positions.
+// TestWithoutPositions checks that cars without positions send the same readings as other cars,
+// except positions.
 func TestWithoutPositions(t *testing.T) {
 	said := func(without bool) (all []string) {
 		f := New(Config{Vehicles: 60, PerSecond: 1, Seed: 7, WithoutPositions: without})
@@ -155,8 +155,8 @@ func TestWithoutPositions(t *testing.T) {
 	}
 }
 
-// TestFleet_LightDay checks that on a light day driving on roads is normal, and that the roads
-// are where they are on other days.
+// TestFleet_LightDay checks that in light traffic the state of every road is normal, and that the
+// roads are at the same positions as in ordinary traffic.
 func TestFleet_LightDay(t *testing.T) {
 	c := Config{Vehicles: 200, PerSecond: 0.1, Seed: 1}
 	busy := New(c)

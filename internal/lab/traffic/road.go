@@ -9,7 +9,7 @@ import (
 // carLength is the length of every car, in metres.
 const carLength = 4.5
 
-// motion is where a car is on its road, and how it moves.
+// motion is the position of a car on its road, and how the car moves.
 type motion struct {
 	driver
 	meter float64 // from the road's beginning
@@ -22,8 +22,8 @@ type road struct {
 	*kind
 	lengthMeter float64
 	lightMeter  float64 // between two lights; 0 if there are none
-	phase       float64 // of the tide of cars, 0 to 2π
-	swellPerKm  float64 // what the tide adds at its height
+	phase       float64 // phase of the tide of cars, 0 to 2π
+	swellPerKm  float64 // cars that the tide adds at its highest
 	// cars are in the order in which they drive: each follows the next one, and the last
 	// follows the first.
 	cars  []*car
@@ -40,7 +40,7 @@ func newRoad(k *kind, lengthMeter float64) *road {
 	return r
 }
 
-// ahead returns the distance from one place to another in the direction of travel.
+// ahead returns the distance from one position to another in the direction of travel.
 func (r *road) ahead(from, to float64) float64 {
 	d := to - from
 	if d < 0 {
@@ -49,7 +49,8 @@ func (r *road) ahead(from, to float64) float64 {
 	return d
 }
 
-// gap returns the distance between the i-th car and the one in front, bumper to bumper.
+// gap returns the distance, bumper to bumper, between the i-th car and the car in front of it, and
+// the car in front.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
 	if len(r.cars) == 1 {
@@ -75,8 +76,8 @@ func (r *road) step(now time.Duration) {
 	r.flow.tick(now)
 }
 
-// advance changes the speed by the acceleration and returns the distance driven. A car does
-// not drive backwards.
+// advance changes the speed by the acceleration over the given time, and returns the distance
+// driven. A car does not drive backwards.
 func (m *motion) advance(seconds float64) (meter float64) {
 	after := m.mps + m.mps2*seconds
 	if after >= 0 {
@@ -92,8 +93,8 @@ func (m *motion) advance(seconds float64) (meter float64) {
 // waveShare is the speed of the green wave, as a share of the desired speed.
 const waveShare = 0.85
 
-// obeyLight returns the acceleration that the next light allows. A car that would have to
-// brake too hard for a yellow passes. A red is passed only by a car that cannot stop.
+// obeyLight returns the acceleration that the next light allows. A car passes a yellow light if it
+// would have to brake too hard, and a red light only if it cannot stop.
 func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	if r.lightMeter == 0 {
 		return math.Inf(1)
@@ -116,12 +117,13 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	return c.follow(c.mps, way, 0)
 }
 
-// politeMps2 is the deceleration that a car that turns in may require of the next one, and
-// of itself (A. Kesting, M. Treiber, D. Helbing, "MOBIL", 2007: its safe limit).
+// politeMps2 is the greatest deceleration, in m/s², that a car that turns into a road may require
+// of the car behind it, and of itself (the safe limit of A. Kesting, M. Treiber, D. Helbing,
+// "MOBIL", 2007).
 const politeMps2 = 4
 
-// admit lets a car turn in between the i-th car and the one in front, if the car and the
-// i-th can do so without braking hard.
+// admit lets a car turn in between the i-th car and the car in front of it, if neither the car nor
+// the i-th car must brake hard, and reports whether it did.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0

@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// settled returns a road of one kind with perKm cars a kilometre, evenly spread and slow at
-// first, after they have driven for settle.
+// settled returns a road of one kind with perKm cars a kilometre, after the cars have driven for
+// the duration settle. They begin evenly spread and slow. It also returns the time at the end.
 func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Duration) {
 	random := rand.New(rand.NewPCG(1, 1))
 	r := newRoad(k, 1000*km)
@@ -39,8 +39,8 @@ func (r *road) slowest() float64 {
 	return least
 }
 
-// TestRoad_FreeFlow checks that below the critical density cars drive almost as fast as the
-// slowest of them desires.
+// TestRoad_FreeFlow checks that at densities below the critical one, cars drive almost as fast as
+// the slowest driver desires.
 func TestRoad_FreeFlow(t *testing.T) {
 	r, _ := settled(&kinds[0], 5, 8, 20*time.Minute)
 	if mean := r.meanMps(); mean < 0.9*r.slowest() {
@@ -48,9 +48,9 @@ func TestRoad_FreeFlow(t *testing.T) {
 	}
 }
 
-// TestLightTraffic checks that with other drivers, a road at its emptiest matches what it
-// is measured against, red lights included: everything on it is normal. Lights reduce the
-// speed below the limit, and a green wave keeps that reduction small.
+// TestLightTraffic checks that the state of a road at its emptiest is normal, red lights included,
+// although its drivers differ from those with whom light traffic was measured. It also checks that
+// lights reduce the speed below the limit, but, because of the green wave, only a little.
 func TestLightTraffic(t *testing.T) {
 	for i, least := range []float64{0.85, 0.6, 0.6} {
 		k := &kinds[i]
@@ -80,8 +80,8 @@ func TestLightTraffic(t *testing.T) {
 	}
 }
 
-// TestRoadState_Borders checks that the state changes at 2/3 and 2/5 of the speed in light
-// traffic.
+// TestRoadState_Borders checks that the state of a road changes at 2/3 and 2/5 of the speed in
+// light traffic.
 func TestRoadState_Borders(t *testing.T) {
 	for share, want := range map[float64]vehicle.DrivingState{
 		1.1: vehicle.NormalDriving, 0.67: vehicle.NormalDriving, 0.66: vehicle.SlowDriving,
@@ -99,14 +99,13 @@ func TestRoadState_Borders(t *testing.T) {
 	}
 }
 
-// TestRoad_JamWave checks that above the critical density stop-and-go waves form by themselves
-// and move upstream, at the speed that is the same on motorways all over the world: 10 to
-// 25 km/h.
+// TestRoad_JamWave checks that at densities above the critical one, stop-and-go waves form by
+// themselves and move upstream at 10 to 25 km/h, as on motorways all over the world.
 func TestRoad_JamWave(t *testing.T) {
 	const km, cellMeter = 5, 50
 	r, now := settled(&kinds[0], km, 40, 30*time.Minute)
 	const cells = km * 1000 / cellMeter
-	const every, seconds = 10, 600 // a look each 2 s
+	const every, seconds = 10, 600 // the speeds are recorded every 2 s
 	var looks [][cells]float64
 	standing, driving := 0, 0
 	for step := range seconds * 5 {
@@ -140,8 +139,8 @@ func TestRoad_JamWave(t *testing.T) {
 		t.Errorf("no stop and go: of %d looks at cars %d stood nearly and %d drove", all, standing, driving)
 	}
 
-	// By how many cells must the picture of a minute ago be shifted to be most similar to
-	// that of now?
+	// The speeds of a minute ago are shifted by each number of cells, to find the shift with which
+	// they are most similar to the present speeds.
 	const ago = 30
 	best, shift := math.Inf(1), 0
 	for k := -12; k <= 12; k++ {
@@ -171,7 +170,7 @@ func TestRoad_JamWave(t *testing.T) {
 	}
 }
 
-// TestRoad_RedLight checks that no car passes a red for which it can stop.
+// TestRoad_RedLight checks that no car passes a red light at which it can stop.
 func TestRoad_RedLight(t *testing.T) {
 	r, now := settled(&kinds[1], 2, 15, 0)
 	cycle, red := r.lights.cycle, r.lights.red

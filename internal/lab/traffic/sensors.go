@@ -11,15 +11,15 @@ import (
 
 // sensors are the sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// The reading of each sensor with the plate closed or the foot off, and its range from
-	// there, in percent.
+	// For each sensor, its reading with the plate closed or the foot off the pedal, and the range
+	// of its readings from there, in percent.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
-	foot        float64       // percent by which the foot trembles
-	lastPercent float64       // the plate as it was commanded at lastAt
+	foot        float64       // present deviation of the trembling foot, in percent
+	lastPercent float64       // position of the plate that was commanded at lastAt
 	lastAt      time.Duration // 0: never
-	ignitionDue time.Duration // when it next reports that it is on
+	ignitionDue time.Duration // when the car next reports that its ignition is on
 }
 
 // scale maps a position of 0 to 100 % to a sensor's reading.
@@ -47,8 +47,8 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort returns the share of the engine's power or force that a speed and an acceleration
-// need.
+// effort returns the share of the engine's greatest power or force that a car needs for a speed,
+// in m/s, and an acceleration, in m/s².
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
@@ -57,10 +57,10 @@ func effort(mps, mps2 float64) float64 {
 	return max(0, min(needs/min(mostNewton, powerWatt/max(mps, 1)), 1))
 }
 
-// gears are the speeds at which each gear ends, and its engine speed at 1 km/h.
+// gears are the speed at which each gear ends, and the engine speed in that gear at 1 km/h.
 var gears = [...]struct{ untilKmh, rpm float64 }{{15, 130}, {30, 75}, {50, 52}, {70, 40}, {90, 33}, {math.Inf(1), 27}}
 
-// engineRPM returns the engine speed of a car that shifts by speed alone.
+// engineRPM returns the engine speed of a car whose gear depends only on its speed.
 func engineRPM(kmh float64) float64 {
 	i := 0
 	for kmh > gears[i].untilKmh {
@@ -80,8 +80,8 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read returns the readings of all sensors at one moment, which was the given seconds
-// before the present motion.
+// read returns the readings of all sensors at one moment, which was the given number of seconds
+// before the car's present motion.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
 	var r vehicle.Readings
 	var errs []error
@@ -133,7 +133,7 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 		errs = append(errs, r.SetIgnition(vehicle.IgnitionOn))
 	}
 	if freeFlow {
-		known := 0.0 // in a side street
+		known := 0.0 // unknown, as in a side street
 		if c.place == onRoad {
 			known = math.Round(c.road.light.meanMps * 3.6)
 		}
