@@ -84,9 +84,9 @@ func TestFluentIsNormal(t *testing.T) {
 	})
 }
 
-// TestGapIsNoEvidence checks that a silence of more than 75 seconds changes no mean. Two verdicts
-// may change after it: one that was only held back by the hysteresis, and that of a car that was
-// stationary before and after the silence, which may turn out to be parked.
+// TestGapIsNoEvidence checks that a silence of more than 75 seconds changes no mean. A verdict may
+// change after the silence in two cases: if only the hysteresis had held it back, or if the car
+// was stationary before and after the silence, so that it turns out to be parked.
 func TestGapIsNoEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
@@ -107,11 +107,12 @@ func TestGapIsNoEvidence(t *testing.T) {
 	})
 }
 
-// TestSamplingRate checks that the verdict hardly depends on how often a car reports. It drives
-// periods of ten minutes, each at a steady pace or in stop and go, and reports them every second
-// and at another interval from 0.1 to 60 seconds. At the end of each period both verdicts must be
-// the same, and one of them may have changed at most six minutes later than the other. The
-// ignition is on, so that a car that is stationary for long does not count as parked.
+// TestSamplingRate checks that the interval of a car's reports has little influence on the
+// verdict. It drives periods of ten minutes, each at a steady pace or in stop and go, and reports
+// them every second and at another interval from 0.1 to 60 seconds. At the end of each period the
+// verdicts at the two intervals must be the same, and one may have changed at most six minutes
+// later than the other. The ignition is on, so that a car that is stationary for long does not
+// count as parked.
 func TestSamplingRate(t *testing.T) {
 	type pace struct {
 		speeds []float64 // one a second, in turn

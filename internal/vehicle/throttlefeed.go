@@ -34,8 +34,8 @@ func (m *LagMemory) patience() uint16 {
 
 // observe folds the readings of one time into the memory. The parameter after is the time since
 // the last readings, and step is how far this sensor moved. otherMoved reports whether the other
-// sensor moved. agree reports whether the readings of the two sensors agree. If they do not, this
-// sensor has not followed the other; it is wrong.
+// sensor moved. agree reports whether the readings of the two sensors agree. If they do not, a
+// change of this sensor does not count as following, because the sensor may be wrong.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)

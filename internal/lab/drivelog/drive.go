@@ -76,8 +76,8 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns one line for each defect because of which figures about the drive may be wrong:
-// that the file is cut off or damaged, and unknown labels. It is empty for most files.
+// Warnings returns one line for each defect that may make figures about the drive wrong: that the
+// file is cut off or damaged, and unknown labels. It is empty for most files.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {

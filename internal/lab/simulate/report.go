@@ -20,7 +20,7 @@ type scoreBoard struct {
 	parked          [2]int                       // answers about parked cars; index 1: the service said "not driving"
 	behind          int                          // answers that were not compared
 	disagreed       int                          // answers about cars on a road that differ from the truth
-	soon            int                          // of the answers that disagreed, those soon after the road's state changed
+	soon            int                          // of disagreed, those soon after the road's state changed
 	faulty          throttleCounts
 	healthy         throttleCounts
 	alarmed         []bool // by car: the car is healthy, and the last answer said "anomaly"

@@ -107,9 +107,8 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run sends what the fleet reads through doors, each of which is a connection of its own. It
-// returns when the duration has passed, when ctx ends (which is no error), or when the service
-// accepts no more.
+// Run sends what the fleet reads. Each of the doors is a connection of its own. Run returns when
+// the duration has passed, when ctx ends (which is no error), or when the service accepts no more.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

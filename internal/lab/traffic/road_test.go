@@ -49,8 +49,8 @@ func TestRoad_FreeFlow(t *testing.T) {
 }
 
 // TestLightTraffic checks that the state of a road at its emptiest is normal, red lights included,
-// although its drivers differ from those with whom light traffic was measured. It also checks that
-// lights reduce the speed below the limit, but, because of the green wave, only a little.
+// although light traffic was measured with other drivers. It also checks that lights reduce the
+// speed below the limit, but, because of the green wave, only a little.
 func TestLightTraffic(t *testing.T) {
 	for i, least := range []float64{0.85, 0.6, 0.6} {
 		k := &kinds[i]
