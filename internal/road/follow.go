@@ -71,8 +71,8 @@ type fix struct {
 	heading             float32 // degrees; negative: unknown
 }
 
-// fixOf returns the fix of a sample. has reports whether the sample has a position at all. If that
-// position is accepted, why is NumDropped; otherwise why is the reason against it.
+// fixOf returns the fix of a sample. has reports whether the sample has a position at all. why is
+// NumDropped if that position is accepted as a fix; otherwise it is the reason why not.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)

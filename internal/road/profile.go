@@ -64,7 +64,8 @@ type stretch struct {
 	metres, seconds float32
 	newest          uint32
 	// Time is divided into parts of voicesSeconds. voices are the cars seen in the part that
-	// contains newest, and before those of the part before it, with one bit for each voice.
+	// contains newest. The field before has the cars seen in the part before that. Each voice is
+	// one bit.
 	voices, before uint32
 	// since is when state changed.
 	since uint32
@@ -86,7 +87,7 @@ type stretch struct {
 	// The cars of the quarter hour in progress, one bit for two voices.
 	quarterVoices uint16
 	quarter       uint8 // number of the quarter hour in progress since 1970, modulo 256
-	quarters      uint8 // quarter hours seen so far, at most 255
+	quarters      uint8 // number of quarter hours added to the profile, at most 255
 	// fastestKmh is the fastest passage that two cars showed. claimedKmh is the fastest passage of
 	// all, and claimant the voice of its car. A passage shown by one car alone is not used,
 	// because the car may lie.

@@ -132,8 +132,8 @@ var signalWords = map[string]vehicle.Signal{
 	"mil":     vehicle.MILOn, "free_flow": vehicle.FreeFlowSpeed,
 }
 
-// read adds to r the reading that a word such as speed=0/4/9 gives to the i-th of the
-// repeated samples.
+// read adds to r the reading that a word such as speed=0/4/9 gives to the i-th repetition of its
+// line's sample.
 func read(r *vehicle.Readings, word string, i int) error {
 	name, list, _ := strings.Cut(word, "=")
 	values := strings.Split(list, "/")

@@ -31,8 +31,8 @@ type DrivingVerdict struct {
 	State DrivingState
 	// NotDriving is set if the car is stationary with its ignition or engine off.
 	NotDriving bool
-	// Of each signal used, the newest reading is taken; Time is when the oldest of these readings
-	// was made. It is zero if there is no verdict.
+	// Time is the time of the oldest reading that the verdict uses. Each signal is used with its
+	// newest reading. Time is zero if there is no verdict.
 	Time UnixMilli
 }
 
@@ -49,14 +49,14 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 }
 
 // Driving returns the driving verdict, computed from the newest speed reading. Without a speed
-// reading, the only possible verdict is "not driving" because the ignition is off. The free flow
-// is that of the road at the last fix, if the fix is fresh and the road is known, or else one that
-// the source sent, if that is fresh. "Not driving" is concluded from the ignition, from speed and
-// engine speed, or from a long standstill alone.
+// reading, the only possible verdict is "not driving" because the ignition is off. The car's speed
+// is compared with a free flow: that of the road at the last fix, if the fix is fresh and the road
+// is known, or else one that the source sent, if that is fresh. "Not driving" is concluded from
+// the ignition, from speed and engine speed, or from a long standstill alone.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
-		// "Ignition off" needs no speed: an older speed is not used, and a newer one only
+		// "Ignition off" needs no speed. An older speed is not used, and a newer speed only
 		// confirms it.
 		return DrivingVerdict{NotDriving: true, Time: s.Latest[LowVoltageSystemState].Time}
 	}
@@ -114,7 +114,7 @@ func (s *State) observeRest(before Reading) {
 	if ok && (s.ignitionOff() || s.resting() || s.parked()) {
 		was := s.Traffic
 		s.startDrive(speed.Value, speed.Time)
-		// Cruise is kept until the car drives again: parksAfter uses it to decide how long
+		// Cruise is kept until the car drives again, because parksAfter uses it to decide how long
 		// a standstill must last.
 		s.Traffic.EngineMute, s.Traffic.Stood, s.Traffic.Cruise = was.EngineMute, was.Stood, was.Cruise
 	}
@@ -165,9 +165,9 @@ func (s *State) parksAfter() time.Duration {
 	return parkedAfter
 }
 
-// engineTells reports whether the engine speed can show, at t, if the car is waiting or parked.
-// For that, it must have been read within parkedAfter, and the car must not be one that also
-// drives with its engine at rest.
+// engineTells reports whether the engine speed can show, at t, if the car is waiting or parked. It
+// can if it was read within parkedAfter and the car is not one that also drives with its engine at
+// rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute

@@ -9,8 +9,8 @@ const DrivingRules = 6
 type rules struct {
 	// jam and slow are the borders between the driving states, as values of the share. The share
 	// is the travel time in light traffic, ordinary red lights included, divided by the present
-	// travel time. A share of jam or less is a traffic jam. A larger one is slow driving if it is
-	// slow or less.
+	// travel time. A share of at most jam is a traffic jam. A share above jam, but at most slow,
+	// is slow driving.
 	jam, slow float32
 	// clear and hold are the hysteresis of the verdict. During the time hold after a change, the
 	// verdict changes again only if the share is beyond a border by the factor clear.
@@ -36,8 +36,8 @@ type rules struct {
 	// leastFree and mostFree limit, in km/h, the free flow that a source sends.
 	leastFree, mostFree float32
 
-	// A drive begins as normal. The car's own speeds change that only when the mean includes
-	// speeds of the time settle, or of the time leave if the car has not yet been faster than
+	// A drive begins as normal. The car's own speeds change that only when their mean covers a
+	// time of at least settle, or of at least leave if the car has not yet been faster than
 	// fluent. In the first firstMinute of the drive, the car's own speeds never make a jam.
 	settle, leave, firstMinute time.Duration
 }
@@ -82,8 +82,8 @@ var standardRules = rules{
 	// than the speed between them. A street with a limit of 50 km/h allows a mean of about 33
 	// km/h. Jams on a motorway are below 33 km/h.
 	fluent: 27, perCruise: 0.75, street: 33, mostAssumed: 82,
-	// With this time constant, after some minutes at city speeds the mean has little left of the
-	// speed on a motorway before.
+	// After some minutes at city speeds, the mean has little left of an earlier speed on a
+	// motorway.
 	cruiseDecay: 4 * time.Minute,
 	// A road with a lower free flow than leastFree is a yard rather than a street, and nobody
 	// averages more than 130 km/h.

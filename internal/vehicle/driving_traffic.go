@@ -33,7 +33,7 @@ type TrafficMemory struct {
 	// EngineMute is set when the engine was seen at rest while the car drove. Such a car is
 	// electric or a hybrid, and its engine speed says nothing about a stop.
 	EngineMute bool
-	// Stood is when the car became stationary; zero if it is not.
+	// Stood is when the car became stationary; zero if it is not stationary.
 	Stood UnixMilli
 }
 
@@ -229,8 +229,8 @@ func (s *State) setPace(r *rules, t UnixMilli) {
 	}
 }
 
-// isTooYoung reports whether the drive is too young for the car's own speeds to make the
-// verdict want.
+// isTooYoung reports whether the drive is too young for the parameter want to be concluded from
+// the car's own speeds.
 func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle
@@ -241,7 +241,7 @@ func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
 }
 
-// weight returns the value that MeanSeconds has when the mean includes speeds of the time counted:
+// weight returns the value that MeanSeconds has when the mean covers the time counted:
 // τ·(1-e^(-counted/τ)).
 func (r *rules) weight(counted time.Duration) float64 {
 	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())

@@ -23,8 +23,8 @@ func (t ThrottleSystem) String() string {
 // ThrottleVerdict is the result of the throttle rules at the time of the readings used.
 type ThrottleVerdict struct {
 	System ThrottleSystem
-	// Of each signal used, the newest reading is taken; Time is when the oldest of these readings
-	// was made. It is zero if there is no verdict.
+	// Time is the time of the oldest reading that the verdict uses. Each signal is used with its
+	// newest reading. Time is zero if there is no verdict.
 	Time UnixMilli
 }
 

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkThrottle fails the test if the throttle's memory, verdict or explanation violates an
-// invariant of all states.
+// checkThrottle fails the test if the memory, verdict or explanation of the throttle rules
+// violates an invariant of all states.
 func checkThrottle(t interface{ Fatalf(string, ...any) }, s State) {
 	finite(t, reflect.ValueOf(s.ThrottleMemory), "ThrottleMemory")
 	m := &s.ThrottleMemory

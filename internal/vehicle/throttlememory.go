@@ -15,8 +15,8 @@ type ThrottleMemory struct {
 	// their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeGone is the time of the first list without a throttle code after one that held
-	// the state's FaultCode. It is zero if the newest list holds one.
+	// CodeGone is the time of the first list without a throttle code after the last list that held
+	// the state's FaultCode. It is zero if the newest list holds a throttle code.
 	CodeGone UnixMilli
 }
 
@@ -53,9 +53,9 @@ var throttleSignals = func() (mask uint32) {
 
 // SensorMemory is the recent past of one sensor.
 type SensorMemory struct {
-	// The recent readings are kept as the ranges of two consecutive periods. Start, Lo and
-	// Hi are the beginning and the extremes of the present period; PrevStart, PrevLo and
-	// PrevHi are those of the one before.
+	// The recent readings are kept as the ranges of two consecutive periods. Start, Lo and Hi are
+	// the beginning and the extremes of the present period. PrevStart, PrevLo and PrevHi are those
+	// of the period before it.
 	Start, PrevStart       UnixMilli
 	Lo, Hi, PrevLo, PrevHi float32
 	// Gap is the time between the last two readings, in seconds. It is zero if there is only one,

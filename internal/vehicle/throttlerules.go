@@ -92,7 +92,8 @@ const (
 
 	// How the relation of two sensors is learned.
 
-	// settledWithin is the greatest movement of either sensor with which the pair is learned from.
+	// settledWithin is a limit to movement. A pair is learned from only while neither of its
+	// sensors moves by more than that.
 	settledWithin = 2.0
 	// matureAfter is how long the sensors of a pair must have been settled before they are
 	// compared. Until they have been settled for trustedAfter, they may deviate by twice the
@@ -101,10 +102,10 @@ const (
 	// memory is the greatest total weight of what was learned. At a new drive the weight is
 	// reduced to driveMemory.
 	memory, driveMemory = 300.0, 20.0
-	// slopePrior is the weight, in percent² × seconds, of the assumption that y moves as
-	// much as x. While nothing more is known, the slope may be off by slopeDoubt. Pairs at
-	// half the slope and pairs that run in opposite directions are learned; no pair is
-	// built with less than slopeLeast.
+	// slopePrior is the weight, in percent² × seconds, of the assumption that y moves as much as
+	// x. While nothing more is known, the slope may be off by slopeDoubt. Pairs at half the slope
+	// and pairs that run in opposite directions are learned. No real pair has a slope below
+	// slopeLeast.
 	slopePrior, slopeDoubt, slopeLeast = 50.0, 2.0, 0.3
 	// leverage limits, also in percent² × seconds, what one comparison adds to what is known of
 	// the slope, because a chance agreement far from rest must not decide it.
@@ -192,9 +193,8 @@ const (
 	// everything is learned again from the beginning.
 	calmFor      = 60.0
 	forgetDrives = 3
-	// codeGoneFor is the corresponding time for a trouble code: the anomaly ends when, since a
-	// list without a throttle code, no list has held one for codeGoneFor. A code needs no
-	// debounce, because the car debounces it.
+	// codeGoneFor is the corresponding time for a trouble code. The anomaly ends when no list has
+	// held a throttle code for that time. A code needs no debounce, because the car debounces it.
 	codeGoneFor = calmFor * time.Second
 )
 
