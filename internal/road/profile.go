@@ -274,11 +274,11 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a car's whole passage of the stretch, after which the car entered the stretch next.
-// The usual length of a passage is an exponentially weighted moving average with the weight 1/8.
-// The two most frequent next stretches are kept as in the Misra-Gries algorithm for heavy hitters:
-// a passage to a third stretch halves the weight of the rarer of the two, and replaces it when
-// that weight is zero.
+// passed adds a car's whole passage of the stretch. The parameter next is the stretch that the car
+// entered after it. The usual length of a passage is an exponentially weighted moving average with
+// the weight 1/8. The two most frequent next stretches are kept as in the Misra-Gries algorithm
+// for heavy hitters: a passage to a third stretch halves the weight of the rarer of the two, and
+// replaces that stretch when its weight is zero.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
 		kmh := uint8(min(3.6*metres/seconds, 255))

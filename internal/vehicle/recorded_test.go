@@ -58,8 +58,8 @@ func (r recording) sessions() []recording {
 	return parts
 }
 
-// thinned keeps the readings of one row and leaves out those of the next rows, so that one row in
-// the parameter every has readings. It keeps all labels.
+// thinned keeps all labels, but the readings only of every n-th row, where n is the parameter
+// every.
 func (r recording) thinned(every int) recording {
 	thin := recording{name: r.name, labels: r.labels}
 	for i, x := range r.samples {

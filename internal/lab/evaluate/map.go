@@ -28,7 +28,7 @@ const (
 	pictureEvery = time.Minute
 )
 
-// place is a place of the world, as numbers of units of spotDegrees.
+// place is a place of the world: its latitude and longitude in units of spotDegrees, rounded down.
 type place struct{ latitude, longitude int32 }
 
 // judgement is the newest verdict at a place.

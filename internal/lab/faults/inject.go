@@ -31,7 +31,7 @@ var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "
 // String names the kind for people.
 func (k Kind) String() string { return kindNames[k] }
 
-// Fault is one fault, from some time on.
+// Fault describes a fault that begins at some time of a drive and then lasts.
 type Fault struct {
 	Kind Kind
 	// On is the signal with the fault. Faults of the plate concern both its sensors.
@@ -40,8 +40,8 @@ type Fault struct {
 	Seed uint64
 }
 
-// springs is the position of a plate without drive, in percent above its closed position. It is
-// open enough for the car to creep home.
+// springs is the position of a plate that no motor moves, in percent above its closed position. It
+// is open enough for the car to creep home.
 const springs = 6
 
 // plateSensors are the sensors of the plate itself.

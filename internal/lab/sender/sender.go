@@ -15,7 +15,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Sender is a connection to a listener of the service, as a car has it.
+// Sender is a connection to a listener of the service, such as a car has.
 type Sender interface {
 	// Send returns nil when all samples are acknowledged. The samples of one vehicle are stored in
 	// their order; samples of different vehicles may be stored in any order.

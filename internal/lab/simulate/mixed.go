@@ -11,7 +11,7 @@ import (
 // A fleet is mixed at a time if in each driving state there is at least one car in mixedShare.
 // This must hold from mixedBefore before that time, so that the verdicts have followed, until
 // mixedAfter after it. The search begins after mixedFirst, when there are throttle faults too, and
-// ends after mixedLast, when the tide of the roads has completed a cycle.
+// ends after mixedLast, when the number of cars on each road has risen and fallen at least once.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute

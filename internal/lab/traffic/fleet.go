@@ -93,9 +93,11 @@ const (
 	fewRoads = 30
 	// shortestMeter is the length of the shortest road.
 	shortestMeter = 400
-	// tide is the time in which the number of cars on a road rises and falls once.
+	// tide is the time in which the number of cars on a road rises and falls once. The other
+	// comments call this rise and fall the tide.
 	tide = 30 * time.Minute
-	// leastSwell is the share by which the tide is lower on the roads with the lowest tide.
+	// leastSwell is the greatest share by which a road's tide is lower than that of the fullest
+	// road of its kind.
 	leastSwell = 0.8
 	// stay is how long a car stays on one road, on average, unless the tide makes it leave
 	// earlier.
@@ -134,8 +136,8 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads. Each of them is long enough for the parameter mean, the number of cars on it,
-// on average.
+// build adds roads. Each road is so long that, on average, the number of cars on it is the
+// parameter mean.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind

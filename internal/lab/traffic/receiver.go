@@ -15,7 +15,8 @@ type receiver struct {
 	fixAt         time.Duration // time of its last fix; 0: never
 }
 
-// Errors of a receiver, each with its standard deviation in each direction and its time constant.
+// The two errors of a receiver, drift and jitter: their standard deviations in each direction, in
+// metres, and their time constants, in seconds.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60
