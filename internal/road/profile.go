@@ -14,8 +14,8 @@ import (
 const (
 	// presentDecay is the time constant of the exponential decay of what cars show now.
 	presentDecay = 180 * time.Second
-	// voicesSeconds is half of the time, in seconds, after which a car is no longer counted on a
-	// stretch.
+	// voicesSeconds is half of the longest time, in seconds, for which a car is counted on a
+	// stretch after it drove there.
 	voicesSeconds = 180
 	// fewestCars is the least number of cars on a stretch from which it is known how traffic moves
 	// there.

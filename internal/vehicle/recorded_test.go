@@ -44,7 +44,7 @@ func recordings(t *testing.T, dir, pattern string) []recording {
 	return all
 }
 
-// sessions splits a recording where drives were joined.
+// sessions splits a recording that consists of several drives into these drives.
 func (r recording) sessions() []recording {
 	var parts []recording
 	from := 0

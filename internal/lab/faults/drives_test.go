@@ -105,8 +105,8 @@ var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float
 	},
 }
 
-// invented returns a drive of a car, read at an interval. The foot moves within half a
-// second and then stays, or rests.
+// invented returns a drive of a car, read at an interval. Every 2 to 12 s the foot moves, within
+// half a second, to another position on the pedal or off it.
 func invented(t testing.TB, car string, seed uint64, long, every time.Duration) aDrive {
 	d := aDrive{car: car, name: fmt.Sprintf("%d, every %v", seed, every)}
 	random := rand.New(rand.NewPCG(seed, 0))

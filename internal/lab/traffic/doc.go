@@ -3,10 +3,10 @@
 //
 // A [Fleet] has ring roads of three kinds: motorways, arterials and city streets. Arterials and
 // city streets have traffic lights. Each car follows the one in front by the Intelligent Driver
-// Model ([driver]). Like a tide, the number of cars on a road rises and falls over half an hour. Jams form
-// where there are too many cars, move upstream, and dissolve; none of them is scripted. A car that
-// leaves a road goes to another one or parks. The roads lie around the middle of an invented town
-// ([ring]).
+// Model ([driver]). Like a tide, the number of cars on a road rises and falls over half an hour.
+// Jams form where there are too many cars, move upstream, and dissolve; none of them is scripted.
+// A car that leaves a road goes to another one or parks. The roads lie around the middle of an
+// invented town ([ring]).
 //
 // The truth about a car is the state of the road around it: how fast all cars there move, as a
 // share of the speed that the same stretch allows in light traffic, red lights included
