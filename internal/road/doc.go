@@ -8,9 +8,9 @@
 //
 // A [Map] folds samples as [vehicle.Observe] does. Before that it follows the car along its way,
 // adds the car's evidence to the stretches driven, and writes into the car's state what the
-// stretches show of the road around it. What a Map knows may be lost in a crash without harm: the
-// profiles of stretches then are as last stored, and the present traffic is learned again within
-// minutes.
+// stretches show of the road around it. A crash may lose the contents of a Map without harm. The
+// profiles of stretches are then as they were last stored, and the present traffic is learned again
+// within minutes.
 //
 // # Privacy
 //
