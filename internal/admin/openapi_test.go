@@ -172,9 +172,10 @@ var written = map[reflect.Type]func() object{
 	},
 }
 
-// schemaOf returns the schema of t. The parameter sent says that t is part of a request. The schema
-// of a request refuses unknown members, and null except for the types in written, which have a JSON
-// format of their own. In a response, a pointer may be null.
+// schemaOf returns the schema of t. The parameter sent says that t is part of a request. Types with
+// a JSON format of their own have their schema in the map written, which alone decides whether they
+// may be null. Of all other types, a request may contain neither null nor unknown members, and in a
+// response a pointer may be null.
 func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	if make := written[t]; make != nil {
 		return make(), nil

@@ -242,8 +242,9 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 // isAlive reports whether a node may be alive. It is dead if it has been silent for a lease time.
 // After an outage of the store, a shorter time is enough: every live node renews its lease at once,
 // so a node that has not renewed within two thirds of a lease time after the store came back is
-// dead. These two thirds are measured by the order of the feed, because the feed itself may be
-// late.
+// dead. The clock for these two thirds is our own renewals. The feed delivers renewals in the order
+// in which they were stored, so once it has delivered one of ours from after that time (see asOf),
+// it has also delivered all that other nodes stored before it, however late the feed is.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false

@@ -9,10 +9,11 @@ import (
 )
 
 // shard is a part of the table. It is a hash table in one array of slots with ordered linear
-// probing. The search for a key begins at its home slot. Along the array, which is treated as a
-// ring, vehicles are sorted by key. So a search ends at the first larger key, and an array is
-// copied to another size in one pass. Removing a vehicle leaves no mark in its slot, because the
-// following vehicles move back by one slot.
+// probing. A key is a hash of the vid. The search for a key begins at its home slot, and a larger
+// key has the same or a later home slot. So vehicles are sorted by key along the array, which is
+// treated as a ring. A search ends at the first larger key, and an array is copied to another size
+// in one pass. Removing a vehicle leaves no mark in its slot, because the following vehicles move
+// back by one slot.
 //
 // Writers hold mu. Readers take no lock: they compare the version before and after a read. To grow
 // or shrink, a writer copies the array. Readers use the old array until the copy is complete, and

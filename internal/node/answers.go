@@ -64,10 +64,11 @@ func (a answers) Delete(id vehicle.ID) {
 // this time, queries for the vehicle are answered "stale" and not "unknown".
 const expireAfter = 30 * 24 * time.Hour
 
-// expiryCutoff returns the time before which the last report of an expired vehicle lies. It is
-// computed from the wall clock. But if the wall clock is ahead of began plus the process's own run
-// time, it is computed from that sum. A clock that jumped ahead must not drop vehicles, because a
-// dropped vehicle is unknown until it reports again.
+// expiryCutoff returns the cutoff for expiry: a vehicle whose last report is older has expired. It
+// lies expireAfter before the present time by the wall clock. But if the wall clock is ahead of
+// began plus ran, which is the process's run time and never jumps, it lies expireAfter before that
+// sum. A clock that jumped ahead must not drop vehicles, because a dropped vehicle is unknown until
+// it reports again.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

@@ -28,8 +28,9 @@ const (
 	mostMemory = 1 << 40
 )
 
-// vehicleBound returns the maximum number of known vehicles; 0 means no limit. A node that ingests
-// and does not follow the states knows no vehicle, so it cannot refuse new ones.
+// vehicleBound returns how many vehicles this node may know before it refuses telemetry of new
+// ones; 0 means no limit. It is 0 for a node that does not ingest, and for one that ingests but does
+// not follow the states: that node knows no vehicle, so it cannot tell which are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():

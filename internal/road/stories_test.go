@@ -215,8 +215,10 @@ func conditions(m *Map, at vehicle.UnixMilli) map[vehicle.Stretch]Condition {
 	return all
 }
 
-// TestClockRollsOver checks that a jam that lasts across midnight, the end of a month, of a year
-// or of February stays one jam, and that the road is the same road as on the day before.
+// TestClockRollsOver checks a jam that lasts across midnight: on an ordinary day, at the end of
+// February, of a month, of a year, and of a period of the free flow. The jam must keep the start
+// time that it had before midnight, and the free flow that was learned on the day before must
+// still be known.
 func TestClockRollsOver(t *testing.T) {
 	for _, at := range []time.Time{
 		time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC),

@@ -101,9 +101,11 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// isNew reports whether v is a new reading of a sensor and not a repetition of the reading was. A
-// different value is new. The same value is new unless a partner has moved and this sensor may not
-// have been read since (see LagMemory.repeats).
+// isNew reports whether v is a new reading of sensor i. Otherwise a logger has only repeated the
+// previous reading, which is the parameter was. The first value and a value that differs from was
+// are new. An equal value is new, too, unless the sensor is expected to follow: the other sensor of
+// one of its pairs has moved, and not enough time has passed since to be sure that this sensor was
+// read again (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true

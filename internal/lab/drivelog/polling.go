@@ -55,16 +55,18 @@ func changes(t *table) []readSet {
 // comes next, because a read that fails writes no row.
 const pollingPause = 2 * time.Second
 
-// roundRobin is for loggers that read one sensor for each row, in a fixed order, and repeat the
-// last value of all other sensors.
+// roundRobin finds which sensor each row has read. It is for loggers that read one sensor for each
+// row, in a fixed order, and repeat the last value of all other sensors. A cell that changed was
+// read. The question is which sensor was read in a row in which nothing changed.
 //
 // In the 38 KIT drives of 2017 no row changes more than one cell. In 34 of them the connection was
 // sound, and every change is of the sensor that is next in the order: with 10 columns, row n reads
 // column n mod 10, whether its value changes or not. So a row in which nothing changed is a
-// reading of the sensor that was next. A read that fails writes no row and shifts the order
-// against the rows; in the other 4 drives the changes show 2 to 127 such shifts. Therefore the
-// position in the order is only trusted between two changes that agree on it, with no pause
-// between them. The other rows in which nothing changed are in doubt, and are left out.
+// reading of the sensor that was next. But a read that fails writes no row, so all later rows read
+// a later column than their number says. In the other 4 drives the changes show 2 to 127 such
+// shifts. Therefore the rows between two changes are only assigned by the order if both changes
+// show the same shift and there is no pause between them. All other rows in which nothing changed
+// are in doubt, and are left out.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	order := polled(t, reads)

@@ -40,8 +40,8 @@ type Fault struct {
 	Seed uint64
 }
 
-// springs is the position of a plate that no motor moves, in percent above its closed position. It
-// is open enough for the car to creep home.
+// springs is the position in which springs hold the throttle plate while no motor moves it, in
+// percent above its closed position. The plate is open enough for the car to creep home.
 const springs = 6
 
 // plateSensors are the sensors of the plate itself.

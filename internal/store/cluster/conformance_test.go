@@ -96,9 +96,9 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return storetest.Speed(vehicle.ID(vid), ms, speed)
 }
 
-// TestCursorsFollow checks a node that follows only the cursors, not the states. It must learn that
-// it has to take a partition again after a vehicle was forgotten, and it must know the age of its
-// copies.
+// TestCursorsFollow checks a node that follows only the cursors, not the states. If a vehicle of its
+// partition is forgotten, reading on must fail with store.ErrRecalled, so that the node takes the
+// partition again. The node must also know how old its copies of the streams that it follows are.
 func TestCursorsFollow(t *testing.T) {
 	t.Parallel()
 	e := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: clustertest.External(t)})
