@@ -31,7 +31,7 @@ func measure(t *testing.T, e *Engine) {
 func trim(t *testing.T, e *Engine) {
 	t.Helper()
 	measure(t, e)
-	if err := e.trim(t.Context()); err != nil {
+	if err := e.trim(t.Context(), e.config.Retention); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -244,7 +244,7 @@ func TestTrimRaces(t *testing.T) {
 				return
 			default:
 			}
-			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx)); err != nil {
+			if err := errors.Join(e.measureBacklog(ctx), e.trim(ctx, e.config.Retention)); err != nil {
 				t.Error(err)
 				return
 			}

@@ -178,13 +178,14 @@ func (e *Engine) Trim(ctx context.Context) {
 		if e.Alive() != nil {
 			return // what this node knows may be about streams that no longer exist
 		}
-		if err := e.trim(ctx); err != nil && ctx.Err() == nil {
+		if err := e.trim(ctx, e.config.Retention); err != nil && ctx.Err() == nil {
 			e.log.Warn("cannot remove old telemetry", "error", err)
 		}
 	}
 }
 
-func (e *Engine) trim(ctx context.Context) error {
+// trim removes folded commits that are older than retention by the clock of the servers.
+func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
 	s, err := e.js.Stream(ctx, codec.Telemetry)
@@ -197,7 +198,7 @@ func (e *Engine) trim(ctx context.Context) error {
 	if folded == 0 || state.Msgs == 0 {
 		return nil
 	}
-	upTo, err := e.firstSince(ctx, now.Add(-e.config.Retention))
+	upTo, err := e.firstSince(ctx, now.Add(-retention))
 	if err != nil {
 		return err
 	}
