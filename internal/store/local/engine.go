@@ -380,8 +380,9 @@ func (e *Engine) Close() error {
 // records that were not flushed from the log again.
 const flushWithin = 2 * time.Second
 
-// closeWithin is the maximum time for closing the database, including the flush.
-const closeWithin = flushWithin + time.Second
+// closeWithin is the maximum time for closing the database, including the flush. A node does not
+// wait that long when it ends; see internal/node.
+const closeWithin = flushWithin + 20*time.Second
 
 // flush writes all records to tables, if the disk accepts them within flushWithin.
 func (e *Engine) flush() error {
