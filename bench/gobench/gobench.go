@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Results holds the values of all rounds, by benchmark and unit. A benchmark is named as
-// `go test` names it, without the prefix "Benchmark" and without the number of processors.
+// Results holds the values of all rounds, by benchmark and unit. The name of a benchmark is that in
+// the output of `go test`, without the prefix "Benchmark" and the number of processors.
 type Results map[string]map[string][]float64
 
-// Run runs the benchmarks of a package that match pattern. pkg is the package's directory in
-// carstate's module. Each benchmark runs the number of times in rounds.
+// Run runs the benchmarks of a package that match pattern. The parameter pkg is the package's
+// directory in carstate's module, and rounds is the number of times that each benchmark runs.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
 	root, err := Root(ctx)
 	if err != nil {

@@ -75,10 +75,10 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, 
 // which carstate regards a reading as fresh.
 const freshFor = 2 * time.Minute
 
-// node is a running carstate.
 type node struct{ *nodeprocess.Node }
 
-// startNode starts the binary on the server's core and waits until it is ready.
+// startNode starts the binary on the processor core that is reserved for the measured server (see
+// field), and waits until it is ready.
 func startNode(ctx context.Context, f *field, dir string, flags ...string) (node, error) {
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: f.binary, Dir: dir, Flags: flags,
 		Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin}, time.Minute)
@@ -106,8 +106,8 @@ func (n node) admit(ctx context.Context, ids []vehicle.ID) (token, key string, e
 	return t.AccessToken, key, err
 }
 
-// report sends a reading of every vehicle. It waits until the answers about the first and the last
-// vehicle include their new readings; then all vehicles are fresh.
+// report sends a reading of every vehicle, so that all vehicles are fresh. It waits until the
+// answers about the first and the last vehicle include their new readings.
 func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) error {
 	var b strings.Builder
 	since := time.Now()

@@ -23,7 +23,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The operation that is measured, and the answer of every peer to it.
+// The path of the measured query, and the answer of every peer to it.
 const (
 	path       = "/api/ic/if_dt_tflow_car_driving_state"
 	bodyBefore = `{"code":200,"msg":"success","data":{"vid":"`
@@ -202,8 +202,8 @@ func writeTargets(file string, tokens []string, vehicles int) error {
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)
 	for i := range spread {
-		// The factor is coprime to the number of vehicles, so n takes no value again before
-		// it has taken all.
+		// The factor is coprime to the number of vehicles, so each vehicle is chosen once before
+		// any is chosen again.
 		n := int(uint64(i) * 7_368_787 % uint64(vehicles))
 		fmt.Fprintf(w, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
 	}

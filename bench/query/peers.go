@@ -11,8 +11,8 @@ import (
 	"text/template"
 )
 
-// field holds what all peers share: the processor core on which they run, and the files of their
-// data.
+// field holds what all peers share: the processor core on which each of them runs while it is
+// measured, and the files of their data.
 type field struct {
 	dir      string
 	self     string // this program
@@ -39,8 +39,8 @@ type running interface {
 	cpu() (spent, error)
 }
 
-// starters start the peers, in the order of the tables. Each starter returns a peer that answers
-// requests, or an error of one line.
+// starters start the peers, in the order in which the result tables list them. Each starter returns
+// a peer that answers requests, or an error of one line.
 var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) (*peer, error)
@@ -60,7 +60,7 @@ func goPeer(kind string) func(context.Context, *field, string) (*peer, error) {
 	}
 }
 
-// startSelf runs this program as a server. The server prints its address.
+// startSelf runs this program as a server, which prints its address.
 func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) (*peer, error) {
 	r, err := launch(ctx, name, f.core, f.dir, append([]string{f.self, "self"}, args...)...)
 	if err != nil {

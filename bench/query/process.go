@@ -68,7 +68,6 @@ func (p *process) failed() error {
 	return fmt.Errorf("%s does not run; see its output above", p.name)
 }
 
-// stop ends the program.
 func (p *process) stop() {
 	p.end()
 	_ = p.cmd.Wait() // it was ended on purpose

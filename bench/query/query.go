@@ -21,7 +21,7 @@ import (
 
 const part = "query"
 
-// The aims, and the peers with which carstate is compared for them.
+// The limits of the aims, and the names of carstate and of the peers with which it is compared.
 const (
 	self      = "carstate"
 	expert    = "nginx + lua"
@@ -182,7 +182,7 @@ func ratios(peers []*peer, all [][]cost, r *report.Results) error {
 	return nil
 }
 
-// over divides the costs of one peer by those of another, round by round.
+// over divides the CPU time of one peer by that of the other, round by round.
 func over(one, other []cost) []float64 {
 	q := make([]float64, len(one))
 	for i := range one {

@@ -37,8 +37,8 @@ func newTestField(t *testing.T) *field {
 }
 
 // TestGoPeersAnswerAlike checks that the peers written in Go give the same answers as carstate, and
-// that the generator accepts them. This test needs no other program; the bench checks the other
-// peers before it measures them.
+// that the generator accepts these answers. This test needs no other program; the bench checks the
+// other peers before it measures them.
 func TestGoPeersAnswerAlike(t *testing.T) {
 	f := newTestField(t)
 	ctx := context.Background()

@@ -259,7 +259,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// aims returns the table of the figures with an aim.
+// aims returns a table of the figures that have an aim.
 func aims(figures []*Figure) string {
 	var b strings.Builder
 	for _, f := range figures {
@@ -293,7 +293,8 @@ func (f *Figure) Reached() bool { return f.Met == nil || *f.Met }
 // maxColumns is the maximum number of figures that a table has side by side.
 const maxColumns = 5
 
-// tables returns tables of figures. Figures of the same subjects are columns of one table.
+// tables returns tables of figures. Figures that were measured for the same subjects are columns of
+// one table.
 func tables(figures []*Figure) string {
 	var b strings.Builder
 	type column struct {

@@ -86,8 +86,8 @@ func Median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// Quantile returns the smallest of the values that is at least as large as the fraction q of all
-// values. It returns 0 if there are none.
+// Quantile returns the q-quantile of values: the smallest value that is greater than or equal to a
+// share q of them. It returns 0 if there are no values.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

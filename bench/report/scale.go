@@ -28,10 +28,11 @@ const (
 	blocksBytes      = 8e9 // blocks that a server keeps in memory
 	partitionSamples = 1000
 	nodePartitions   = 16 // for each derive node
-	feedsOfSlice     = 4  // those of three nodes and of the process that measures
+	feedsOfSlice     = 4  // to three nodes and to the process that measures
 )
 
-// costs holds the measured unit costs. Times are µs of CPU.
+// costs holds the measured unit costs. Times are µs of CPU. FirstDerive and FirstStore are for
+// samples whose state is not cached.
 type costs struct {
 	Ingest, Derive, FirstDerive float64 // per sample, without the node's own feed
 	Feed                        float64 // per state, in each node
@@ -106,9 +107,9 @@ func costsOf(l *lookup) *costs {
 	return c
 }
 
-// between extrapolates a figure of the part restart linearly to any number of vehicles, from its
-// values at 100,000 and at a million vehicles. The result is never less than the greater of these
-// two values.
+// between returns a function that estimates a figure of the part restart for any number of
+// vehicles. It extrapolates linearly from the values at 100,000 and at a million vehicles, but
+// never below the greater of these two.
 func (l *lookup) between(name string) func(cars float64) float64 {
 	few, many := 1e5, 1e6
 	low, high := l.find("restart", count(few)+" vehicles", name).Value,
@@ -116,7 +117,8 @@ func (l *lookup) between(name string) func(cars float64) float64 {
 	return func(cars float64) float64 { return max(low, high, low+(cars-few)/(many-few)*(high-low)) }
 }
 
-// need calculates what a fleet needs. The cars of the fleet report at a given interval.
+// need calculates what a fleet needs. Interval is the time between two samples of a car, in
+// seconds.
 type need struct {
 	*costs
 	Cars, Interval float64
@@ -125,8 +127,8 @@ type need struct {
 func (n need) Samples() float64 { return n.Cars / n.Interval }
 func (n need) Queries() float64 { return n.Cars / queryEvery }
 
-// cores returns the number of cores that are needed for perSecond events a second, if each event
-// takes the parameter each, in µs of CPU.
+// cores returns how many cores are needed for perSecond events a second. The parameter each is the
+// CPU time of one event, in µs.
 func cores(each, perSecond float64) float64 { return each * perSecond / 1e6 }
 
 func (n need) IngestCores() float64 { return cores(n.Ingest, n.Samples()) }
@@ -218,8 +220,8 @@ func (n need) Partitions() float64 {
 	return math.Exp2(math.Ceil(math.Log2(max(n.Samples()/partitionSamples, nodePartitions*n.Nodes()))))
 }
 
-// Chosen is the fleet at the shortest reporting interval at which one set of streams can serve it
-// with a reserve. It is nil if there is no such interval.
+// Chosen is the same fleet with another reporting interval: the shortest at which one set of
+// streams can serve it with a reserve. It is nil if there is no such interval.
 func (n need) Chosen() *need {
 	for _, n.Interval = range []float64{10, 20, 30, 60, 120, 180, 300, 600, 900, 1800} {
 		if n.LeaderCores() <= streamInUse && n.FeedCores() <= nodeCores/2 && n.Samples() <= n.FeedRate/2 &&
@@ -230,8 +232,8 @@ func (n need) Chosen() *need {
 	return nil
 }
 
-// Clusters is the number of clusters, or buckets, into which a fleet is divided, so that the leader
-// of the stream STATES in each cluster uses streamInUse cores. Cluster is the part of the fleet in
+// Clusters is the number of clusters into which a fleet is divided, so that the leader of the
+// stream STATES in each of them uses at most streamInUse cores. Cluster is the part of the fleet in
 // one cluster.
 func (n need) Clusters() float64 { return math.Ceil(n.LeaderCores() / streamInUse) }
 func (n need) Cluster() need     { return need{n.costs, n.Cars / n.Clusters(), n.Interval} }
@@ -241,7 +243,8 @@ func (n need) Cluster() need     { return need{n.costs, n.Cars / n.Clusters(), n
 func (n need) NodeUse() float64   { return n.WorkCores()/n.Nodes() + n.FeedCores() }
 func (n need) ServerUse() float64 { return (n.StoreCores() + n.SendCores()) / 3 }
 
-// Bucketed is the fleet on one cluster whose streams are divided into buckets.
+// Bucketed is the fleet on one cluster with several sets of streams, called buckets. Each bucket
+// holds an equal part of the fleet.
 func (n need) Bucketed() bucketed {
 	b := bucketed{need: n, Buckets: n.Clusters()}
 	b.Folding = max(2, math.Ceil((n.IngestCores()+n.DeriveCores())/nodeCores))
@@ -259,8 +262,8 @@ type bucketed struct {
 	Servers       float64
 }
 
-// Storing is the number of cores of all servers together. Each state is sent to the two query nodes
-// of its group.
+// Storing is the number of cores of all servers together. Each state is sent to two query nodes,
+// the group that answers for the bucket.
 func (b bucketed) Storing() float64 { return b.StoreCores() + 2*cores(b.Send, b.Samples()) }
 
 // DiskOfServer is the disk space of each server, with three copies of all data.

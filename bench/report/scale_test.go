@@ -17,8 +17,9 @@ func model() *costs {
 	}
 }
 
-// TestFeedsAreCountedOnce checks that the nodes and the servers pay for the feeds of the slice, and
-// that the feeds are not counted again in what a sample costs ingest, derive and the store.
+// TestFeedsAreCountedOnce checks that costsOf subtracts the CPU of the feeds, which are measured on
+// their own, from the costs of a sample in ingest, derive and the store, so that a plan does not
+// count them twice.
 func TestFeedsAreCountedOnce(t *testing.T) {
 	d := new(Document)
 	for _, f := range []Figure{

@@ -87,8 +87,8 @@ func ticks(s plot.Scale) (all []tick) {
 	return all
 }
 
-// scaleOf returns a scale that shows the given values. It ignores values that no such scale can
-// show.
+// scaleOf returns a scale that shows the given values. It ignores infinity and NaN, and on a
+// logarithmic scale also values that are not positive.
 func scaleOf(values []float64, log bool, from, to float64) plot.Scale {
 	values = slices.DeleteFunc(values, func(v float64) bool {
 		return math.IsNaN(v) || math.IsInf(v, 0) || log && v <= 0

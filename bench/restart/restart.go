@@ -1,6 +1,6 @@
-// Package restart measures what a fleet of full-size states costs a node that starts, after an
-// orderly end and after kill -9. It measures the time until the node is ready, memory, and bytes on
-// disk. The measured program is the released one.
+// Package restart measures the start of a node whose store holds a fleet of full-size states, after
+// an orderly end and after kill -9: the time until the node is ready, memory, and bytes on disk.
+// The measured program is the released one.
 package restart
 
 import (
@@ -94,7 +94,7 @@ func (m *measurement) size(ctx context.Context, n int) error {
 	return m.cached(ctx, n)
 }
 
-// starts measures starts after an orderly end and after kill -9 under load.
+// starts measures two kinds of start: after an orderly end, and after kill -9 under load.
 func (m *measurement) starts(ctx context.Context, n int) error {
 	var clean, killed, cleanCPU, killedCPU, idle, busy []float64
 	for range m.plan.rounds {
@@ -159,8 +159,8 @@ func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, 
 	return p.Resident()
 }
 
-// storeSize overwrites states of the store and compares the size of the store with the size of its
-// live data.
+// storeSize overwrites states of the store. It compares the size of the store's files afterwards,
+// and the largest size in between, with the parameter live, which is their size before.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 	began := time.Now()
 	most, err := overwrite(ctx, m.dir, n, m.plan.updates)
@@ -256,8 +256,9 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 	return err
 }
 
-// drained waits until a process has folded the samples that an earlier process left unfolded. This
-// backlog must be empty for longer than the interval at which the process looks for a backlog.
+// drained waits until a process has folded the samples that an earlier process left unfolded. That
+// is so when this backlog has been empty for longer than the interval at which the process looks
+// for a backlog.
 func drained(ctx context.Context, p *process) error {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()

@@ -48,7 +48,7 @@ func sampleAt(i int, t vehicle.UnixMilli) (vehicle.Sample, error) {
 	return x, nil
 }
 
-// templates returns the states of cars that have driven for ten minutes until the parameter now,
+// templates returns the states of cars that have driven for ten minutes up to the parameter now,
 // with everything that the rules have learned about them. A store is filled with copies of these
 // states.
 func templates(now time.Time) ([]vehicle.State, error) {
@@ -78,8 +78,8 @@ func openLocal(ctx context.Context, dir string) (store.Engine, error) {
 	return local.Open(ctx, local.Config{DataDir: dir})
 }
 
-// fill prepares an engine for filling and takes over its ownership. The caller closes the result,
-// which closes the engine.
+// fill takes the ownership of all partitions of an engine and returns a store to be filled. The
+// caller closes it, which closes the engine.
 func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 	s := &filled{engine: e}
 	defer func() {
@@ -101,7 +101,7 @@ func fill(ctx context.Context, e store.Engine) (_ *filled, err error) {
 	return s, nil
 }
 
-// put stores the nth state of vehicle i as part of a batch.
+// put stores the n-th state of vehicle i as part of a batch.
 func (s *filled) put(ctx context.Context, i, n int) error {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = &s.states[(i+n)%len(s.states)]

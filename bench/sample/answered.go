@@ -45,22 +45,22 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 		"carstate_commit_samples_count")}, err
 }
 
-// probes is the number of vehicles that are queried. At the rate probeRate, in times a second, one
-// of these vehicles sends a sample and is then queried until the answer includes the sample.
+// probes is the number of vehicles that are queried. They take turns, probeRate times a second: one
+// of them sends a sample, and is then queried until the answer includes the sample.
 const (
 	probes    = 100
 	probeRate = 50
-	// askAgain is the pause between two queries. A measured time is too long by at most
-	// askAgain.
+	// askAgain is the pause between two queries. It makes the measured times too long by at most
+	// its own length.
 	askAgain = 200 * time.Microsecond
 )
 
 // answeredCars is the number of cars that send the background load.
 const answeredCars = 10_000
 
-// hearOfAll lets every car and probe report once and waits until these samples are folded. The
-// measurement must cover only cars that have reported before, because for a car's first sample,
-// derive has to look up the state in the engine.
+// hearOfAll lets every car and probe report once and waits until these samples are folded. For a
+// car's first sample, derive has to look up the state in the engine, and the measurement must not
+// include that.
 func hearOfAll(ctx context.Context, n *node) error {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)

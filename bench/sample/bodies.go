@@ -44,7 +44,6 @@ func newBody(first, cars, perCar int) *body {
 	return b
 }
 
-// samples returns the number of samples in the body.
 func (b *body) samples() int { return len(b.times) }
 
 // stamp sets the times. Each car's samples begin at start and are step apart.

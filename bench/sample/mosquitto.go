@@ -98,7 +98,6 @@ func (m *mosquitto) Resident() (int64, error) { return nodeprocess.ResidentOf(m.
 // CPU implements broker.
 func (m *mosquitto) CPU() (time.Duration, error) { return nodeprocess.CPUOf(m.cmd.Process.Pid) }
 
-// stop ends the broker.
 func (m *mosquitto) stop() {
 	_ = m.cmd.Process.Signal(syscall.SIGTERM)
 	_ = m.cmd.Wait() // ended, as asked

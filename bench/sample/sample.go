@@ -57,7 +57,6 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	return nil
 }
 
-// figure adds a figure.
 func (b *run) figure(subject, name, unit, remark string, rounds ...float64) float64 {
 	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark},
 		rounds...)
@@ -220,7 +219,7 @@ func (b *run) mqtt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		sources := make([]source, 8) // a source may not have many more connections than an eighth
+		sources := make([]source, 8) // a source may use little more than 1/8 of the connections
 		for i := range sources {
 			sources[i].name = fmt.Sprint("fleet", i)
 			if sources[i].key, err = n.AddSource(ctx, sources[i].name); err != nil {

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// outside takes the place of the test that clustertest needs to start its servers. A failure ends
-// the measurement as it would end a test.
+// outside implements [testing.TB] outside a test, because the functions of package clustertest,
+// which start the servers, take a test. A failure ends the measurement as it would end a test.
 type outside struct {
-	// TB is nil. It only provides the methods that are never called here, because a type
-	// outside the package testing cannot implement [testing.TB] in any other way.
+	// TB is nil. It only provides the methods that are never called here: without it, a type
+	// outside the package testing cannot implement [testing.TB].
 	testing.TB
 	logf     func(format string, args ...any)
 	cleanups []func()

@@ -65,7 +65,7 @@ func (f *follower) put(id vehicle.ID, st vehicle.State) {
 	}
 }
 
-// measure sets where ages are collected: from now on, when a state is put into the table, its age
+// measure sets l as the collector of ages: from now on, when a state is put into the table, its age
 // is added to l. If l is nil, no ages are collected.
 func (f *follower) measure(l *lags) {
 	f.mu.Lock()
@@ -73,7 +73,7 @@ func (f *follower) measure(l *lags) {
 	f.lags = l
 }
 
-// seen returns the number of states of the measurement in progress that are in the table. It does
+// seen returns how many states the table has received during the measurement in progress. It does
 // not count states of samples that were sent before the measurement.
 func (f *follower) seen() int {
 	f.mu.Lock()
@@ -87,9 +87,9 @@ func (f *follower) close() error {
 	return f.engine.Close()
 }
 
-// rig is a set of carstate nodes on the cluster.
+// rig is a set of carstate nodes on the NATS servers.
 type rig struct {
-	b       *bench // -
+	b       *bench
 	config  cluster.Config
 	nodes   map[string]*nodeprocess.Node // by their names in the figures
 	cars    restart.Cars                 // they report to the node with role ingest
@@ -234,7 +234,7 @@ func machineCPU(c counters) error {
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return fmt.Errorf("/proc/stat begins with %q", line)
 	}
-	for i, field := range fields[1:9] { // the first two include what guests use
+	for i, field := range fields[1:9] { // without guest times, which are part of the first two
 		ticks, err := strconv.ParseFloat(field, 64)
 		if err != nil {
 			return fmt.Errorf("/proc/stat: %w", err)

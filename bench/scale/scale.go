@@ -1,6 +1,6 @@
 // Package scale measures what a fleet far larger than this machine costs, one part of the fleet at
-// a time. It runs carstate on three real NATS servers that sync every write, with the rate of
-// messages that one of many partitions would have.
+// a time. It runs carstate on three real NATS servers that sync every write, with as many messages
+// a second as one of many partitions would have.
 //
 // All processes run on the processors of one machine. So only CPU times and bytes are valid
 // results; latencies on three separate machines would differ. From these figures, the page on scale
@@ -38,7 +38,7 @@ type plan struct {
 	alone      int           // cars on one machine without NATS
 	first      time.Duration // duration of the cars' first reports
 	steady     time.Duration // duration of the measurement at the full rate
-	slow       time.Duration // duration of each measurement at a lower rate
+	slow       time.Duration // duration of each other measurement of the slice
 	feeds      int           // feeds added
 	spread     int           // partitions of the second measurement of the same load
 	subjects   int           // vehicles in one stream
@@ -145,7 +145,6 @@ const (
 	mostPartitions  = 4096             // (cmd/carstate)
 )
 
-// figure adds a figure.
 func (b *bench) figure(subject, name string, value float64, unit, remark string) {
 	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark})
 }

@@ -33,8 +33,8 @@ func (b *bench) slice(ctx context.Context) error {
 	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error { return b.sliced(ctx, r, f, cars, rate) })
 }
 
-// onNodes starts one node for each role on streams that hold the cars' states, and a follower. It
-// calls do once the follower has all states.
+// onNodes starts one node for each role, on streams that hold the cars' states, and a follower (a
+// fleet table in this process). It calls do once the follower has all states.
 func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate float64,
 	do func(*rig, *follower) error) (err error) {
 	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin",
@@ -220,8 +220,8 @@ func (b *bench) costs(subject string, s counters, samples float64) {
 		"by the kernel's count, metadata of the file system not included")
 }
 
-// spread measures the slice's cars at the slice's rate over several partitions. Their number is the
-// recommended one for a set of streams with two derive nodes. Samples that arrive together are then
+// spread measures the same cars at the same rate as slice, but over several partitions: as many as
+// are recommended for a set of streams with two derive nodes. Samples that arrive together are then
 // stored in more and smaller pieces.
 func (b *bench) spread(ctx context.Context) error {
 	cars := b.plan.cars
