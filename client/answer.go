@@ -26,8 +26,8 @@ type Answer struct {
 	Record json.RawMessage
 }
 
-// Answered reports whether the service has an answer. If it has none, the state in the answer is
-// empty and has no meaning.
+// Answered reports whether the service has an answer. If it has none, the state in the answer has
+// no meaning; with the status Fail it is empty.
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].

@@ -11,11 +11,11 @@ import (
 
 const (
 	maxTries = 4
-	// maxBody is the largest size of an answer. The longest vid that fits into
-	// a request line has 8 KiB.
+	// maxBody is the largest size of an answer. The longest vid that fits into a request line has 8
+	// KiB, and an answer contains the vid.
 	maxBody = 64 << 10
-	// firstDelay is the wait before the first retry without Retry-After. It
-	// doubles for each further one.
+	// firstDelay is the wait before the first retry without Retry-After. It doubles for each
+	// further one.
 	firstDelay = 100 * time.Millisecond
 )
 
@@ -41,7 +41,7 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 		}
 		wait += rand.N(spread + 1)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
-			return nil, err // more useful than that the deadline was exceeded
+			return nil, err // err says more than that the deadline was exceeded
 		}
 		select {
 		case <-ctx.Done():
@@ -67,8 +67,8 @@ func (e *Error) delay(try int) (wait, spread time.Duration) {
 	return 0, 0
 }
 
-// isOutage reports whether a code says that the service cannot be reached at present.
-// Gateways send these codes, too, mostly without Retry-After.
+// isOutage reports whether an HTTP status code says that the service cannot be reached at present.
+// The client retries after such a code even without Retry-After, which gateways mostly omit.
 func isOutage(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }

@@ -17,10 +17,10 @@ import (
 // The kinds of errors, for [errors.Is].
 var (
 	ErrBaseURL           = errors.New("invalid base URL")
-	ErrInvalidRequest    = errors.New("invalid_request")    // 400 and most other 4xx: the vid, most likely
+	ErrInvalidRequest    = errors.New("invalid_request")    // 400, most other 4xx: probably, the vid is wrong
 	ErrInvalidToken      = errors.New("invalid_token")      // 401
 	ErrInsufficientScope = errors.New("insufficient_scope") // 403: the token lacks this operation
-	ErrNotFound          = errors.New("not_found")          // 404: the base URL, most likely
+	ErrNotFound          = errors.New("not_found")          // 404: probably, the base URL is wrong
 	ErrRateLimited       = errors.New("rate_limited")       // 429: see RetryAfter
 	ErrUnavailable       = errors.New("unavailable")        // 503 and other 5xx: the service cannot answer now
 	ErrUnreachable       = errors.New("unreachable")        // no answer, or only a part of one
@@ -31,8 +31,8 @@ var (
 // Error says why a call failed. Its text is one line and never contains the token. It unwraps
 // to its kind and to its causes, such as [context.DeadlineExceeded].
 type Error struct {
-	// Code is the HTTP status of the answer. If that is 200 and the envelope reports a failure,
-	// Code is the code in the envelope. It is 0 if there was no answer.
+	// Code is the HTTP status of the answer. If that is 200 and the answer's JSON reports a
+	// failure, Code is the code in the JSON. It is 0 if there was no answer.
 	Code int
 	// Message says what was wrong and what to do, in most cases in the words of the service.
 	Message string
@@ -56,7 +56,6 @@ func (e *Error) Error() string {
 // Unwrap returns the kind and the causes of the error.
 func (e *Error) Unwrap() []error { return e.causes }
 
-// kindOf returns the kind of error with a code.
 func kindOf(code int) error {
 	switch {
 	case code == http.StatusUnauthorized:

@@ -19,8 +19,8 @@ import (
 
 const right = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`
 
-// endlessly returns a function that writes piece again and again, at the interval every, until the
-// other side closes the connection.
+// endlessly returns a function that writes piece again and again, with pauses of the length every,
+// until the other side closes the connection.
 func endlessly(piece string, every time.Duration) func(net.Conn) {
 	return func(c net.Conn) {
 		for _, err := io.WriteString(c, piece); err == nil; _, err = io.WriteString(c, piece) {
@@ -50,8 +50,8 @@ type zeroes struct{}
 func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 // TestHostileServer checks a server that tries to block a client, fill its memory or keep it busy.
-// The call must return an error within its patience and the time of one attempt. The test has a
-// fake clock and uses the client's own transport.
+// The call must end within its patience and the time of one attempt. The test has a fake clock and
+// uses the client's own transport.
 func TestHostileServer(t *testing.T) {
 	says := func(text string) func(net.Conn) {
 		return func(c net.Conn) {

@@ -133,7 +133,6 @@ func tell(line string, a client.Answer, state string, unknown bool) string {
 	return s + "\n"
 }
 
-// kinds are all kinds of errors.
 var kinds = []error{
 	client.ErrBaseURL, client.ErrInvalidRequest, client.ErrInvalidToken, client.ErrInsufficientScope,
 	client.ErrNotFound,

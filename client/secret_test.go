@@ -116,8 +116,8 @@ func TestRedirect(t *testing.T) {
 }
 
 // TestEnvironmentProxy checks that a proxy of the environment gets no request without TLS, because
-// it could read the token. The call is made in a child process, because a process reads these
-// variables only once.
+// it could read the token. The call is made in a child process, because a process reads the
+// environment variables of the proxy only once.
 func TestEnvironmentProxy(t *testing.T) {
 	if os.Getenv("HTTP_PROXY") != "" && os.Getenv("HTTP_PROXY") == os.Getenv("ASK_THROUGH") {
 		for _, base := range []string{"http://cars.invalid", "https://cars.invalid"} {
