@@ -24,7 +24,7 @@ func TestAccessLogOfANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A node of these tests logs JSON.
+	// The nodes of these tests write logs in JSON.
 	if n := strings.Count(string(text), `"outcome":"unknown"`); n != 1 {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
@@ -68,8 +68,7 @@ func TestSIGHUPReopensTheAccessLog(t *testing.T) {
 	p.stop(t)
 }
 
-// TestSIGHUPDoesNotEndANode checks that a node without an access log continues to run after SIGHUP,
-// too.
+// TestSIGHUPDoesNotEndANode checks that a node without an access log continues to run after SIGHUP.
 func TestSIGHUPDoesNotEndANode(t *testing.T) {
 	p := start(t, t.TempDir())
 	token := p.issue(t)

@@ -48,7 +48,6 @@ func (f listFlags) export(ctx context.Context, w streams, list string, query url
 	return client.Export(ctx, w.out, list, query, f.Format)
 }
 
-// client returns a client of the selected service.
 func (f adminFlags) client() (*client.Client, error) {
 	base, err := adminURL(f.AdminAddr)
 	if err != nil {
@@ -71,7 +70,6 @@ func (f adminFlags) client() (*client.Client, error) {
 
 var errAdminAddr = usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
 
-// adminURL returns --admin-addr as a URL.
 func adminURL(addr string) (string, error) {
 	if !strings.Contains(addr, "://") && !isAddress(addr) {
 		return "", errAdminAddr
@@ -124,9 +122,9 @@ func clientTrusting(trust *tls.Config) *http.Client {
 	}
 }
 
-// baseURL returns an address as a URL. Unless addr is already a URL, the scheme is https for other
-// machines. An address that means all interfaces, as the listener of a container has it, is taken
-// as this machine.
+// baseURL returns addr as a URL. A URL only loses a final slash. An address on loopback becomes an
+// http URL, any other an https URL. An address that means all interfaces, as the listener of a
+// container has it, becomes an http URL on loopback.
 func baseURL(addr string) string {
 	switch {
 	case strings.Contains(addr, "://"):

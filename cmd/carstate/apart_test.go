@@ -17,7 +17,8 @@ import (
 
 // TestRolesApart checks processes with one role each. All of them serve the probes and metrics;
 // only the process with the admin role serves an operator. All are restarted one after the other,
-// each as soon as the previous one reports ready.
+// each as soon as the previous one reports ready. During that time, no query may fail on two nodes,
+// and no acknowledged sample may be lost.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)

@@ -9,7 +9,8 @@ import (
 )
 
 // FuzzArguments checks that lists of vids, lifetimes and overlaps on the command line are either
-// parsed or rejected with an error of one line. The error must quote none of the text.
+// parsed or rejected with an error of one line. The error must not quote a long text, which may be
+// a secret.
 func FuzzArguments(f *testing.F) {
 	for _, text := range []string{"all", "ALL", "A,B", "A,,B", "90d", "never", "12h", "-1h", "99999999999999999999d",
 		"1e9h", "0s", "A\nB"} {

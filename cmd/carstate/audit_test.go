@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAuditCommandExports checks that the table ends at --limit, and that an export has all
-// matches.
+// TestAuditCommandExports checks that the command audit prints at most --limit events in a table,
+// and exports all matching events as CSV and NDJSON.
 func TestAuditCommandExports(t *testing.T) {
 	p := start(t, t.TempDir())
 	p.issue(t)

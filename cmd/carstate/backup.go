@@ -93,7 +93,6 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	return err
 }
 
-// verify checks an existing backup.
 func (c *backupCommand) verify(w streams) error {
 	f, err := os.Open(c.File)
 	if err != nil {
@@ -255,7 +254,8 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this b
 	"or tombstones that make the service forget vehicles. " +
 	"Check the output of carstate operator list, source list and token list afterwards."
 
-// trust returns the set of backups that the flags accept.
+// trust returns which backups the flags accept: only those of the service itself, also those made
+// with the key in a file, or all.
 func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {
@@ -298,8 +298,8 @@ func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) er
 	return t.Flush()
 }
 
-// readReceipts reads files that the command forget has written. Each file has JSON values
-// (receipts) one after the other.
+// readReceipts reads the receipts in files that `carstate forget --json` has written. A file may
+// have several, one JSON value after the other.
 func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -312,7 +312,7 @@ func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 			var r access.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
-				// If the command forget fails, the file that it leaves is empty.
+				// If `carstate forget --json > FILE` fails, FILE is empty.
 				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
 			}
 			if err == io.EOF {

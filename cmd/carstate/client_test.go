@@ -190,8 +190,9 @@ func TestFirstHourSample(t *testing.T) {
 	}
 }
 
-// TestGoOnThePages checks the Go commands on our pages. Users who paste them get the version of Go
-// that go.mod names, regardless of the version that they have, and the package client is found.
+// TestGoOnThePages checks the Go commands that our documentation shows. They must make Go use the
+// version that go.mod names, regardless of the version that a user has, and find the package
+// client.
 func TestGoOnThePages(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestClientsOfOtherLanguages checks each client by running its own tests, against the sandbox of a
-// service and against a server that responds as no real service does.
+// TestClientsOfOtherLanguages runs the tests of our client libraries for Python and TypeScript,
+// against the sandbox of a service and against a server that responds as no real service does.
 func TestClientsOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -49,8 +49,8 @@ func TestClientsOfOtherLanguages(t *testing.T) {
 	}
 }
 
-// hostile responds as no real service does. The first part of the path selects the kind of
-// response.
+// hostile is a server that responds as no real service does. The first part of the path selects the
+// kind of response.
 type hostile struct {
 	token string
 	mu    sync.Mutex

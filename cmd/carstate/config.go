@@ -314,7 +314,8 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// A node on a cluster would know none of the tokens and vehicles in these records.
+	// A node on a cluster would not read these records, so it would know none of their tokens and
+	// vehicles.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine "+

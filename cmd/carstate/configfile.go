@@ -15,9 +15,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// configFile holds the settings of the file of --config, which has one "name = value" on each line.
-// The names are those of the flags. A flag on the command line or its environment variable takes
-// precedence.
+// configFile holds the settings in the configuration file (--config), which has one "name = value"
+// on each line. The names are those of the flags. A flag on the command line or its environment
+// variable takes precedence.
 type configFile map[string]setting
 
 // setting is one line of the file.
@@ -114,8 +114,8 @@ func (c configFile) check(flags []*kong.Flag) error {
 	return fmt.Errorf("line %d: %s", first, complaint)
 }
 
-// refusesValue returns a description of the values that a flag accepts if it does not accept the
-// given value. Otherwise it returns "".
+// refusesValue returns "" if a flag accepts the value. Otherwise it returns a description of the
+// values that the flag accepts.
 func refusesValue(f *kong.Flag, value string) string {
 	target := reflect.New(f.Target.Type()).Elem()
 	err := f.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target)

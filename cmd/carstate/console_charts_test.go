@@ -15,7 +15,7 @@ import (
 // carWithFault is a car whose throttle plate stops following its command.
 const carWithFault = "WDB1110000P0000004"
 
-// breakPlate sends four minutes of readings of the car with the fault. The fault begins 40 seconds
+// breakPlate sends four minutes of readings of carWithFault, whose throttle fault begins 40 seconds
 // before now.
 func (f *consoleFixture) breakPlate() {
 	f.t.Helper()
@@ -35,9 +35,9 @@ func (f *consoleFixture) breakPlate() {
 	}
 }
 
-// TestConsoleChartsTellTheirFigures checks the page of a car with a throttle anomaly. It must draw
-// both sensors, the allowed band and the alarm. Mouse and keyboard must read values from the
-// charts, and times can be shown in local time too.
+// TestConsoleChartsTellTheirFigures checks the page of a car with a throttle anomaly. Its chart
+// must have the allowed band and the alarm, and show values where the mouse or the keyboard points.
+// The page must show times in local time on request.
 func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)

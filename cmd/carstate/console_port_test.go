@@ -36,8 +36,8 @@ func (e *eavesdropper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestConsoleFromAnotherPort checks that another server on the console's host gets nothing of the
-// session: no cookie, no storage, no frame and no response. A foreign page leads the operator's
-// browser to that server. The session must continue to work.
+// session: no cookie, no storage, no frame and no response. The operator's browser reaches that
+// server through a link on a foreign page. The session must continue to work.
 func TestConsoleFromAnotherPort(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -62,8 +62,8 @@ func TestConsoleFromAnotherPort(t *testing.T) {
 		t.Fatalf("the page after the login is %s", page)
 	}
 
-	// A foreign site leads the browser to the other port. The page there sends requests to its
-	// own server.
+	// The browser follows the foreign page's link to the other port. The page there sends requests
+	// to its own server.
 	b.Run(chromedp.Navigate("http://localhost:" + port + "/"))
 	b.Expect(`document.querySelector("h1").innerText`, "Elsewhere")
 	b.Eval(`document.querySelector("a").click(); ""`)

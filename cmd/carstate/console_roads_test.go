@@ -81,9 +81,9 @@ func (f *consoleFixture) driveTown(streets []townStreet) {
 	}
 }
 
-// TestConsoleRoads checks the page of roads. While it is empty, it says what to do. Once cars have
-// reported a jam, it draws the jam. It works with mouse and keyboard. A car's page shows the car's
-// way.
+// TestConsoleRoads checks the page of roads. While no road is known, it says so. Once cars have
+// reported a jam, it draws the jam. It works with mouse and keyboard. The page of a car must show
+// on a map where the car drove last.
 func TestConsoleRoads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -167,7 +167,7 @@ func TestConsoleRoads(t *testing.T) {
 	b.Run(chromedp.Click(chromedp.CSS("[data-do=all]")))
 	b.Expect(painted, "a jam")
 
-	// A car's page shows its way on the map.
+	// The page of a car shows the car's last 300 m on a map.
 	turnTo(b, "/vehicles/anow7")
 	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m") + ""`,
 		"true")

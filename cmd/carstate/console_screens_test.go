@@ -15,8 +15,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestConsoleScreensOfTheDemo takes the screenshots that need many cars. It takes them of `carstate
-// demo`, after its fleet has driven for some minutes.
+// TestConsoleScreensOfTheDemo takes the screenshots that need many cars, from `carstate demo` after
+// its fleet has driven for some minutes.
 func TestConsoleScreensOfTheDemo(t *testing.T) {
 	if !*updateScreens {
 		t.Skip("it takes minutes for screenshots and tests nothing else: make screens")

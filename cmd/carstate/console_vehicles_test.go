@@ -11,10 +11,10 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// TestConsoleVehiclesByKeyboard checks the list of vehicles with the keyboard. It goes from a
-// figure of the fleet to the cars that the figure counts, then by the form to other cars, and to
-// the export of the whole list as a file. On wide, narrow and dark screens, the accessibility
-// checker axe-core must find nothing.
+// TestConsoleVehiclesByKeyboard checks the list of vehicles with the keyboard. A count on the fleet
+// page leads to the list of the cars that it counts. The form selects other cars. The whole list
+// can be exported as a file. On wide, narrow and dark screens, the accessibility checker axe-core
+// must find nothing.
 func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)

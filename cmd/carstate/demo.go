@@ -148,10 +148,10 @@ func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// driveDemo drives a fleet through the ingest listener until ctx ends, and queries its verdicts. It
-// first sends an hour of light traffic with past times, from which the service learns the free flow
-// of the roads. The fleet starts so far in the past that cars in every driving state are present at
-// once.
+// driveDemo simulates a fleet, sends its telemetry to the ingest listener until ctx ends, and
+// queries its verdicts. It first sends an hour of light traffic with past times, from which the
+// service learns the free flow of the roads. The simulation starts so far in the past that cars in
+// every driving state are present at once.
 func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	operator, trust, err := s.operator()
@@ -194,7 +194,7 @@ func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 	return &adminclient.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
 }
 
-// prepareDemo replays the drive through the ingest listener, issues a token, and waits until the
+// prepareDemo sends the recorded drive to the ingest listener, issues a token, and waits until the
 // whole drive has been folded.
 func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -85,9 +85,9 @@ func complaints(stderr *testkit.Buffer) string {
 	}), "")
 }
 
-// TestDemoFleet checks that the demo's fleet is on the road, and that the printed token may query
-// it. Within a minute, some of its cars must be in a jam, some slow and some driving normally, and
-// one throttle system must have failed. The fleet must end with the demo.
+// TestDemoFleet checks that the demo simulates a fleet, and that the printed token may query it.
+// Within a minute, some of its cars must be in a jam, some slow and some driving normally, and at
+// least one must have a throttle anomaly. The fleet must end with the demo.
 func TestDemoFleet(t *testing.T) {
 	startsPrograms(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,8 +139,9 @@ func TestDemoFleet(t *testing.T) {
 	}
 }
 
-// TestExternalNATS_SurvivesRestart checks the whole service on an external NATS server, before and
-// after a restart on the same streams.
+// TestExternalNATS_SurvivesRestart checks that a service on an external NATS server answers about
+// cars that have reported, also after a restart on the same streams. It also checks the metrics
+// that only a cluster has.
 func TestExternalNATS_SurvivesRestart(t *testing.T) {
 	t.Parallel()
 	nats := clustertest.External(t)

@@ -17,9 +17,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestIngest_SameStatesAndNoSecretsLeft checks that a drive results in the same state if it is sent
-// by HTTP and by MQTT. It also checks that the program's files and log contain none of the secrets
-// used in the test.
+// TestIngest_SameStatesAndNoSecretsLeft checks that a drive results in the same state whether it is
+// sent by HTTP or by MQTT. It also checks that the program's files and log contain none of the
+// secrets used in the test.
 func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
@@ -87,8 +87,9 @@ func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	return states
 }
 
-// compareStates opens the data directory of the ended process and compares the states of the three
-// cars. The drives of the cars differ only in their end times.
+// compareStates opens the data directory of the ended process and checks that the states of the
+// three cars are equal, except that their times are shifted: each replay of the drive ended at
+// another time.
 func compareStates(t *testing.T, dir string) {
 	t.Helper()
 	states := storedStates(t, dir)
@@ -103,7 +104,7 @@ func compareStates(t *testing.T, dir string) {
 	}
 }
 
-// atZero shifts the times in a state so that its last time is a fixed one.
+// atZero shifts the times in a state so that its last time is the same for every state.
 func atZero(s vehicle.State) vehicle.State {
 	moveTimes(reflect.ValueOf(&s).Elem(), s.Time-1_000_000_000)
 	return s

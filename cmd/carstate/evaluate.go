@@ -111,7 +111,6 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	return all.WriteTables(w.out)
 }
 
-// evaluateFleet runs the rules on a fleet.
 func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	fleet, err := fcd.Open(ctx, c.Fleet)
 	if err != nil {
@@ -159,7 +158,6 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 // fleetError adds that the error concerns the files of a fleet.
 func fleetError(err error) error { return fmt.Errorf("the fleet cannot be evaluated: %w", err) }
 
-// writePlot writes an SVG page to a file.
 func writePlot(name, svg string) error {
 	if err := os.WriteFile(name, []byte(svg), 0o644); err != nil {
 		return fmt.Errorf("the plot cannot be written: %w", err)

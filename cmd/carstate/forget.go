@@ -64,8 +64,8 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// forget forgets a vehicle. At a terminal, a person must confirm it first. It reports if nothing
-// was known of the vehicle, because then the vid may be a typing error.
+// forget forgets a vehicle. At a terminal, a person must confirm it first. If nothing was known of
+// the vehicle, it says so, because then the vid may be a typing error.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {

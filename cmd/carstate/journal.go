@@ -8,21 +8,21 @@ import (
 	"syscall"
 )
 
-// journal prefixes each line of a log with its priority as the systemd journal expects it, so that
-// `journalctl -p err` finds errors.
+// journal is a writer that puts before each line of the log its priority, as the systemd journal
+// expects it, so that `journalctl -p err` finds errors.
 type journal struct{ w io.Writer }
 
 // writesJournal reports whether standard error is connected to the systemd journal, and not to a
-// pipe or a file. If it is, systemd puts the device and inode of the connection into
-// JOURNAL_STREAM.
+// pipe or a file. If it is, systemd puts the device and inode of the connection into the
+// environment variable JOURNAL_STREAM.
 func writesJournal() bool {
 	var s syscall.Stat_t
 	err := syscall.Fstat(int(os.Stderr.Fd()), &s)
 	return err == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", s.Dev, s.Ino)
 }
 
-// levelOf finds the level of a line in the text format or the JSON format. The level precedes any
-// text that carstate did not write itself.
+// levelOf finds the level of a log line in the text format or the JSON format. Text from others
+// cannot be taken for the level, because it comes after the level.
 var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 
 // priorities maps a level to the journal's priority prefix.

@@ -38,10 +38,11 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVa
 	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
-// cleaner cleans every text before it is logged. It removes tokens and keys. It replaces the vid of
-// a vehicle with a keyed hash. The hash stays the same as long as the process runs, and does not
-// let later readers of the log find the vid. cleaner also replaces characters that control a
-// terminal. It need not replace line breaks, because slog's handlers quote them.
+// cleaner cleans every text before it is logged. It removes tokens and keys. It replaces a vid with
+// a keyed hash. The key exists only in this process, so the hash of a vehicle stays the same as
+// long as the process runs, but readers of the log cannot find the vid. cleaner also replaces
+// characters that control a terminal. It need not replace line breaks, because slog's handlers
+// quote them.
 type cleaner struct{ key []byte }
 
 func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {

@@ -36,8 +36,7 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 			}
 		}
 	}
-	// Objects that were used before the move: a car that is then forgotten, a token that is
-	// revoked, and a source that is removed.
+	// Before the move, a car is forgotten, a token is revoked, and a source is removed.
 	const forgotten = "forgotten1"
 	if _, err := post(p, m.key, []string{forgotten}); err != nil {
 		t.Fatal(err)
@@ -96,15 +95,15 @@ type moved struct {
 
 func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
 
-// move moves the service between two nodes. It makes all cars report to the node from, and takes a
-// backup at the same time. Then it restores the backup into the node to, while half of the cars
-// report to that node.
+// move moves the service to another node. It takes a backup of the first node (from) while all cars
+// report to it. Then it restores the backup into the second node (to), while half of the cars
+// report there.
 func (m *moved) move(t *testing.T, from, to *process) {
 	t.Helper()
 	left := time.Now()
 	end := carsReport(t, from, m.key, movedCars)
-	// On a cluster, an answer is stored before a query receives it. On one machine, taking a
-	// backup stores the answers.
+	// Every car's new state must be in the backup. On a cluster, a state is stored before a query
+	// is answered from it. On one machine, taking a backup stores the states.
 	for i := 0; i < movedCars; i += 7 {
 		if err := from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left); err != nil {
 			t.Fatal(err)

@@ -63,10 +63,10 @@ func (r *reporting) fresh(p *process, token string, since time.Time) error {
 	return nil
 }
 
-// TestThreeNodes checks three nodes on a cluster of three servers. One of the two derive nodes is
-// killed, and then a server. Revocations reach all nodes. Without any server, queries are answered
-// for the time in --max-feed-age. The test logs how long each step takes, and only fails if a step
-// does not happen.
+// TestThreeNodes checks three nodes on a cluster of three servers. Revocations must reach all
+// nodes. After one of the two derive nodes is killed, and after a server is killed, every vehicle
+// must get new answers. Without any server, queries are answered for the time in --max-feed-age and
+// then refused. The test logs how long each step takes, and only fails if a step does not happen.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)

@@ -24,7 +24,8 @@ import (
 )
 
 // The digits of these coordinates differ from those of every time, count and measured value in
-// these tests. The longitude is out of range for a latitude.
+// these tests, so they can only be a position. The longitude is out of range for a latitude, so a
+// sample in which the two are swapped is refused.
 const placeLatitude, placeLongitude = -48.7316482, 93.6471928
 
 // placeDigits are the first digits of the coordinates above, for every rounding to four digits or

@@ -23,7 +23,6 @@ type progress struct {
 	bar  *mpb.Bar
 }
 
-// progressEvery is the interval between two lines of progress.
 const progressEvery = 10 * time.Second
 
 func newProgress(w io.Writer, total int) *progress { return newProgressOf(w, total, "samples") }
@@ -40,8 +39,7 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 }
 
 // terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
-// that is written directly to the result is not cleaned, so only our own figures may be written to
-// it.
+// that is written to the result bypasses [printable], so it must only be our own figures.
 func terminal(w any) *os.File {
 	if p, ok := w.(*printable); ok {
 		w = p.w

@@ -66,8 +66,8 @@ func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	return c.print(w, a.Answer, a, err)
 }
 
-// queryPatience is the time for which the command retries while the service asks it to retry later.
-// A person at a terminal waits for it.
+// queryPatience is how long the command retries while the service asks it to retry later. It is
+// short, because a person at a terminal waits.
 const queryPatience = 10 * time.Second
 
 // service returns a client of the selected service.
@@ -97,8 +97,8 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
-// queried returns the record as the service sent it, together with the information in the headers
-// of the answer, as JSON.
+// queried returns an answer as one JSON object: the record as the service sent it, and the
+// information in the headers.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`

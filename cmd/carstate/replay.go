@@ -84,8 +84,8 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// mostAgo is the maximum distance of a fleet's times from now. It keeps them within the range that
-// the service accepts.
+// mostAgo is the maximum of --ago. It keeps the times of a fleet within the range that the service
+// accepts.
 const mostAgo = 365 * 24 * time.Hour
 
 // validate rejects flags that exclude each other, or that lack a flag that they need.
@@ -113,7 +113,6 @@ func (c *replayCommand) validate() error {
 	return nil
 }
 
-// replayFleet replays a fleet.
 func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 	fleet, err := fcd.Open(ctx, c.Fleet)
 	if err != nil {
@@ -132,7 +131,7 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 		})
 }
 
-// named prepends the prefix to the names of the cars.
+// named prepends the prefix to the vids of the cars.
 func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		for x, err := range samples {

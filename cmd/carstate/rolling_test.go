@@ -108,8 +108,9 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	return l
 }
 
-// seen waits until every client has begun a new query. From then on, all clients may use the node
-// that was replaced, so the next node can be stopped.
+// seen waits until every client has finished the query that it was sending when a node was
+// replaced. Otherwise that query could fail twice: on the replaced node, and on the next node,
+// which is stopped after seen returns.
 func (l *callers) seen(t *testing.T) {
 	t.Helper()
 	for client := range l.queries {

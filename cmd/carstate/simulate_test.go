@@ -46,8 +46,8 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	if d.Rows < 40 || rows != 2*d.Rows || len(d.Roads) != 3 {
 		t.Errorf("the tables do not count the same answers: %+v", d)
 	}
-	// Verdicts follow the road, so answers that are wrong for longer than a minute are rare.
-	// docs/simulate.md says how rare.
+	// Verdicts change soon after the state of the road, so answers that are wrong for longer than a
+	// minute are rare. docs/simulate.md says how rare.
 	if wrong := d.Disagreed - d.SoonAfter; wrong > d.Rows/8 {
 		t.Errorf("%d of %d answers are wrong, and not for a change of the road's state: %+v", wrong, d.Rows, d.Confusion)
 	}
@@ -64,7 +64,7 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	t.Logf("%d rows, %d answers behind", d.Rows, d.Behind)
 }
 
-// drive starts a fleet and waits until it is on the road and has caught up with the present.
+// drive starts the command and waits until the first car of its fleet has an answer of the present.
 func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan error, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	ended, stdout, stderr = make(chan error, 1), new(bytes.Buffer), new(bytes.Buffer)

@@ -95,7 +95,6 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// rateInWords formats a source's rate for people.
 func rateInWords(rate string) string { return cmp.Or(rate, "unlimited") }
 
 // unknownSignals returns a text that says what the service does with signals of unknown name.

@@ -64,9 +64,9 @@ func TestSupervisor(t *testing.T) {
 	}
 }
 
-// TestExitCodesAndTheUnit checks that systemd restarts the service after every exit except for a
-// wrong configuration. A Go program exits with code 2 on SIGABRT, which the watchdog sends, on
-// SIGQUIT, and after a panic.
+// TestExitCodesAndTheUnit checks that systemd restarts the service after every exit except one for
+// a wrong configuration. A Go program exits with code 2 on SIGABRT, which the watchdog sends, on
+// SIGQUIT, and after a panic. So code 2 must lead to a restart.
 func TestExitCodesAndTheUnit(t *testing.T) {
 	startsPrograms(t)
 	unit := readFile(t, deployDir+"/systemd/carstate.service")

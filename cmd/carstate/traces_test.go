@@ -100,8 +100,10 @@ func (c *otlpCollector) journey(name string) error {
 	return errors.New("of " + name + " there is " + found)
 }
 
-// TestTraces_FromArrivalToFold checks that the traces of telemetry are complete from its arrival to
-// its fold, for HTTP and for MQTT. It uses the spans that a collector receives.
+// TestTraces_FromArrivalToFold checks, with the spans that a collector receives, that the traces of
+// telemetry are complete from its arrival to its fold, for HTTP and for MQTT. The spans must
+// contain no vid, no name of a source and no secret. The log must say once when the collector
+// fails, and when it is back.
 func TestTraces_FromArrivalToFold(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)

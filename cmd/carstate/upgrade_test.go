@@ -19,8 +19,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// buildNext builds a carstate of the next format. This program writes a schema version that is one
-// higher than the present one, and can read both versions.
+// buildNext builds a carstate of the next format. This program writes records with a schema version
+// that is one higher than the present one, and can read both versions.
 func buildNext(t *testing.T) (program string) {
 	t.Helper()
 	const version, check = "const SchemaVersion = 3\n", "if v := body[0]; v != SchemaVersion {"
@@ -79,8 +79,8 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	for i := range 32 { // enough that both nodes have partitions with cars in them
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
 	}
-	// answersAgain sends samples to the nodes in the parameter to until the node by answers
-	// with these samples.
+	// answersAgain sends samples to the nodes in the parameter to, until the node in the parameter
+	// by answers with these samples.
 	answersAgain := func(what string, by *process, token string, to ...*process) {
 		t.Helper()
 		since := time.Now()

@@ -156,7 +156,7 @@ func TestUsage_WrongArguments(t *testing.T) {
 }
 
 // TestUsageSaysWhatIsWanted checks that an error about a flag shows an example of what the flag
-// accepts, and that an error about an argument says what was given instead of the argument.
+// accepts, and that a token given in place of its ID is recognized and not quoted in the error.
 func TestUsageSaysWhatIsWanted(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	for args, want := range map[string]string{
