@@ -12,9 +12,9 @@ import (
 
 var members = rapid.SliceOfNDistinct(rapid.StringMatching("[A-Z0-9]{16}"), 0, 12, rapid.ID[string])
 
-// TestOwnerOf_MovesFewPartitions checks that if a member joins, partitions move only to it, and
-// that the order of the members does not matter. Read backwards, the same test shows that if a
-// member leaves, only its own partitions move.
+// TestOwnerOf_MovesFewPartitions checks that if a member joins, few partitions move, and only to
+// it, and that the order of the members does not matter. It follows that if a member leaves, only
+// its own partitions move.
 func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 	const partitions = 64
 	rapid.Check(t, func(t *rapid.T) {
@@ -41,8 +41,9 @@ func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 	})
 }
 
-// TestOwnerOf_SixteenPartitionsEach checks 16 partitions per node. Every node must get some, and
-// the busiest node at most 1.3 times its share on average, as docs/scale.md says.
+// TestOwnerOf_SixteenPartitionsEach checks clusters with 16 partitions for each node. Every node
+// must get some. On average, the node with the most must get at most 1.3 × 16, as docs/scale.md
+// says.
 func TestOwnerOf_SixteenPartitionsEach(t *testing.T) {
 	const nodes, partitions, draws = 4, 16 * 4, 2000
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCacheForgetsWhatWasUsedLongestAgo checks that the cache holds the same states as a list that
-// is sorted by last use and cut at the limit.
+// TestCacheForgetsWhatWasUsedLongestAgo checks that the cache always holds the same states as a
+// plain list that is sorted by last use and cut off at the limit.
 func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")

@@ -9,11 +9,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits of the wait for a larger commit, which apply if there is no checkpoint interval. While
-// more samples wait to be folded, folded states wait for the duration of the previous commit, so
-// that folding keeps pace with storing. If commits are fast, no answer waits long. In a backlog, a
-// vehicle with many samples is stored only once. maxLinger limits the wait, so that a few vehicles
-// that report all the time still get answers.
+// maxLinger and minLinger limit how long folded states wait for a larger commit, if there is no
+// checkpoint interval. While more samples wait to be folded, the states wait as long as the
+// previous commit took, so that folding keeps pace with storing. If commits are fast, no answer
+// waits long. In a backlog, a vehicle with many samples is stored only once. Because of the
+// maximum, a few vehicles that report all the time still get answers.
 const (
 	maxLinger = 100 * time.Millisecond
 	minLinger = 2 * time.Millisecond
@@ -29,7 +29,7 @@ const donePoll = 5 * time.Millisecond
 
 // checkpoints stores the folded states of a partition. With an interval, it stores a checkpoint in
 // slices, spread over half of the interval, while folding continues. The last slice also moves the
-// cursor. Before that, stored states are ahead of the cursor. If the node crashes then, some
+// cursor. Before that, stored states are ahead of the cursor. If the node crashes then, their
 // samples are folded again, which changes nothing.
 type checkpoints struct {
 	part    store.Partition
@@ -46,7 +46,8 @@ type checkpoints struct {
 // holdTime returns how long folded states wait until they are stored together.
 func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
-// minWait returns the minimum time to wait for samples while a checkpoint is due.
+// minWait returns how long to wait for samples if a checkpoint is already due. It is donePoll while
+// the previous checkpoint is in progress, and otherwise 0.
 func (c *checkpoints) minWait() time.Duration {
 	if c.done != nil {
 		return donePoll
@@ -93,7 +94,7 @@ func (c *checkpoints) makeRoom(ctx context.Context) error {
 	return c.checkpoint(ctx)
 }
 
-// store stores one checkpoint.
+// store stores one checkpoint in slices. It pauses between them until hurried is closed.
 func (c *checkpoints) store(
 	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
 ) error {
@@ -159,7 +160,7 @@ func (c *checkpoints) commit(ctx context.Context) error {
 	return nil
 }
 
-// renew writes the cursor again, unchanged.
+// renew stores the cursor again, unchanged.
 func (c *checkpoints) renew(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err

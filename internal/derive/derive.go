@@ -108,14 +108,14 @@ const retryAfter = time.Second
 // partition.
 const heldPoll = 250 * time.Millisecond
 
-// newerPause is the pause before this node tries to take a partition with records of a newer
-// version again, if no node of that version has joined. It equals the interval of lease renewals.
+// newerPause is the pause before this node takes a partition again after it met records of a newer
+// version in it, if no node of that version has joined. It equals the interval of lease renewals.
 const newerPause = 2 * time.Second
 
-// Run folds the partitions of this node until the context ends. After an error, it takes the
-// partition again after a pause, or at once after [store.ErrRecalled]. Folding then continues from
-// the last commit: samples that were folded but not committed are folded again, with the same
-// result.
+// Run folds the partitions of this node until the context ends. If a partition cannot be folded
+// because of an error, Run pauses and takes the partition again, without a pause if the error is
+// [store.ErrRecalled]. Folding then continues from the last commit: samples that were folded but
+// not committed are folded again, with the same result.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {

@@ -98,8 +98,8 @@ func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*ve
 	return err
 }
 
-// expected returns the states after all samples that were read are folded in the order in which
-// they were stored.
+// expected folds all samples that were read, in the order in which they were stored, and returns
+// the states.
 func (s *spy) expected() map[vehicle.ID]vehicle.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +136,8 @@ func newWorld(t *testing.T) world {
 	}}
 }
 
-// openStore opens a local store with several partitions, so that a mix-up of partitions is
-// noticed.
+// openStore opens a local store. It has several partitions, so that the tests notice if derive
+// mixes them up.
 func openStore(t *testing.T) *local.Engine {
 	t.Helper()
 	e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir(), Partitions: 4})
@@ -250,8 +250,8 @@ func sample(id vehicle.ID, at int64, speed float64) vehicle.Sample {
 // last is the time of each vehicle's last sample.
 const last = 1 << 40
 
-// traffic stores random batches of samples, some of them late or repeated. At the end it stores
-// one sample of each vehicle at the time last. It returns the number of vehicles.
+// traffic stores random batches of samples, some of them late or repeated, and at the end one
+// sample of each vehicle with the time of the constant last. It returns the number of vehicles.
 func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 	var running sync.WaitGroup
 	for w := range writers {
@@ -358,8 +358,8 @@ func TestFailedCommits(t *testing.T) {
 	}
 }
 
-// TestMoreVehiclesThanCached checks that a fleet that is far larger than the cache gets the same
-// states, and that the states of evicted vehicles are read again.
+// TestMoreVehiclesThanCached checks that the states are correct if the fleet is far larger than the
+// cache, and that the states of evicted vehicles are read again.
 func TestMoreVehiclesThanCached(t *testing.T) {
 	testkit.Slow(t, "it folds more vehicles than the cache holds")
 	s, w := newSpy(), newWorld(t)
@@ -385,7 +385,7 @@ func TestMoreVehiclesThanCached(t *testing.T) {
 }
 
 // TestVehiclesAreReadOnce checks that if the cache holds all vehicles, the state of each vehicle is
-// read once.
+// read from the store once.
 func TestVehiclesAreReadOnce(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	tab := follow(t, w)
@@ -403,7 +403,7 @@ func TestVehiclesAreReadOnce(t *testing.T) {
 }
 
 // TestTakeover_FencesFirstOwner checks that once a second deriver has taken the partitions, the
-// first one stores nothing.
+// first one stores nothing more, and the states are those of all samples.
 func TestTakeover_FencesFirstOwner(t *testing.T) {
 	first, second, w := newSpy(), newSpy(), newWorld(t)
 	tab := follow(t, w)

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// folding holds the states of a partition's vehicles in memory, in particular those that are
-// not committed yet.
+// folding holds states of a partition's vehicles in memory: all that are not committed yet, and a
+// cache of others.
 type folding struct {
 	fold       func(vehicle.State, vehicle.Sample) vehicle.State
 	maxTouched int // maximum length of touched
@@ -47,7 +47,7 @@ func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxState
 	}
 }
 
-// fits reports whether the samples can be folded before the next commit.
+// fits reports whether touched would hold at most maxTouched vehicles after folding the samples.
 func (f *folding) fits(samples []vehicle.Sample) bool {
 	if len(f.touched)+len(samples) <= f.maxTouched {
 		return true
@@ -105,13 +105,13 @@ func (f *folding) newTouched() *touched {
 	return t
 }
 
-// apply folds samples into the loaded states. The parameter stored is the time at which all these
+// apply folds samples into the loaded states. The parameter stored is the time at which these
 // samples were stored.
 //
 // A state with a time in the future was written while a clock, of this machine or of the car, was
-// wrong. It would reject every sample of the car until that time. So the first sample with a
-// current time resets the state. A late sample does not reset it. If the local clock is behind the
-// parameter stored, that parameter is taken as the current time.
+// wrong. Because of it, every sample of the car until that time would be rejected as too old. So
+// the first sample with a current time resets the state. A late sample does not reset it. If the
+// local clock is behind the parameter stored, that parameter is taken as the current time.
 func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
 	now := f.now()
@@ -144,7 +144,7 @@ func (f *folding) answer(part store.Partition) {
 }
 
 // begin starts a commit of all folded states. It returns the sequence for the cursor and the states
-// to store. begin must not be called again before finish.
+// to store. The next call of begin must follow a call of finish.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	clear(f.dirty)
 	for id, t := range f.touched {

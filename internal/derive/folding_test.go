@@ -107,8 +107,8 @@ func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ..
 }
 
 // TestStateFromTheFuture checks a state with a time far in the future, written while a clock was
-// wrong. It must not block samples with the current time. A state that is only slightly ahead must
-// block them.
+// wrong. A sample with the current time must replace it, but must not replace a state that is only
+// slightly ahead.
 func TestStateFromTheFuture(t *testing.T) {
 	now := time.UnixMilli(1e12)
 	f := newFolding(vehicle.Observe, 10, 10, 4)
@@ -169,8 +169,8 @@ func TestFoldingClockIsWrong(t *testing.T) {
 	})
 }
 
-// TestLoad_FailureIsNotNoState checks that if a state cannot be read, its vehicle is not treated as
-// one without a state.
+// TestLoad_FailureIsNotNoState checks that if a state cannot be read, its vehicle is not folded as
+// if it had no state.
 func TestLoad_FailureIsNotNoState(t *testing.T) {
 	f := newFolding(vehicle.Observe, 10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
@@ -185,8 +185,8 @@ func TestLoad_FailureIsNotNoState(t *testing.T) {
 	}
 }
 
-// TestFolding_EvictionsChangeNothing checks that the states equal those of a fold without a cache,
-// whatever the cache evicts, and that the limits of memory hold.
+// TestFolding_EvictionsChangeNothing checks that the stored states equal those of a fold without a
+// cache, whatever the cache evicts, and that the limits of memory hold.
 func TestFolding_EvictionsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
@@ -269,7 +269,7 @@ func TestFits_CountsVehicles(t *testing.T) {
 // began is the time at which the fake clock of synctest starts.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// run folds a scripted partition for the given time of the fake clock, without a checkpoint
+// run folds a scripted partition for the time span on the fake clock, without a checkpoint
 // interval.
 func run(t *testing.T, part *script, span time.Duration) { runEvery(t, part, 0, span) }
 
@@ -297,8 +297,8 @@ func TestIdleRenews(t *testing.T) {
 	})
 }
 
-// TestCommit_AnnouncedSamplesLate checks that states do not wait long for samples that Waiting has
-// announced but that never come.
+// TestCommit_AnnouncedSamplesLate checks that states do not wait long for more samples if Waiting
+// returns true but no sample comes.
 func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{waiting: true}
@@ -339,7 +339,7 @@ func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
 }
 
 // cars returns a Next function that returns one sample of each of n cars, in groups of at most 999
-// samples with one sequence each. After that it returns the error of last.
+// samples with one sequence each. After that it calls last and returns its error.
 func cars(n int, last func(context.Context) error) func(context.Context) (uint64, []vehicle.Sample, error) {
 	var seq uint64
 	return func(ctx context.Context) (uint64, []vehicle.Sample, error) {
@@ -376,8 +376,8 @@ func TestCheckpointInSlices(t *testing.T) {
 	})
 }
 
-// TestFoldsDuringCheckpoint checks that while a checkpoint is stored, folding continues from the
-// states in it, without reading them.
+// TestFoldsDuringCheckpoint checks that while a checkpoint is being stored, folding continues from
+// its states in memory, without reading them from the store.
 func TestFoldsDuringCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{takes: 5 * time.Second}
@@ -425,9 +425,9 @@ func TestSettleDuringCheckpoint(t *testing.T) {
 	})
 }
 
-// TestCommit_VehicleNeverSilent checks that a vehicle that reports all the time still gets answers.
-// Its states must wait for others no longer than the previous commit took, and never longer than
-// maxLinger.
+// TestCommit_VehicleNeverSilent checks that the states of a vehicle that reports all the time are
+// still stored. They must wait for a larger commit no longer than the previous commit took, and
+// never longer than maxLinger.
 func TestCommit_VehicleNeverSilent(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration
@@ -572,8 +572,8 @@ func TestLoadsInParts(t *testing.T) {
 	}
 }
 
-// TestFoldsAsConfigured checks that samples are folded by the configured function, and that it
-// receives the zero state in place of a state that is reset.
+// TestFoldsAsConfigured checks that samples are folded by the configured function. In place of a
+// state from the future, which is reset, the function must receive the zero state.
 func TestFoldsAsConfigured(t *testing.T) {
 	var saw []vehicle.State
 	f := newFolding(func(s vehicle.State, x vehicle.Sample) vehicle.State {

@@ -15,8 +15,8 @@ type Leases interface {
 	// Stale returns the lease time. If a node has not renewed its lease for that time, other nodes
 	// take over its partitions.
 	Stale() time.Duration
-	// Renew stores this node's lease. beat increases with each renewal. leaving says that the node
-	// is about to end.
+	// Renew stores this node's lease. The parameter beat is a number that increases with each
+	// renewal, and leaving says that the node is about to end.
 	Renew(ctx context.Context, name string, beat uint64, leaving bool) error
 	// Follow calls put for every stored lease and then for every renewal, until the context
 	// ends.
@@ -27,8 +27,8 @@ type Leases interface {
 
 // Members assigns the partitions to the nodes with the role derive. Every node computes the
 // assignment itself, by its own clock, from the leases that it has received. If two nodes disagree
-// for a moment, the partition's cursor decides. The cursor names one owner, and a node takes a
-// partition only if its owner is dead or has released it.
+// for a moment, the stored record of the partition's cursor decides: it names one owner, and a node
+// takes a partition only if that owner is dead or has released it.
 type Members struct {
 	self   string
 	leases Leases
@@ -46,10 +46,10 @@ type Members struct {
 	// The next four fields tell up to which time the feed has delivered renewals, however late the
 	// feed is. The feed delivers renewals in the order in which they were stored, so the node's own
 	// renewals mark positions in it.
-	//   - asOf: when the newest own renewal that the feed has delivered was begun.
-	//   - pending: when each own renewal was begun that is stored but not delivered yet, by beat.
-	//   - lastStored: when an own renewal was last acknowledged.
-	//   - resumedAt: when an own renewal was first acknowledged after a gap.
+	//   - asOf: the start time of our newest renewal that the feed has delivered.
+	//   - pending: by beat, the start times of our renewals that are stored but not delivered yet.
+	//   - lastStored: when a renewal of ours was last acknowledged.
+	//   - resumedAt: when a renewal of ours was first acknowledged after a gap.
 	asOf                  time.Time
 	pending               map[uint64]time.Time
 	lastStored, resumedAt time.Time
@@ -73,8 +73,8 @@ type assigned struct {
 	cancel context.CancelFunc
 }
 
-// NewMembers returns the members as this node sees them, once [Members.Run] runs. self is the name
-// of this node, which no other process may ever have had.
+// NewMembers returns a Members that assigns no partitions until [Members.Run] runs. The parameter
+// self is the name of this node, which no other process may ever have had.
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
@@ -157,8 +157,8 @@ func (m *Members) renew(ctx context.Context) {
 	}
 }
 
-// leaveWithin bounds each step that an ending node takes for the others: its last commit, a
-// release, and its last lease.
+// leaveWithin is the maximum time for each step that an ending node takes for the others: its last
+// commit, a release, and its last lease.
 const leaveWithin = 500 * time.Millisecond
 
 // recordRenewal records that a renewal of our lease is stored.
@@ -173,7 +173,7 @@ func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.updateAsOf(m.seen[m.self])
 }
 
-// updateAsOf updates asOf. own is our own lease as the feed last delivered it.
+// updateAsOf updates asOf. The parameter own is our own lease as the feed last delivered it.
 func (m *Members) updateAsOf(own *member) {
 	for beat, began := range m.pending {
 		if own != nil && beat <= own.beat {
@@ -208,8 +208,8 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// checkLeases checks for stale leases. It drops the nodes that have been silent for removeAfter
-// lease times, and returns their names, so that their leases can be deleted.
+// checkLeases reassigns the partitions of dead nodes. It drops the nodes that have been silent for
+// removeAfter lease times, and returns their names, so that their leases can be deleted.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +231,8 @@ func (m *Members) isPartitioned(now time.Time) bool {
 	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
 }
 
-// silence returns how long nothing was heard of a node while its renewals could arrive.
+// silence returns how long a node has not renewed its lease. It ignores the time before the feed
+// last resumed, because no renewal could arrive then.
 func (m *Members) silence(now time.Time, is *member) time.Duration {
 	if m.reconnectedAt.After(is.at) {
 		return now.Sub(m.reconnectedAt)

@@ -160,7 +160,8 @@ func TestMembers_OtherPartitionsStay(t *testing.T) {
 }
 
 // TestMembers_Disconnected checks that while this node is disconnected, it considers no other node
-// dead and keeps its partitions.
+// dead and keeps its partitions. A node that stays silent must be considered dead a lease time
+// after the connection is back.
 func TestMembers_Disconnected(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b")
@@ -188,9 +189,9 @@ func TestMembers_Disconnected(t *testing.T) {
 	o.wants(16, 16)
 }
 
-// TestMembers_LateFeed checks a feed that is late after an outage of the store. The order of the
-// feed tells which nodes have renewed their leases since the outage. A node that has not must count
-// as dead without another wait.
+// TestMembers_LateFeed checks a feed that is late after an outage of the store. Once it has
+// delivered one of our own renewals from more than 4 s after the outage, a node that has not
+// renewed its lease since the outage must be considered dead at once.
 func TestMembers_LateFeed(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")
@@ -274,7 +275,7 @@ func TestMembers_RenewAfterOutage(t *testing.T) {
 }
 
 // TestMembers_UnknownOwner checks an owner whose lease was never received. It may have just joined,
-// so it must count as dead only after a lease time.
+// so it must be considered dead only after a lease time.
 func TestMembers_UnknownOwner(t *testing.T) {
 	o := observe(t)
 	o.renewed("self")

@@ -12,7 +12,7 @@ import (
 // derived from their first samples yet. They count towards the limit of vehicles. Otherwise the
 // table would exceed the limit when their states arrive.
 type newcomers struct {
-	most atomic.Int64 // limit of vehicles in the table, young and old together; 0 means no limit
+	most atomic.Int64 // limit of vehicles in the table and newcomers together; 0 means no limit
 	n    atomic.Int64 // number of vehicles in young and old, and of those that Admit is checking
 
 	mu         sync.Mutex // guards the fields below
@@ -20,17 +20,17 @@ type newcomers struct {
 	rotated    time.Time // when young last became old
 }
 
-// newcomerLife is the minimum time for which a newcomer counts. After that it is dropped, because
-// its samples may never have been stored.
+// newcomerLife is the minimum time for which a newcomer counts towards the limit. After that it is
+// dropped, because its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
-// Bound sets the number of vehicles up to which [Table.Admit] admits new vehicles. 0 means no
-// limit. Vehicles that are in the table already stay there.
+// Bound sets the maximum number of vehicles, beyond which [Table.Admit] refuses new vehicles. 0
+// means no limit. Vehicles that are in the table already stay there.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
 // Admit reports whether samples of a vehicle may be accepted. They may if the vehicle is in the
 // table or was admitted before, or if the limit allows one more vehicle. In the last case Admit
-// admits the vehicle. A refusal changes nothing.
+// records the vehicle as admitted.
 func (t *Table) Admit(id vehicle.ID) bool {
 	c := &t.newcomers
 	most := c.most.Load()
@@ -46,8 +46,8 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	if c.has(k) {
 		return true
 	}
-	// From here on, a Put of the vehicle finds n > 0 and calls remove. A Put may have happened just
-	// before this, so check the table again.
+	// From here on, a concurrent Put of the vehicle finds n > 0 and calls remove. But a Put may
+	// have added the vehicle just before, so check the table again.
 	n := c.n.Add(1)
 	if _, known := s.find(k); known {
 		c.n.Add(-1)

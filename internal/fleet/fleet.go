@@ -1,11 +1,10 @@
 // Package fleet holds the latest verdicts of every vehicle in memory, so that a query is answered
-// without I/O. A [Table] is filled from the states of the store and owns no data: it can be dropped
-// and filled again.
+// without I/O. A [Table] is filled from the states of the store, and can be filled again from them.
 //
-// The table stores vids only where vehicles are listed ([Table.KeepNames]). Its key is a 128-bit
-// hash of the vid, made with two hash/maphash seeds that are random for each process, so that
-// nobody can choose vids that collide. With n vehicles, the probability that any two have the same
-// hash is about n²/2¹²⁹: 10⁻²⁵ at 10 million vehicles, 10⁻²³ at 100 million.
+// The table stores vids only after [Table.KeepNames], which lists of vehicles need. Its key is a
+// 128-bit hash of the vid, made with two hash/maphash seeds that are random for each process, so
+// that nobody can choose vids that collide. With n vehicles, the probability that any two have the
+// same hash is about n²/2¹²⁹: 10⁻²⁵ at 10 million vehicles, 10⁻²³ at 100 million.
 //
 // A vehicle uses one slot of 32 bytes in an array without pointers. The arrays are 80 to 90 % full,
 // so a vehicle takes about 38 bytes. See shard.go.
@@ -25,8 +24,8 @@ type Answer struct {
 	Throttle vehicle.ThrottleVerdict
 }
 
-// shardCount is the number of shards of a table, a power of two. A shard that grows is copied. With
-// many shards, each copy is small.
+// shardCount is the number of shards of a table, a power of two. A shard is copied when it grows,
+// and with many shards each copy is small.
 const shardCount = 1024
 
 // Table holds the latest answer of every vehicle. It is safe for concurrent use. [New] makes one.
@@ -93,8 +92,8 @@ func (t *Table) Get(vid []byte) Answer {
 // Len returns the number of vehicles in the table.
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// Expire removes every vehicle whose verdicts are all older than the parameter before, and returns
-// the number of removed vehicles.
+// Expire removes every vehicle whose verdicts are all older than the given time, and returns the
+// number of removed vehicles.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
 	for i := range t.shards {

@@ -29,21 +29,22 @@ type Question struct {
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
 	// OldestFirst sorts vehicles of equal rank by ascending time. If false, the newest come first.
 	OldestFirst bool
-	// Now and MaxAge determine which verdicts are stale. Now is called once for a page.
+	// Now and MaxAge determine which verdicts are stale; if MaxAge is 0, none is. [Table.First]
+	// calls Now once, [Table.Each] for each vehicle.
 	Now    func() vehicle.UnixMilli
 	MaxAge time.Duration
 	// Prefix selects vehicles whose vid begins with it. "" selects all.
 	Prefix string
 }
 
-// order is a Question in a form that is fast to evaluate on packed values, because every page looks
-// at the values of all vehicles.
+// order is a Question in a form that is fast to evaluate on packed values (see value), because
+// every page of a list evaluates it on the values of all vehicles.
 type order struct {
 	// ranks has the rank of each combination of the two outcomes and the state bits of a value.
 	ranks     [1 << (2*outcomeBits + stateBits)]int8
 	oldest    int64  // verdicts before this time are stale
-	fresh     uint64 // verdicts more than this many milliseconds after oldest are stale, too (in the future)
-	direction int64  // 1 or -1, the factor of a time in Order
+	fresh     uint64 // verdicts more than this many milliseconds later are stale, too (too far ahead)
+	direction int64  // 1 or -1, by which a verdict's time is multiplied in Order
 }
 
 // outcomeBits is the size of the result of [order.outcome] in bits.
@@ -75,8 +76,8 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome returns whether a verdict is answered, unknown or stale, given its time. It agrees with
-// the methods At of the verdicts.
+// outcome returns whether a verdict is answered, unknown or stale, given its time in at. It agrees
+// with [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At].
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -160,8 +161,8 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, next, ctx.Err()
 }
 
-// Each calls do with each vehicle of a list, in no order, until do returns an error. It holds the
-// vids of one shard in memory, about a thousandth of all vids.
+// Each calls do with each vehicle of a list, in no order, until do returns an error. In memory it
+// holds the vids of only one shard at a time, about a thousandth of all vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	prefix, by := []byte(q.Prefix), q.order()
@@ -244,7 +245,7 @@ type leading struct {
 	prefix []byte
 }
 
-// count counts a vehicle. It reports whether the vehicle may be among the first.
+// count counts a vehicle of the list. It reports whether the vehicle may be one of the first.
 func (b *leading) count(o Order) bool {
 	b.matched++
 	return !b.enough || o.Rank < b.last.Rank || o.Rank == b.last.Rank && o.Time <= b.last.Time

@@ -20,7 +20,6 @@ var everyone = fleet.Question{
 	Now:  func() vehicle.UnixMilli { return 0 },
 }
 
-// jams returns a question that lists vehicles in a jam.
 func jams() fleet.Question {
 	q := everyone
 	q.Rank = func(_, _ vehicle.Outcome, state vehicle.DrivingState, _ vehicle.ThrottleSystem) int8 {
@@ -54,8 +53,8 @@ func named(vehicles int) *fleet.Table {
 	return t
 }
 
-// TestFirstPagesThroughAList checks that the pages of a list together contain every vehicle once,
-// in order.
+// TestFirstPagesThroughAList checks that the pages of a list together contain every vehicle of the
+// list once, in order, and that Each yields the same vehicles.
 func TestFirstPagesThroughAList(t *testing.T) {
 	const vehicles = 5000
 	table := named(vehicles)
@@ -155,8 +154,8 @@ func TestListAfterVehiclesWent(t *testing.T) {
 	}
 }
 
-// TestListOfVidsWithoutRoom checks that if vids do not fit into the limit, their vehicles are left
-// out of the list and counted. If other vehicles are removed, new vids must fit again.
+// TestListOfVidsWithoutRoom checks that a vehicle whose vid does not fit into the limit is left out
+// of the list, but is counted. When other vehicles are removed, new vids must fit again.
 func TestListOfVidsWithoutRoom(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(10)

@@ -10,8 +10,8 @@ import (
 )
 
 // names stores the vids of the vehicles in a table, in buckets by a part of their hash. The buckets
-// are arrays without pointers. To find the vid of a key, the vids of its bucket, which are few, are
-// hashed. Adding or removing a vehicle changes a bucket; a new verdict does not.
+// are arrays without pointers. The vid of a key is found by hashing the few vids of its bucket.
+// Adding or removing a vehicle changes a bucket; a new verdict does not.
 type names struct {
 	most   int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
 	bytes  atomic.Int64 // used by all vids
@@ -19,8 +19,8 @@ type names struct {
 	shards [shardCount]nameShard
 }
 
-// nameShard has the vids of one shard of the table. A scan that looks up each of these vids then
-// finds the shard of the table in the processor's cache.
+// nameShard has the vids of the vehicles in one shard of the table. A scan that looks up each of
+// these vids thus searches one shard only, which stays in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
@@ -30,8 +30,8 @@ type nameShard struct {
 const shardBuckets = 128
 
 // KeepNames makes the table store the vids of its vehicles, so that it can list the vehicles. The
-// parameter most limits the total size of the vids, in bytes. In addition, a vehicle takes about 5
-// bytes. KeepNames must be called before the first Put.
+// parameter most limits the total size of the vids, in bytes. The memory for them is about 5 bytes
+// per vehicle larger. KeepNames must be called before the first Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 // Named returns how many vehicles the table can list.
@@ -43,8 +43,8 @@ func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
 	return &s.buckets[k.hi/shardCount%shardBuckets], &s.mu
 }
 
-// vidsOf yields each vid of a bucket and the index of its length byte. A vid has 1 to 256
-// characters; the byte before it is its length minus one.
+// vidsOf yields each vid of a bucket, with the index of the byte before it, which holds the vid's
+// length minus one. A vid has 1 to 256 characters.
 func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	return func(yield func(at int, vid []byte) bool) {
 		for at := 0; at < len(bucket); {
@@ -57,8 +57,9 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// addName stores the vid of a new vehicle. It looks the vehicle up again under the lock of the
-// vids, because a concurrent Delete removes the vehicle from its shard first and its vid second.
+// addName stores the vid of a new vehicle, unless the vehicle has been removed from the shard
+// since. It checks this under the lock of the vids. A concurrent Delete removes the vehicle before
+// it takes that lock, so the vid of a deleted vehicle never remains.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {

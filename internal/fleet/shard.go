@@ -15,9 +15,9 @@ import (
 // in one pass. Removing a vehicle leaves no mark in its slot, because the following vehicles move
 // back by one slot.
 //
-// Writers hold mu. Readers take no lock: they compare the version before and after a read. To grow
-// or shrink, a writer copies the array. Readers use the old array until the copy is complete, and
-// the old array never changes again.
+// Writers hold mu. Readers take no lock: they read again if the version has changed during a read.
+// To grow or shrink, a writer copies the array. Readers use the old array until the copy is
+// complete, and the old array never changes again.
 type shard struct {
 	mu       sync.Mutex             // serializes writers
 	version  atomic.Uint64          // odd while slots are changed in place
@@ -97,7 +97,8 @@ func lookup(a []slot, k key) (v value, found bool) {
 }
 
 // home returns the slot at which the search for a key begins, in an array of n slots. It increases
-// with the key, so vehicles have the same order in arrays of any size.
+// with lo, the word of the key by which an array is sorted first. So vehicles have the same order
+// in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
@@ -211,7 +212,7 @@ func (s *shard) remove(k key) bool {
 	return true
 }
 
-// removeIf removes the vehicles for whose value the parameter old returns true. It returns their
+// removeIf removes the vehicles for whose value the function old returns true, and returns their
 // number.
 func (s *shard) removeIf(old func(value) bool) (removed int) {
 	s.mu.Lock()
@@ -229,8 +230,8 @@ func (s *shard) removeIf(old func(value) bool) (removed int) {
 	return removed
 }
 
-// replace makes an array for n vehicles the shard's array. It copies to it those vehicles of a for
-// which the parameter stays returns true.
+// replace replaces the shard's array by a new one for n vehicles, and returns it. Of the old array
+// a, it copies those vehicles for which the function stays returns true.
 func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	// The size is rounded up to what the allocator provides.
 	b := slices.Grow([]slot(nil), s.size(n))
@@ -249,7 +250,8 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 		i, _ := search(b, key{e[0], e[1]})
 		insert(b, i, *e)
 	}
-	// The order must be kept, so vehicles that wrapped around the end of a belong after the others.
+	// The order must be kept. So the vehicles at the beginning of the array that wrapped around
+	// its end are moved last.
 	round := 0
 	for round < len(a) && !a[round].free() && away(round, a[round][1], len(a)) > round {
 		round++

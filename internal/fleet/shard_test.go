@@ -126,7 +126,6 @@ func TestPack_RoundTrip(t *testing.T) {
 	}
 }
 
-// slotsOf returns how many slots a table has.
 func slotsOf(t *Table) (n int) {
 	for i := range t.shards {
 		n += len(*t.shards[i].slots.Load())
@@ -175,7 +174,8 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
-// TestShardsDoNotGrowTogether checks that only few shards have the same sequence of sizes.
+// TestShardsDoNotGrowTogether checks that only few shards have the same number of slots for the
+// same number of vehicles.
 func TestShardsDoNotGrowTogether(t *testing.T) {
 	table := New()
 	at := make(map[int]int) // number of shards by their size for 1,000 vehicles

@@ -92,7 +92,6 @@ func readOnSchedule(ctx context.Context, t *fleet.Table, vehicles int) (late []t
 	return late
 }
 
-// heapInUse returns the bytes of heap in use after a garbage collection.
 func heapInUse() uint64 {
 	debug.FreeOSMemory() // runs a garbage collection
 	runtime.GC()

@@ -119,9 +119,10 @@ func byMean(r *recording, decay time.Duration, jam, slow float64) (c confusion) 
 }
 
 // tuned searches thresholds at random, six times with -full, and scores the best thresholds on
-// drives that the search did not see. These are the drives of the other car (the parameter first
-// is the number of the first car's drives), and each drive in turn, with thresholds found on all
-// other drives. It prints the median search.
+// drives that the search did not use: thresholds found with one of two cars on the drives of the
+// other, and thresholds found on all drives but one on that drive. The first drives are those of
+// the first car; the parameter first is their number. Of several searches, tuned prints the one
+// with the median score.
 func tuned(t *testing.T, drives []recording, first int) {
 	const draws = 300
 	searches := 1
@@ -141,8 +142,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 				tried[k] = append(tried[k], drives[i].drive(&r).confusion)
 			}
 		}
-		// best returns the score, on the drives to test on, of the draw that scores best on the
-		// drives to tune on. The parameter test selects the drives to test on.
+		// best chooses the draw that scores best on the drives for which test returns false, and
+		// returns its confusion on the drives for which test returns true.
 		best := func(test func(i int) bool) (out confusion) {
 			score := -1.0
 			for _, each := range tried {
@@ -184,7 +185,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 }
 
 // bootstrap draws sets of drives with replacement, 2,000 times. It prints the limits between which
-// 90 % of these sets score, and how often the decayed mean scores better than the rules.
+// the scores of 90 % of these sets lie, and in how many sets the baseline of a decayed mean scores
+// better than the rules.
 func bootstrap(t *testing.T, drives []recording, rules *vehicle.Rules) {
 	var each, byMean [18]confusion
 	if len(drives) != len(each) {
@@ -225,8 +227,9 @@ func bootstrap(t *testing.T, drives []recording, rules *vehicle.Rules) {
 	}
 }
 
-// TestSameRouteOrder checks that of the drives on one route, a drive that its driver called a jam
-// spends a larger part of its time in a jam than each of the other drives.
+// TestSameRouteOrder compares drives on the same route. A drive labelled as a jam must spend more
+// time in a jam than a drive with another label, in seconds and as a part of the drive. This must
+// be so for nine of ten pairs.
 func TestSameRouteOrder(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	dir := testkit.RecordedDrives("the rules are tried on invented drives only")

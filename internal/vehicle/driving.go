@@ -36,8 +36,8 @@ type DrivingVerdict struct {
 	Time UnixMilli
 }
 
-// At returns the outcome of a query at the time now: whether the verdict answers it, if the
-// readings used may be at most maxAge old. A maxAge of zero or less accepts any age.
+// At returns the outcome of a query at the time now that accepts readings up to maxAge old. A
+// maxAge of zero or less accepts any age.
 func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	if o := fresh(v.Time, now, maxAge); o != Answered {
 		return o
@@ -48,11 +48,11 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return Answered
 }
 
-// Driving returns the driving verdict, computed from the newest speed reading. Without a speed
-// reading, the only possible verdict is "not driving" because the ignition is off. The car's speed
-// is compared with a free flow: that of the road at the last fix, if the fix is fresh and the road
-// is known, or else one that the source sent, if that is fresh. "Not driving" is concluded from
-// the ignition, from speed and engine speed, or from a long standstill alone.
+// Driving returns the driving verdict. Without a speed reading, the only possible verdict is "not
+// driving" because the ignition is off. The present speed of traffic is compared with a free flow:
+// that of the road at the car's last position, if that is fresh and the road is known, or else one
+// that the source sent, if that is fresh, or else an estimate. "Not driving" is concluded from the
+// ignition, from speed and engine speed, or from a long standstill alone.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
@@ -90,10 +90,10 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest maintains RestingSince and Traffic.Stood. When the drive is over, it resets the
-// memory of traffic, so that the next drive starts as "normal". The parameter before is the speed
-// reading that preceded this sample. An engine speed that is older than that reading was read
-// while the car still moved, so it says nothing about this stop.
+// observeRest updates RestingSince and Traffic.Stood after a sample. When the drive is over, it
+// resets the memory of traffic, so that the next drive starts as "normal". The parameter before is
+// the newest speed reading before this sample. An engine speed older than that reading may have
+// been read while the car still moved, so it says nothing about a stop.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -141,8 +141,8 @@ func (s *State) ignitionOff() bool {
 }
 
 // resting reports whether the car has been stationary with its engine off for restAfter, with no
-// recent "ignition on" to contradict it. The present time is taken to be that of the newest speed,
-// because a car that is silent or reports other signals was not seen resting.
+// recent "ignition on" to contradict it. The time is measured up to the newest speed reading,
+// because a car that is silent or reports only other signals was not seen resting.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
@@ -166,8 +166,8 @@ func (s *State) parksAfter() time.Duration {
 }
 
 // engineTells reports whether the engine speed can show, at t, if the car is waiting or parked. It
-// can if it was read within parkedAfter and the car is not one that also drives with its engine at
-// rest.
+// can if it was read less than parkedAfter before t, and if the car is not an electric or hybrid
+// car, which also drives with its engine at rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute

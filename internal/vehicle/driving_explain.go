@@ -117,7 +117,6 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 	return text
 }
 
-// fact returns a signal's reading as a Fact.
 func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }

@@ -85,8 +85,8 @@ func TestFluentIsNormal(t *testing.T) {
 }
 
 // TestGapIsNoEvidence checks that a silence of more than 75 seconds changes no mean. A verdict may
-// change after the silence in two cases: if only the hysteresis had held it back, or if the car
-// was stationary before and after the silence, so that it turns out to be parked.
+// change after the silence in two cases: if only the hysteresis had prevented that change before,
+// or if the car was stationary before and after the silence, so that it turns out to be parked.
 func TestGapIsNoEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s State

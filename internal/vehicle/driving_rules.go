@@ -20,10 +20,10 @@ type rules struct {
 	// show it on all of that way. The delay from the car's own speed has the rest of the weight.
 	others float32
 
-	// The car's own mean speed is exponentially decayed with the time constant meanDecay. A car
-	// slower than crawl, in km/h, is stationary, at walking pace or manoeuvring. Of such a stop,
-	// the mean includes the first stopCounts seconds and the seconds after longStop. The first
-	// moveUp metres after a stop still belong to the stop.
+	// The car's own mean speed is exponentially decayed with the time constant meanDecay. While the
+	// car is slower than crawl, in km/h, it makes a stop: it is stationary, at walking pace or
+	// manoeuvring. The mean includes only the first stopCounts seconds of a stop, and its seconds
+	// after longStop. The first moveUp metres after a stop still belong to the stop.
 	crawl, stopCounts, longStop, moveUp float32
 	meanDecay                           time.Duration
 
@@ -58,11 +58,11 @@ func StateOfShare(share float32) DrivingState { return standardRules.state(share
 // docs/verdicts.md in view (Bologna and a motorway, simulated with Eclipse SUMO), so the figures
 // there are figures of fit, with no held-out set. A cross-validation estimates by how much these
 // figures are too good: from 69 random draws of ten thresholds, it took the best draw for one road
-// and scored it on the other. On the recorded drives (tds) none of 511 random draws reached the
-// macro-F1 of 0.50 that was wanted.
+// and scored it on the other. On recorded drives (the data set tds of docs/verdicts.md) none of 511
+// random draws reached the macro-F1 of 0.50 that was wanted.
 var standardRules = rules{
 	jam: JamShare, slow: SlowShare,
-	// On the simulated roads, every second change of the true state follows the previous change
+	// On the simulated roads, half of the changes of the true state follow the previous change
 	// within a minute. If a verdict could not change again within a minute, it would be wrong for
 	// the rest of that minute.
 	clear: 1.03, hold: time.Minute,
@@ -71,8 +71,8 @@ var standardRules = rules{
 	// Walking pace. Most parking manoeuvres stay below it.
 	crawl: 4,
 	// A stop at a red light tells little about traffic, and a longer stop there tells no more. But
-	// traffic lights complete their cycle in two minutes or less, and parking takes no longer. So
-	// a stop beyond two minutes counts again.
+	// a traffic light completes its cycle in two minutes or less, and parking takes no longer
+	// either. So a longer stop has another cause, and its time beyond two minutes counts again.
 	stopCounts: 30, longStop: 120,
 	// Parking takes a few moves of one or two car lengths each.
 	moveUp:    12,
@@ -80,7 +80,7 @@ var standardRules = rules{
 
 	// Because of traffic lights and crossings, the mean speed in a street is about a quarter lower
 	// than the speed between them. A street with a limit of 50 km/h allows a mean of about 33
-	// km/h. Jams on a motorway are below 33 km/h.
+	// km/h. Mean speeds in jams on a motorway are below 33 km/h.
 	fluent: 27, perCruise: 0.75, street: 33, mostAssumed: 82,
 	// After some minutes at city speeds, the mean has little left of an earlier speed on a
 	// motorway.
@@ -107,8 +107,8 @@ const (
 	// which drivers exceed at a light. If the time between two readings is longer than the
 	// car needs at this acceleration, the car was stationary for the rest of the time.
 	rampKmhPerSecond = 3.6
-	// freeFlowHolds is how long a sent free-flow speed is valid. It ends when the next one is
-	// due, because the car may then have left the road that it describes.
+	// freeFlowHolds is how long a free-flow speed that a source sent is valid: until the next one
+	// is due. By then the car may have left the road that the speed describes.
 	freeFlowHolds = maxStep
 	// moving is the speed above which a car is certainly driving.
 	moving = 3

@@ -63,7 +63,7 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 		s.startDrive(kmh, t)
 		s.Traffic.Moved = kmh > moving
 	case step > maxStep:
-		// The car may have been anywhere. Its memory is kept, but a new stop begins.
+		// The car may have been anywhere. Its memory is kept, but a stop before the gap is over.
 		s.Traffic.Stop = 0
 	case step > 0:
 		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
@@ -84,11 +84,12 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds seconds of driving to the mean, in which the speed changed from one value to
-// another. The speed is taken to change linearly, so the result does not depend on how often a car
-// reports. An exception is a car that stops or sets off: it does so within the time that
-// rampKmhPerSecond allows, and is stationary for the rest of a long step. Otherwise a red light
-// that is seen once in 30 s would look like creeping.
+// collect adds the time between two speed readings to the mean: the given seconds, in which the
+// speed changed from the first reading to the second. The speed is taken to change linearly, so the
+// result does not depend on how often a car reports. An exception is a car that stops or sets off:
+// its speed is taken to change at the rate rampKmhPerSecond, and the car to be stationary for the
+// rest of the time. Otherwise a car that waits at a red light and reports once in 30 s would seem
+// to creep.
 func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
@@ -114,8 +115,8 @@ func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.addStop(r, to, seconds-ramp)
 }
 
-// addStop adds seconds in which the car was stationary or at walking pace. Only the first
-// stopCounts seconds of a stop, and those after longStop seconds, enter the mean.
+// addStop adds a time in which the car was stationary or at walking pace. Only the first stopCounts
+// seconds of a stop, and those after longStop seconds, enter the mean.
 func (s *State) addStop(r *rules, kmh, seconds float32) {
 	m := &s.Traffic
 	until := m.Stop + seconds
@@ -126,7 +127,8 @@ func (s *State) addStop(r *rules, kmh, seconds float32) {
 	}
 }
 
-// addDrive adds seconds of linearly changing speed above walking pace.
+// addDrive adds a time in which the speed changed linearly and was above walking pace. The first
+// moveUp metres after a stop are added to the stop.
 func (s *State) addDrive(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
@@ -147,9 +149,9 @@ func (s *State) addDrive(r *rules, from, to, seconds float32) {
 	s.addToMean(r, from, to, seconds)
 }
 
-// addToMean adds seconds of linearly changing speed to the mean, which is an exponentially
-// weighted moving average in continuous time. With the time constant τ = meanDecay, the
-// mean m of weight w becomes
+// addToMean adds a time of linearly changing speed to the mean, which is an exponentially
+// weighted moving average in continuous time. With the time constant τ = meanDecay, t seconds in
+// which the speed was v(u) after u seconds change the mean m of weight w to
 //
 //	(m·w·e^(-t/τ) + ∫₀ᵗ v(u)·e^(-(t-u)/τ) du) / (w·e^(-t/τ) + τ·(1-e^(-t/τ)))
 //
@@ -168,8 +170,8 @@ func (s *State) addToMean(r *rules, from, to, seconds float32) {
 	s.Traffic.MeanSeconds = float32(was + weight)
 }
 
-// timeFor returns how much of the given seconds, in which the speed changes linearly, the
-// car takes to drive the given metres.
+// timeFor returns how many seconds the car takes to drive the given metres, if its speed changes
+// linearly within the given seconds. It returns all of these seconds if they do not suffice.
 func timeFor(metres, from, to, seconds float32) float32 {
 	v, change := from/3.6, (to-from)/3.6
 	root := v*v + 2*change/seconds*metres
@@ -195,8 +197,8 @@ func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
 	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/r.cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
-// below returns the part of a linear change from one speed to another that is spent below
-// limit.
+// below returns which part of the time of a linear change from one speed to another is spent below
+// limit, from 0 to 1.
 func below(from, to, limit float32) float32 {
 	lo, hi := min(from, to), max(from, to)
 	switch {
@@ -208,8 +210,9 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-// setPace sets Pace from the share, with hysteresis: within the time hold after a change, only a
-// share that is beyond the border by the factor clear changes Pace again.
+// setPace computes Share, the present speed of traffic divided by the free flow, and sets Pace from
+// it, with hysteresis: within the time hold after a change, only a share that is beyond the border
+// by the factor clear changes Pace again.
 func (s *State) setPace(r *rules, t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(r, t)
@@ -229,8 +232,8 @@ func (s *State) setPace(r *rules, t UnixMilli) {
 	}
 }
 
-// isTooYoung reports whether the drive is too young for the parameter want to be concluded from
-// the car's own speeds.
+// isTooYoung reports whether, at t, the drive is too young to conclude the state want from the
+// car's own speeds.
 func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle
@@ -241,13 +244,12 @@ func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
 }
 
-// weight returns the value that MeanSeconds has when the mean covers the time counted:
-// τ·(1-e^(-counted/τ)).
+// weight returns the value that MeanSeconds has when the mean covers a time of the length counted.
+// With the time constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
 func (r *rules) weight(counted time.Duration) float64 {
 	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
 }
 
-// state returns the driving state of a share.
 func (r *rules) state(share float32) DrivingState {
 	switch {
 	case share <= r.jam:
@@ -329,7 +331,7 @@ func (s *State) knowsFreeFlow(t UnixMilli) bool {
 }
 
 // roadTime returns the time of the oldest reading that a verdict at t uses: t itself, or the
-// earlier time of the fix or of the sent free flow, if these were used.
+// earlier time of the position or of the free flow that a source sent, if these are used.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)

@@ -7,9 +7,9 @@ import (
 )
 
 // FuzzObserve checks that folding any sequence of samples, with hostile values and times, leaves a
-// valid state. Each sample is encoded as the step to it in milliseconds (int32), the set of
-// signals that it carries (uint32), then four bytes for each of these signals; for a DTCList the
-// four bytes are the digits of one code.
+// valid state. Each sample is encoded as the time since the previous sample in milliseconds
+// (int32), the set of signals that it carries (uint32), then four bytes for each of these signals;
+// for a DTCList the four bytes are the digits of one code.
 func FuzzObserve(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(appendSample(nil, 0, 1<<Speed|1<<EngineSpeed, 50, 2000))

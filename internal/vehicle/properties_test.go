@@ -248,7 +248,7 @@ func count(x Sample, signals ...Signal) (n int) {
 	return n
 }
 
-// TestHostileReadings checks that folding readings that no checked Readings can hold, with any
+// TestHostileReadings checks that folding readings that Readings.Set would have refused, with any
 // bits in any value and at any time, leaves a valid state.
 func TestHostileReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -101,9 +101,9 @@ func (c *confusion) f1() (of [4]float64, macro float64) {
 	return of, macro
 }
 
-// withShares returns the confusion that would have resulted if the labels had been distributed as
-// given (the shares of normal, slow and jam), and the rule had been right and wrong about each
-// label as often as it was.
+// withShares returns the confusion that the rule would have with another distribution of the
+// labels. The parameters are the shares of the labels normal, slow and jam. For each label, the
+// shares of right and wrong verdicts remain as they are.
 func (c *confusion) withShares(normal, slow, jam float64) (o confusion) {
 	for k, share := range []float64{normal, slow, jam} {
 		var rows float64

@@ -75,7 +75,7 @@ func (s Signal) Unit() string { return signalTable[s].unit }
 // IsNumber reports whether the signal is a plain number in its [Signal.Unit].
 func (s Signal) IsNumber() bool { return s < DTCList || s >= FreeFlowSpeed }
 
-// IsPosition reports whether the signal tells the vehicle's place. Positions are private:
+// IsPosition reports whether the signal is part of the vehicle's position. Positions are private:
 // their values must never appear in a log, a metric, a trace or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 

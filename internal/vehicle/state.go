@@ -92,9 +92,9 @@ func observe(rules *rules, s State, x Sample) State {
 	return s
 }
 
-// observeCodes folds a list of trouble codes into the state; listed reports whether the
-// sample has one. A code that was cleared may return, so the anomaly ends only when the
-// lists have held no throttle code for codeGoneFor (a minute).
+// observeCodes folds a list of trouble codes into the state. The parameter listed reports whether
+// the sample has a list. A code that was cleared may return, so the anomaly ends only when the
+// lists have had no throttle code for codeGoneFor (a minute).
 func (s *State) observeCodes(listed bool, codes []TroubleCode) {
 	gone := &s.ThrottleMemory.CodeGone
 	if listed {

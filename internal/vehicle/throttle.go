@@ -28,17 +28,17 @@ type ThrottleVerdict struct {
 	Time UnixMilli
 }
 
-// At returns the outcome of a query at the time now: whether the verdict answers it, if the
-// readings used may be at most maxAge old. A maxAge of zero or less accepts any age.
+// At returns the outcome of a query at the time now that accepts readings up to maxAge old. A
+// maxAge of zero or less accepts any age.
 func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
-// Throttle returns the throttle verdict. A throttle or pedal trouble code in a list is an anomaly
-// until the lists have held none for a minute; silence does not clear a code. An anomaly found by
-// any other rule lasts until that rule has had readings for a minute without finding the fault. If
-// there is no anomaly, a throttle reading means "normal". If there is neither an anomaly nor a
-// throttle reading, there is no verdict.
+// Throttle returns the throttle verdict. A trouble code of the throttle or the pedal is an anomaly
+// until the car's lists of codes have had none for a minute; silence does not clear a code. An
+// anomaly found by any other rule lasts until that rule has had readings for a minute without
+// finding the fault. If there is no anomaly, a throttle reading means "normal". If there is neither
+// an anomaly nor a throttle reading, there is no verdict.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}

@@ -116,8 +116,8 @@ func TestThrottleStates(t *testing.T) {
 }
 
 // TestGapIsNoThrottleEvidence checks that one sample after a silence raises the measure of a
-// disagreement by no more than a second's worth, however long the silence and however wrong the
-// sample.
+// disagreement at most as much as one second of disagreement would, however long the silence and
+// however wrong the sample. It must not raise the measure of a stuck sensor at all.
 func TestGapIsNoThrottleEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)

@@ -6,8 +6,8 @@ import (
 )
 
 // ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly, the explanation
-// has the rule that found it, with its readings and measures. Otherwise it has what every rule
-// measures, and the value at which that rule would raise an anomaly.
+// has the rule that found it, with its readings and measures. Otherwise it has the measure of every
+// rule, and the value at which that rule would raise an anomaly.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -146,8 +146,8 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	return all
 }
 
-// fact returns a finding in words. A measure without a unit of its own is given as a
-// percentage of its alarm threshold.
+// fact returns the finding as a Fact of the time t. The measure of a disagreement or of noise is
+// given as a percentage of its alarm threshold.
 func (f finding) fact(t UnixMilli) Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
 	switch {
@@ -187,8 +187,8 @@ type ThrottleAlarm struct {
 	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y         Signal
 	NameX, NameY string
-	// Banded reports whether this car has shown what Y reads for each value of X. If so, Y should
-	// read Expected, and up to Free percent more or less.
+	// Banded reports whether the value that Y should have for each value of X was learned from this
+	// car. If so, Y should read Expected, with up to Free percent more or less.
 	Banded      bool
 	Free        float64
 	meanX, base float64

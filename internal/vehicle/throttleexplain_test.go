@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestExplainThrottleTellsReadingsAndLimits checks that the text of an anomaly says what was read,
-// what was expected and what is normal, that no fact has an internal unit, and that each limit
-// says what lies beyond it.
+// TestExplainThrottleTellsReadingsAndLimits checks that the explanation of an anomaly says what was
+// read, what was expected and what is normal. The names and units of its facts must be fit for
+// people. Each fact with a threshold must say what lies beyond it, such as "anomaly from".
 func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 	at := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
 	read := func(s State, values map[Signal]float64) State {

@@ -1,13 +1,13 @@
 package vehicle
 
-// Many loggers and gateways repeat the last value of every sensor in each row, with the
-// row's time. Compared without correction, a sensor that is read every few seconds seems
-// stationary while its partner moves. So each pair of sensors learns how long one of its
-// sensors takes to follow the other in what is reported. During that time, a repeated value
-// is not treated as a reading.
+// Two sensors that should agree form a pair, and each of them is the partner of the other. Many
+// loggers and gateways repeat the last value of every sensor in each row, with the row's time. So a
+// sensor that is read every few seconds seems stationary while its partner moves. Therefore it is
+// learned for each pair how long one sensor takes to follow the other in what is reported. During
+// that time, a repeated value is not treated as a reading.
 
-// LagMemory is what is known of how one sensor of a pair follows the other. Times are in
-// hundredths of a second.
+// LagMemory is what is known of how one sensor of a pair follows the other in the reports of a
+// source that repeats old values. Times are in hundredths of a second.
 type LagMemory struct {
 	// Behind is the time since the other sensor moved, if this sensor has not followed yet;
 	// otherwise it is zero.
@@ -33,9 +33,9 @@ func (m *LagMemory) patience() uint16 {
 }
 
 // observe folds the readings of one time into the memory. The parameter after is the time since
-// the last readings, and step is how far this sensor moved. otherMoved reports whether the other
-// sensor moved. agree reports whether the readings of the two sensors agree. If they do not, a
-// change of this sensor does not count as following, because the sensor may be wrong.
+// the last readings, and step is how far this sensor moved since then. otherMoved reports whether
+// the other sensor moved. agree reports whether the readings of the two sensors agree. If they do
+// not, a change of this sensor does not count as following, because the sensor may be wrong.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -63,10 +63,10 @@ func (m *LagMemory) learn(lag uint16) {
 	}
 }
 
-// observeLags folds what was read at t, when all of it has arrived. Only a sensor that is reported
-// together with its partner has a lag, because a source that sends each reading when it is taken
-// repeats nothing. observeLags reports for each pair whether one sensor has just followed the
-// other.
+// observeLags folds what was read at t into Lags, when all of it has arrived. Only a sensor that is
+// reported together with the other sensor of its pair has a lag, because a source that sends each
+// reading when it is taken repeats nothing. observeLags reports for each pair whether one sensor
+// has just followed the other.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -119,8 +119,8 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether the pair must not be compared now, because sensor i, whose partner has
-// moved, may not have been read since. The parameter side is 0 if i is the pair's sensor x, and 1
+// waits reports whether the pair must not be compared now, because its other sensor has moved and
+// sensor i may not have been read since. The parameter side is 0 if i is the pair's sensor x, and 1
 // if it is y. together reports whether both sensors were read at the same time.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)

@@ -1,8 +1,8 @@
 package vehicle
 
-// follow folds what was read at t into Follow, which watches whether the plate moves when the
-// pedal (or engine load) demands it. It returns the length of time, in seconds, that this check
-// covers, and whether a check was possible.
+// follow folds what was read at t into Follow, which watches whether the throttle plate moves when
+// the pedal demands it, or engine load if the car reports no pedal. It returns the length of time,
+// in seconds, that this check covers, and whether a check was possible.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -58,7 +58,7 @@ func (i ThrottleSensor) restMargin() float32 {
 }
 
 // asks returns how far the demand must rise, in percent, and how long the rise must last, in
-// seconds, before the plate must have moved.
+// seconds, before a plate that has not moved is taken to ignore it.
 func (f *FollowMemory) asks() (rise, lasts float32) {
 	if f.Demand == Load {
 		return loadRise, loadLasts
@@ -66,8 +66,8 @@ func (f *FollowMemory) asks() (rise, lasts float32) {
 	return pedalRise, pedalLasts
 }
 
-// restart begins to watch for a rise of the demand above the value low, while the plate is at the
-// position plate.
+// restart begins to watch for a rise of the demand above the value low. The parameter plate is the
+// plate's present position.
 func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }

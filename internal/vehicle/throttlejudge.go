@@ -62,17 +62,16 @@ func (m *ThrottleMemory) runRules(s *State) {
 	}
 }
 
-// engineOff reports whether nothing drives the plate at t, because the engine is at rest (also in
-// a start-stop system or a hybrid) or the ignition is off. The plate then rests wherever its
-// spring puts it, and sensors may have no supply.
+// engineOff reports whether nothing moves the throttle plate at t, because the engine is at rest
+// (also in a start-stop system or a hybrid) or the ignition is off. The plate then rests wherever
+// its spring puts it, and sensors may have no supply.
 func (s *State) engineOff(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
 // pauseEngine discards what the rules that need a running engine have measured so far. An anomaly
-// that they raised is kept, and the pause does not count as time in which its rule had no
-// readings.
+// that they raised is kept, and does not expire for lack of readings during the pause.
 func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
@@ -106,9 +105,10 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
 }
 
-// startDrive keeps what was learned of the pairs, but reduces its weight, so that this drive can
-// correct it. It also keeps an anomaly, because a fault does not heal overnight; but after
-// forgetDrives drives it discards the anomaly and all that was learned.
+// startDrive prepares the memory for a new drive. It keeps what was learned of the pairs, but
+// reduces its weight, so that this drive can correct it. It also keeps an anomaly, because a fault
+// does not heal overnight; but after forgetDrives drives it discards the anomaly and all that was
+// learned.
 func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
@@ -146,8 +146,8 @@ func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	}
 }
 
-// expected returns what sensor y should read, given the reading of sensor x. It returns 0 if that
-// is unknown.
+// expected returns the value that sensor y should have, given the newest reading of sensor x. It
+// returns 0 if that is unknown.
 func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	for i := range throttlePairs {
 		d, p := &throttlePairs[i], &m.Pairs[i]
@@ -163,7 +163,7 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	return 0
 }
 
-// pairFindings returns the measures of pair i.
+// pairFindings returns the findings about pair i.
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
@@ -175,9 +175,9 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	}
 }
 
-// limitFinding returns how long a sensor has been at an end of its electrical range. The measure
-// is 0 if this car's sensor rests at that end, or if engine load shows that the throttle is wide
-// open.
+// limitFinding returns the finding whose measure is how long a sensor has been at an end of its
+// electrical range. The measure is 0 if this car's sensor rests at that end, or if engine load
+// shows that the throttle is wide open.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	sensor := &m.Sensors[i]
 	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
@@ -192,10 +192,10 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two measures of how far a sensor has moved recently. The first shows
-// whether it moved more than any foot does. The second is for plate sensor A while no other sensor
-// reports the plate's position. It shows whether the plate moved more than engine load or the
-// pedal explains.
+// travelFindings returns two findings about how far a sensor has moved recently. The first shows
+// whether it moved more than any foot moves a pedal. The second is for plate sensor A while no
+// other sensor reports the plate's position. It shows whether the plate moved more than engine load
+// or the pedal explains.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
@@ -213,7 +213,7 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
 }
 
-// followFinding returns how many demands in a row the plate has ignored.
+// followFinding returns the finding whose measure is how many demands in a row the plate ignored.
 func (m *ThrottleMemory) followFinding() finding {
 	f := &m.Follow
 	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}

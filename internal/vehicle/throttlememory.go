@@ -9,9 +9,9 @@ type ThrottleMemory struct {
 	Pairs   [NumThrottlePairs]PairMemory
 	Follow  FollowMemory
 	Alarm   AlarmMemory
-	// Lags[i][0] is the lag of sensor x of pair i, and Lags[i][1] that of sensor y. Ages says for
-	// each sensor how much older its newest true reading is than the latest repetition of it, in
-	// hundredths of a second. (New fields must be added at the end, so that stored memories keep
+	// Lags[i][0] is the lag of sensor x of pair i, and Lags[i][1] that of sensor y. Ages is, for
+	// each sensor, the time from its newest true reading to the latest repetition of that reading,
+	// in hundredths of a second. (New fields must be added at the end, so that stored memories keep
 	// their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
@@ -23,8 +23,8 @@ type ThrottleMemory struct {
 // ThrottleSensor numbers the signals that the throttle rules compare.
 type ThrottleSensor uint8
 
-// The sensors. Engine load is not part of the throttle system. It is the reference for a plate
-// with only one sensor if there is no better reference.
+// The sensors. Engine load is not part of the throttle system. A throttle plate with only one
+// sensor is compared with it, if there is nothing better to compare with.
 const (
 	PlateA ThrottleSensor = iota
 	PlateB
@@ -61,8 +61,8 @@ type SensorMemory struct {
 	// Gap is the time between the last two readings, in seconds. It is zero if there is only one,
 	// or if more than bracketWithin lies between them. Step is the difference of their values.
 	Gap, Step float32
-	// Travel is the distance that the sensor moved recently, up and down: a sum of steps of
-	// at most travelMost that decays with travelDecay.
+	// Travel is the distance that the sensor moved recently, up and down. It is a sum of steps,
+	// each at most travelMost, that decays with the time constant travelDecay.
 	Travel float32
 	// AtLimit is how long the sensor has been at an end of its electrical range. OffLimits
 	// is how long it has been seen elsewhere.
@@ -96,9 +96,9 @@ type StuckMemory struct {
 	// Since is when the sensor reached At, from which it has not moved.
 	Since UnixMilli
 	At    float32
-	// Low is the minimum of the other sensor's upper bound since that time, and High is the
-	// maximum of its lower bound. So the other sensor was surely as low as Low and as high as
-	// High.
+	// Low is the minimum, since that time, of the upper bounds of the other sensor's range, and
+	// High is the maximum of its lower bounds. So the other sensor was surely once at or below Low,
+	// and once at or above High.
 	Low, High float32
 	// PrevLow and PrevHigh are the other sensor's bounds when they were last observed.
 	PrevLow, PrevHigh float32
@@ -121,9 +121,8 @@ type FollowMemory struct {
 	// Low is the demand from which a rise is measured. PlateLo and PlateHi are the plate's
 	// range since the demand was Low. For is how long the demand has been up.
 	Low, PlateLo, PlateHi, For float32
-	// Floor is the lowest demand seen. Rest is the highest position in which the plate stayed
-	// while the demand was at that floor. RestFor is how long the plate was seen with the demand
-	// there.
+	// Floor is the lowest demand seen. Rest is the highest position of the plate while the demand
+	// was at that floor. RestFor is how long the plate was seen with the demand there.
 	Floor, Rest, RestFor float32
 	// Followed and Ignored count the rises of the demand that moved the plate and those
 	// that did not. Missed counts the rises in a row that did not move a plate that is
@@ -138,10 +137,10 @@ type FollowMemory struct {
 // AlarmMemory is the present anomaly; the zero value if there is none.
 type AlarmMemory struct {
 	Since UnixMilli
-	// Seen is when the rule last measured at least half of what raises the alarm. Looked is when
-	// the rule last had readings.
+	// Seen is when the rule last measured at least half of the value that raises the alarm. Looked
+	// is when the rule last had readings.
 	Seen, Looked UnixMilli
-	// Calm is how long, in seconds, the rule has had readings and measured less than that half.
+	// Calm is how long, in seconds, the rule has had readings and has measured less than that half.
 	Calm float32
 	// ValueX and ValueY are the readings when the alarm was raised. Expected is what Y should have
 	// read then (0 if unknown). Measure is what the rule measured then.

@@ -4,8 +4,8 @@ package vehicle
 // other at t or so close to t that its range at t is known. It returns the length of time, in
 // seconds, that the comparison covers, and whether there was a comparison.
 //
-// A disagreement is measured by a one-sided CUSUM (E. S. Page, 1954) of the distance d that
-// [PairMemory.off] returns, with the allowance free and limited steps:
+// Disagreement, E below, is a one-sided CUSUM (E. S. Page, 1954) of the distance d that
+// [PairMemory.off] returns. Distances below the allowance free reduce it:
 //
 //	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
@@ -90,9 +90,9 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	return after, true
 }
 
-// sure reports whether the partner was surely read between this sensor's last two readings.
-// together reports whether both sensors carry one time stamp; then the partner may have been read
-// a second before.
+// sure reports whether the other sensor of a pair was surely read between this sensor's last two
+// readings. together reports whether the last readings of both sensors have the same time stamp; if
+// so, the other sensor may have been read a second before.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
@@ -109,11 +109,12 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 // prior still has, λ/(Sxx+λ).
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the least distance by which x and y, each somewhere in its range, disagree. It
-// compares in both directions: y with the position expected from x, and x with that expected from
-// y. While the slope is in doubt, one direction alone may show a disagreement, because a sensor
-// that moves while the other does not is wrong at any slope. conclusive reports whether an
-// agreement means anything. It does not if both directions allow almost any value.
+// off returns by how much two sensors disagree at least, if they are somewhere in the ranges x and
+// y. It compares in both directions, y with the position expected from x and x with that expected
+// from y, and returns the larger distance. While the slope is in doubt, one direction alone may
+// show a disagreement, because a sensor that moves while the other does not is wrong at any slope.
+// conclusive reports whether an agreement means anything. It does not if almost any value would
+// agree in both directions.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
@@ -147,8 +148,8 @@ func expect(a span, from, to, flat, steep float32) span {
 }
 
 // learn folds two positions that belong together into the moments, as in D. H. D. West's
-// incremental algorithm for a weighted mean and sum of squares (1979). Older moments are
-// scaled down to the weight memory, which is exponential forgetting. The weight of a
+// incremental algorithm for a weighted mean and sum of squares (1979). The earlier moments are
+// first scaled down to a weight of at most memory, which is exponential forgetting. The weight of a
 // position far from the mean is limited to leverage/(x-MeanX)².
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
@@ -175,10 +176,10 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe folds a sensor's reading r and its partner's range, whose oldest reading is of the time
-// began. sure reports whether the partner was surely in that range while the sensor had this
-// reading. If it was not, the partner's previous range is included. The parameter after is the
-// length of time, in seconds, that the reading covers.
+// observe folds a sensor's reading r into the memory. The parameter partner is the range of the
+// other sensor of the pair, and began is the time of the oldest reading in that range. sure reports
+// whether the other sensor was surely in that range when r was read. If not, its previous range is
+// included. The parameter after is the length of time, in seconds, that the reading covers.
 func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
@@ -204,14 +205,14 @@ func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 
 func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
-// moved adds a step of the sensor. The step of its partner is not known yet.
+// moved adds a step of the sensor to Moved. The step of the other sensor is not known yet.
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds to Level what the sensor moved beyond its partner's range. For that range it takes
-// the greater of width, the present one, and Wide, the previous one. Level is a leaky integrator:
-// fade lets it decay.
+// observe adds to Level how far the sensor moved beyond the width of the other sensor's range. That
+// is the greater of the parameter width, which is the present one, and Wide, the previous one.
+// Level is a leaky integrator: fade lets it decay.
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

@@ -18,11 +18,11 @@ const (
 	numThrottleRules = iota
 )
 
-// throttleRules gives each rule its name, version, source and text. The source is the monitor of
-// the engine's own computer that makes the same check, named by the SAE J2012 codes that the
-// monitor sets. Those monitors run every few milliseconds on raw voltages. The rules here see
-// readings that are seconds apart, so they wait longer. The version increases with every change of
-// what the rule finds.
+// throttleRules gives each rule its name, version, source and text. The source is the check in the
+// car's own engine computer that finds the same fault, named by the SAE J2012 codes that it sets.
+// The engine computer checks raw voltages every few milliseconds. The rules here see readings that
+// are seconds apart, so they wait longer. The version increases with every change of what the rule
+// finds.
 var throttleRules = [numThrottleRules]struct {
 	name    string
 	version int
@@ -60,10 +60,10 @@ func (r ThrottleRule) String() string { return throttleRules[min(r, numThrottleR
 //
 // A comment such as "healthy drives reached 16.6 of 36" gives the greatest measure in 47 hours of
 // healthy driving, and the measure that raises an alarm. No threshold was found by search: each is
-// a round number near twice what healthy drives reached. The thresholds were cross-validated by
-// halves of the files and by kinds of car: if a threshold is 1.8 times what one part of the drives
-// reached, how many drives of the other part are anomalous? docs/verdicts.md has the results;
-// TestMargins of internal/lab/faults prints them.
+// a round number near twice what healthy drives reached. A cross-validation, by halves of the files
+// and by kinds of car, shows how many drives of one part are anomalous if each threshold is 1.8
+// times what the other part reached. docs/verdicts.md has the results; TestMargins of
+// internal/lab/faults prints them.
 const (
 	// How to compare readings of two sensors that were not read at the same time.
 
@@ -81,10 +81,10 @@ const (
 	// time stamps may be seconds off.
 	most, aloneMost = 2.0, 1.0
 
-	// How to tell a reading from a repetition of an old one. A sensor's unchanged value is taken
-	// for a repetition if its partner has moved by movesBy. This lasts for one and a half times
-	// the time that the sensor took to follow earlier (its lag), plus lagSpare. The sensor has
-	// followed if it moved by followsBy and agrees with its partner. Lags are in hundredths of a
+	// How to tell a reading from a repetition of an old one. After the other sensor of a pair has
+	// moved by movesBy, a sensor's unchanged value is taken for a repetition during one and a half
+	// times the time that the sensor took to follow earlier (its lag), plus lagSpare. The sensor
+	// has followed if it moved by followsBy and agrees with the other. Lags are in hundredths of a
 	// second; lags below lagLeast or above lagMost are ignored.
 	movesBy, followsBy = 2.0, 1.5
 	lagLeast, lagMost  = 5, 2500
@@ -125,18 +125,19 @@ const (
 	aloneFree = 6.0
 
 	// Stuck sensor: the sensor keeps its value within stuckWithin for stuckAlarm, and in that time
-	// its partner was surely in two places that are stuckRange apart (stuckRangeAtEnd if the
-	// sensor may be at the end of its range). Two consecutive readings of the partner, one before
-	// and one after a reading of the sensor, make its place sure if they are within sureWithin,
-	// and, if both sensors carry one time stamp, at least sureFrom apart. Otherwise three readings
-	// do. Healthy drives reached 1 of 5.
+	// the other sensor of the pair was surely at two positions that are stuckRange apart
+	// (stuckRangeAtEnd if the sensor may be at the end of its range). Its position is sure if it
+	// was read before and after a reading of the sensor, and these two readings are at most
+	// sureWithin apart and, if both sensors have the same time stamp, at least sureFrom.
+	// Otherwise three readings are needed. Healthy drives reached 1 of 5.
 	sureWithin, sureFrom                = 2.1, 1.2
 	stuckRangeAtEnd                     = 30.0
 	stuckWithin, stuckRange, stuckAlarm = 1.0, 8.0, 5.0
 
-	// Noise compared with a partner: the measure is the sum of steps, each at most noiseMost (one
-	// wrong reading is two steps, which raise no alarm), less noiseFree and less what the
-	// partner's range explains. The sum decays with noiseDecay. Healthy drives reached 19.2 of 40.
+	// Noise of one sensor of a pair: the measure is the sum of its steps, each at most noiseMost
+	// (one wrong reading is two steps, which raise no alarm), less noiseFree and less the movement
+	// that the other sensor's range explains. The sum decays with noiseDecay. Healthy drives
+	// reached 19.2 of 40.
 	noiseMost, noiseFree, noiseDecay, noiseAlarm = 12.0, 3.0, 20.0, 40.0
 
 	// Noise without a partner: the measure is the sum of steps, each at most travelMost, which

@@ -1,9 +1,9 @@
 package vehicle
 
-// observeThrottle folds the fresh readings of a sample, each into the memory of its own sensor
-// only, so the readings of one time may arrive in any order and in several samples. The rules run
-// over them when the next time begins, or when a verdict is asked for. Latest must still hold the
-// previous readings.
+// observeThrottle folds those readings of a sample whose bits are set in fresh, each into the
+// memory of its own sensor only. So the readings of one time may arrive in any order and in several
+// samples. The rules run over them when a sample with a later time arrives, or when a verdict is
+// asked for. Latest must still hold the previous readings.
 func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
@@ -26,7 +26,8 @@ func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	}
 }
 
-// observe folds the reading v, taken at t. The parameter was is the reading before it.
+// observe folds the reading v, taken at t, into the memory. The parameter was is the reading before
+// it.
 func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
 	m.Step = abs(v - was.Value)
@@ -66,8 +67,10 @@ func limit(v float32) uint8 {
 	return 0
 }
 
-// observeLimit folds any reading, also a repeated one, because a healthy sensor is never at an end
-// of its range where it does not rest, however often that reading is repeated.
+// observeLimit folds the reading v of sensor i, taken at t, into AtLimit, OffLimits and
+// RestingEnds. The parameter was is the reading before it. A repeated reading is folded, too,
+// because a healthy sensor is never at an end of its range where it does not rest, however often
+// that reading is repeated.
 func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
 	if was.Time == 0 {
@@ -105,12 +108,12 @@ func (a span) width() float32 { return a.hi - a.lo }
 // distance returns the distance between two ranges, 0 if they touch.
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// saturated reports whether one of the range's bounds may be the end of what the sensor can
-// report, rather than a true position.
+// saturated reports whether a bound of the range may be the end of what the sensor can report,
+// rather than a true position.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
 
-// open moves a bound far outwards if the sensor may be there at the end of what it can report,
-// because the true position may be anywhere beyond that end.
+// open returns the range with a bound far outwards where the sensor may be at the end of what it
+// can report, because the true position may be anywhere beyond that end.
 func (a span) open() span {
 	const anywhere = 1000
 	if a.lo <= 100-saturated {

@@ -38,9 +38,9 @@ type WayStep struct {
 	Metres, Seconds float32
 }
 
-// RoadAround is what is known of the road around a car as of its last fix, from the
-// stretches behind and ahead of it and from the cars that drive there. The zero value means
-// that nothing is known.
+// RoadAround is what was known of the road around a car at the time of its last fix. It comes from
+// the stretches behind and ahead of the car and from the cars that drive there. The zero value
+// means that nothing is known.
 type RoadAround struct {
 	// Time is the time of the fix.
 	Time UnixMilli
@@ -63,6 +63,6 @@ type RoadAround struct {
 	Young bool
 }
 
-// roadHolds is how long what is known of the road at a fix remains valid. Later, a car without
+// roadHolds is how long the knowledge of the road at a fix remains valid. Later, a car without
 // newer fixes may be on another road.
 const roadHolds = maxStep
