@@ -1,6 +1,6 @@
 // Package road holds what is known of stretches of road: how fast the cars there drive now, how
 // fast they drive in light traffic, and which stretch usually comes next. It learns all of this
-// from the positions of the fleet, without a map. DESIGN.md explains how.
+// from the positions of the fleet, without the data of a road map. DESIGN.md explains how.
 //
 // A [vehicle.Stretch] is a cell of the grid S2 at level 17, about 70 m wide, together with one of
 // eight directions of travel. So the two directions of a motorway, and a street that crosses it,

@@ -18,8 +18,8 @@ type outbox struct {
 	waiting []evidence
 }
 
-// mostWaiting is the maximum number of pieces of evidence in the outbox, about 4 MB. When it is
-// reached, further evidence is not sent, so other nodes miss some seconds of evidence.
+// mostWaiting is the maximum number of pieces of evidence in the outbox, about 4 MB. Further
+// evidence is not sent, so other nodes miss some seconds of evidence.
 const mostWaiting = 1 << 16
 
 // Share makes the map keep the evidence of this node's cars for [Map.Drain].

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sameConditions fails the test if two maps differ, beyond rounding, in the condition of
-// any stretch.
+// sameConditions fails the test if, the given seconds after start, two maps differ in the condition
+// of any stretch by more than rounding.
 func sameConditions(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -50,9 +50,9 @@ func someFlows(t *rapid.T) (flows []flow) {
 	return flows
 }
 
-// TestExchange_SameConditions checks that two nodes know the same: if one node absorbs, batch by
-// batch, the evidence of the other node's cars, every stretch has the same condition and the same
-// next stretches on both nodes.
+// TestExchange_SameConditions checks that a node that absorbs the evidence of another node's cars,
+// batch by batch, knows the same as the other node: of every stretch, the same condition and the
+// same next stretch.
 func TestExchange_SameConditions(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var from, to Map
@@ -96,8 +96,8 @@ func (m *Map) nameOrNone(p place) uint64 {
 	return uint64(m.nameAt(p))
 }
 
-// TestDrainOfAMapThatSharesNothing checks that a map that does not share evidence keeps none to
-// send, as on a single node.
+// TestDrainOfAMapThatSharesNothing checks that a map on which Share was not called, as on a single
+// node, keeps no evidence for Drain.
 func TestDrainOfAMapThatSharesNothing(t *testing.T) {
 	var m Map
 	f := street
@@ -108,8 +108,8 @@ func TestDrainOfAMapThatSharesNothing(t *testing.T) {
 	}
 }
 
-// TestOutboxIsBounded checks that evidence that cannot be sent is dropped and does not use
-// more memory.
+// TestOutboxIsBounded checks that evidence is dropped if mostWaiting pieces of evidence already
+// wait to be sent.
 func TestOutboxIsBounded(t *testing.T) {
 	var m Map
 	m.Share()

@@ -13,8 +13,7 @@ const (
 	worstAccuracyMetres = 50
 	// fastestMetresPerSecond is 300 km/h. No car moves faster than that between two fixes.
 	fastestMetresPerSecond = 300 / 3.6
-	// receiverMetres is the greatest error that a receiver may have without being taken for a
-	// jump.
+	// receiverMetres is the greatest error of a receiver that is not taken for a jump of the car.
 	receiverMetres = 100
 )
 
@@ -23,8 +22,8 @@ const (
 	// headingMetres is the distance over which a heading is measured. It is long in comparison
 	// with a receiver's noise.
 	headingMetres = 20
-	// hysteresisDegrees is how far outside its octant a heading must be to change the
-	// octant.
+	// hysteresisDegrees is how far outside its octant (one of eight directions) a heading must be
+	// before the car changes to another octant.
 	hysteresisDegrees = 10
 	// compassKmh is the speed above which a receiver's own heading is used.
 	compassKmh = 10
@@ -34,8 +33,8 @@ const (
 	// partMetres is the length of the parts into which the line between two fixes is cut to
 	// find its stretches.
 	partMetres = 25
-	// measuredMetres is a distance between two fixes. If they are farther apart, that distance
-	// measures what the car drove better than its speeds do.
+	// measuredMetres is the least distance between two fixes that shows how far the car drove. At
+	// shorter distances, the car's speeds show it better.
 	measuredMetres = 40
 	// mostGapMetres is the longest line between two fixes that is taken for the car's way: 10 s at
 	// 180 km/h. If the line is longer, as after a tunnel, a new way begins.
@@ -52,7 +51,7 @@ type Dropped uint8
 // The reasons.
 const (
 	Incomplete Dropped = iota // latitude without longitude, or the reverse
-	NullIsland                // 0/0, which receivers report that have no fix
+	NullIsland                // 0/0, which a receiver without a fix may report
 	Inaccurate                // an accuracy worse than 50 m
 	Jump                      // farther from the last fix than 300 km/h allow
 	NumDropped
@@ -71,8 +70,9 @@ type fix struct {
 	heading             float32 // degrees; negative: unknown
 }
 
-// fixOf returns the fix of a sample. has reports whether the sample has a position at all. why is
-// NumDropped if that position is accepted as a fix; otherwise it is the reason why not.
+// fixOf returns the fix of a sample. The result has reports whether the sample has a position at
+// all. The result why is NumDropped if that position is accepted as a fix; otherwise it is the
+// reason why not.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -92,9 +92,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// After mostGap a new way begins here in any case, so a jump is not checked. If two fixes
-	// contradict each other, the first may have been the wrong one. Otherwise a wrong first fix
-	// would exclude all later fixes until a car could have driven the distance between them.
+	// A jump is not checked later than mostGap after the last fix, because then a new way begins in
+	// any case. If two fixes contradict each other, the last one may be wrong. Without this limit
+	// it would exclude all later fixes until a car could have driven the distance.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -104,7 +104,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	return f, true, NumDropped
 }
 
-// speedHolds is how old a speed may be to be used with a fix.
+// speedHolds is the maximum age of a speed that is used with a fix.
 const speedHolds = 10 * time.Second
 
 // speedAt returns the car's speed at a sample, in km/h; negative if it is unknown.
@@ -128,19 +128,20 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is the way's step on the stretch, without this part, if the way already had such a
-	// step. Otherwise from is the step from which the car came.
+	// before is what the way already had of the stretch, without this part. If it had nothing, from
+	// is the step on the stretch from which the car came.
 	before, from vehicle.WayStep
 }
 
-// parts are the parts between two fixes, in order.
+// parts holds what a car drove between two fixes, in order: one part for each stretch.
 type parts struct {
 	n    int
 	part [mostGapMetres/partMetres + 1]part
 }
 
-// follow extends a way to a fix, and adds to the parameter driven what the car drove since the
-// last fix. It adds nothing if the way begins at this fix or its direction is not known yet.
+// follow extends a way, which is the list of the stretches that a car drove last, to a fix. It adds
+// what the car drove since the last fix to the parameter driven, but nothing if the way begins at
+// this fix or its direction is not known yet.
 func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
@@ -172,8 +173,8 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 // isStationary reports whether a speed is known and is that of a stationary car.
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
-// turn sets the direction of travel from the receiver's heading, or from the last metres
-// driven.
+// turn sets a way's direction of travel, by the receiver's heading or, without one, by the line
+// from the place where the direction was last measured.
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return
@@ -196,7 +197,7 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut divides the line from a way's last fix to the next one into stretches.
+// cut divides the line to the fix f, with the metres and seconds driven, among the stretches on it.
 func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	n := min(max(1, int(math.Ceil(line/partMetres))), len(d.part))
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -214,9 +215,8 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	}
 }
 
-// extend adds a part to the steps of a way. If the way already has a step on that stretch, the
-// step moves to the front and continues, because a car that goes back and forth makes only one
-// passage.
+// extend adds a part to a way. If the way already has a step on that stretch, the step becomes the
+// newest one and grows, because a car that goes back and forth makes only one passage.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
@@ -237,8 +237,8 @@ func extend(w *vehicle.Way, p *part) {
 		Seconds: p.before.Seconds + p.seconds}
 }
 
-// trim removes the steps, or parts of a step, that lie more than behindMetres back. The newest
-// step is kept whole.
+// trim shortens a way to its last behindMetres. Of the step that begins farther back, only the
+// newer part is kept, and older steps are removed. The newest step is kept whole.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// inBounds fails the test if a state violates an invariant of ways and roads.
+// inBounds fails the test if the way, the road or the traffic in a state has an impossible value.
 func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	w, a := &s.Way, &s.Road
 	finite := func(all ...float32) bool {
@@ -124,8 +124,8 @@ func TestWrongFirstFix(t *testing.T) {
 	}
 }
 
-// TestFirstMetres checks that a car is on no stretch until it has driven far enough for a
-// heading.
+// TestFirstMetres checks that a car is on no stretch until it has driven headingMetres, which shows
+// its heading.
 func TestFirstMetres(t *testing.T) {
 	var m Map
 	c := newCar(&m, "car", 0, 0, start)
@@ -142,8 +142,8 @@ func TestFirstMetres(t *testing.T) {
 	}
 }
 
-// TestHeadingOfReceiver checks that a receiver's heading is used at once if the car drives, and
-// ignored if the car does not drive.
+// TestHeadingOfReceiver checks that a receiver's heading is used at once if the car drives at 50
+// km/h, and is ignored at 5 km/h.
 func TestHeadingOfReceiver(t *testing.T) {
 	for _, c := range []struct {
 		kmh, degrees float64
@@ -179,8 +179,8 @@ func (c *car) wait(t testing.TB, random *rand.Rand) {
 	c.latitude, c.longitude = latitude, longitude
 }
 
-// TestStandstillJitter checks a car that is stationary for ten minutes with a receiver's noise of
-// 4 m: wherever the car is, the noise does not turn it, move it to another stretch or add metres.
+// TestStandstillJitter checks that, wherever a car is stationary, a receiver's noise of 4 m does
+// not turn it in ten minutes, move it to another stretch or add metres to its way.
 func TestStandstillJitter(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for k := range 40 {
@@ -203,8 +203,9 @@ func TestStandstillJitter(t *testing.T) {
 	}
 }
 
-// anyPlace draws a position. Most are as far from the last position as a car drives; some are
-// extremes.
+// anyPlace draws a latitude and a longitude. Most are within 0.002 degrees of the last ones, about
+// as far as a car drives between two samples. Some are anywhere on Earth, and some at the limits
+// of the coordinates.
 func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
 	near := func(v, most float64, name string) float64 {
 		return max(-most, min(v+rapid.Float64Range(-0.002, 0.002).Draw(t, name), most))
@@ -279,7 +280,7 @@ func TestAnyPositions(t *testing.T) {
 	})
 }
 
-// checkMap fails the test if a condition violates an invariant of all stretches.
+// checkMap fails the test if the condition of any stretch has an impossible value.
 func checkMap(t interface{ Fatalf(string, ...any) }, m *Map, at vehicle.UnixMilli) {
 	m.Conditions(at, func(c Condition) bool {
 		if !Valid(c.Stretch) || c.State > vehicle.TrafficJam || c.Cars < 0 ||

@@ -25,9 +25,8 @@ func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, l
 }
 
 // FuzzPositions checks that the states of cars and the stretches stay within bounds whatever cars
-// report. It turns bytes into reports of a few cars, with any bits in speed, position and time,
-// and folds them. As at the edge of the service, readings that Readings.Set refuses are left out
-// of a sample.
+// report. It turns bytes into reports of a few cars, with any bits in speed, position and time, and
+// folds them. As in the service, a reading that Readings.Set refuses is left out of its sample.
 func FuzzPositions(f *testing.F) {
 	nan := math.NaN()
 	drive := func(latitude, longitude, north, east float64) (b []byte) {

@@ -9,17 +9,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// aheadMetres is how far ahead a car's likeliest way is examined. The truth by which verdicts are
-// evaluated concerns the 300 m behind and the 300 m ahead of a car; the rest is what the car
-// reaches next.
+// aheadMetres is how far ahead a car's likeliest way is examined. Verdicts are evaluated against
+// the true traffic within 300 m behind and 300 m ahead of a car; the rest is what the car reaches
+// next.
 const aheadMetres = 450
 
-// knownShare is the least share of a car's way, behind and ahead, whose free flow must be known.
-// Otherwise nothing is concluded about the road.
+// knownShare is a share of a car's way, behind and ahead of it. If the free flow is known for less
+// than that, nothing is concluded about the road.
 const knownShare = 0.5
 
-// Map holds the stretches. It is safe for concurrent use. The zero Map is empty, with no limit to
-// the number of stretches.
+// Map holds the stretches and what is known of them. It is safe for concurrent use. The zero Map is
+// empty, with no limit to the number of stretches.
 type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
@@ -28,9 +28,9 @@ type Map struct {
 	out     outbox
 }
 
-// Bound sets the greatest number of stretches in the map, in steps of 64. Until it is called there
-// is no limit. A full map refuses evidence of a stretch that it does not hold, and counts the
-// refusal in [Map.Refused]. It never drops known stretches to make room.
+// Bound sets the greatest number of stretches in the map, rounded down to a multiple of 64. Until
+// it is called there is no limit. A full map refuses evidence of a stretch that it does not hold,
+// and counts the refusal in [Map.Refused]. It never drops known stretches to make room.
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -40,8 +40,8 @@ func (m *Map) Bound(most int) {
 	}
 }
 
-// Refused returns how often evidence of an unknown stretch was refused because the map was
-// full.
+// Refused returns how often evidence or a stored profile of an unknown stretch was refused because
+// the map was full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
 // Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, using what is
@@ -58,8 +58,9 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return next
 }
 
-// locate moves the car to the fix of a sample, if the sample has a position that is accepted as a
-// fix.
+// locate extends the way in a car's state to the position in a sample, adds the evidence of that
+// drive to the map, and notes in the state what is known of the road around. Without a position
+// that is accepted as a fix, it does nothing.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -90,7 +91,8 @@ func voiceOf(id vehicle.ID) uint8 {
 // unixOf returns an event time in seconds since 1970, limited to the years 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// show adds what a car drove to the stretches as evidence, and queues it for other nodes.
+// show adds to each stretch, as evidence, how far and how long a car drove on it. It also queues
+// this evidence for other nodes.
 func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	for i := range driven.part[:driven.n] {
 		p := &driven.part[i]
@@ -99,8 +101,8 @@ func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// If the cap has shrunk since the last sample, no metres or seconds are taken back,
-			// because other cars have added theirs since.
+			// If the limit of capped has fallen since the last sample, nothing is taken back,
+			// because other cars may have added metres and seconds since.
 			e.metres, e.seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -119,9 +121,9 @@ type evidence struct {
 	fromMetres, fromSeconds float32
 }
 
-// apply adds the evidence of a car of this node or of another, and reports whether the map has
-// room for its stretch. Before that, it calls the function bound, with the stretch locked, to
-// limit how much of the evidence is added. If bound is nil, all of the evidence is added.
+// apply adds evidence to its stretch, and reports whether the map has room for the stretch. Before
+// it adds, it calls the function bound, with the stretch locked, to limit how much of the evidence
+// is added. If bound is nil, all of the evidence is added.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
@@ -168,11 +170,11 @@ func (s *stretch) summary(unix uint32) (g summary) {
 	return g
 }
 
-// wayTally is the sum of what is known of a way, either behind the car or ahead of it.
+// wayTally sums what is known of the stretches behind a car, or of those ahead of it.
 type wayTally struct {
-	all, known, young float32 // m: of the way; with a known free flow; young
-	free              float32 // s: free travel time of the known part
-	shown, present    float32 // s: free and present travel time of the part on which cars drive now
+	all, known, young float32 // metres: all; with a known free flow; with a guessed one
+	free              float32 // s: travel time in light traffic, where it is known
+	shown, present    float32 // s: travel time in light traffic and now, where cars drive now
 	voices            uint32
 }
 
@@ -244,10 +246,10 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 // maxAhead is the greatest number of stretches examined ahead.
 const maxAhead = 16
 
-// carsOf estimates the number of cars from their voices, the bits that they set among 32, by
-// linear counting (K.-Y. Whang et al., "A linear-time probabilistic counting algorithm for
-// database applications", 1990): -32·ln(empty/32), where empty is the number of bits not set, at
-// least 0.5.
+// carsOf estimates how many cars set the bits in voices. Each car sets one of 32 bits, by a hash of
+// its id, so several cars may have set the same bit. Linear counting (K.-Y. Whang et al., "A
+// linear-time probabilistic counting algorithm for database applications", 1990) allows for that:
+// -32·ln(empty/32), where empty is the number of bits not set, at least 0.5.
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))
@@ -266,7 +268,7 @@ func (m *Map) look(name vehicle.Stretch, unix uint32) summary {
 	return sh.at(i).summary(unix)
 }
 
-// lookAt is like look, for the stretch at a place.
+// lookAt is like look, for a stretch given by its place in the shards.
 func (m *Map) lookAt(p place, unix uint32) summary {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
@@ -292,7 +294,7 @@ func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 // free flow.
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
-// Condition is how traffic moves on a stretch.
+// Condition describes how traffic moves on a stretch at one time.
 type Condition struct {
 	Stretch vehicle.Stretch
 	// State is 0 if too few cars show how traffic moves.
@@ -302,13 +304,13 @@ type Condition struct {
 	SpeedKmh, FreeKmh float64
 	// Cars is the number of cars on the stretch in the last 6 minutes.
 	Cars int
-	// Young is set if the stretch was not yet seen in light traffic.
+	// Young is set if FreeKmh is a guess: the stretch was not yet seen in light traffic.
 	Young bool
-	// Since is when State took its present value.
+	// Since is when State took its present value; 0 if that is unknown.
 	Since vehicle.UnixMilli
 }
 
-// Conditions calls yield for each stretch, with its condition at the time at and in no particular
+// Conditions calls yield for each stretch with its condition at the given time, in no particular
 // order, until yield returns false. It locks one shard at a time, and none while it calls yield.
 func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
@@ -328,8 +330,8 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	}
 }
 
-// Condition returns how traffic moves on one stretch at the time at; ok is false if the stretch is
-// unknown.
+// Condition returns how traffic moves on one stretch at the given time; ok is false if the stretch
+// is unknown.
 func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition, ok bool) {
 	sh := m.shardOf(name)
 	sh.mu.Lock()

@@ -8,11 +8,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The limits of what a stretch remembers, and for how long. The numbers were not found by search
-// but by reasoning. They were compared on the simulated roads of docs/verdicts.md (69 random
-// draws), where no single number had much influence.
+// The limits of what a stretch remembers, and for how long. The numbers were chosen by reasoning,
+// not by a search. They were varied in 69 random draws on the simulated roads of docs/verdicts.md,
+// where no single number had much influence.
 const (
-	// presentDecay is the time constant of the exponential decay of what cars show now.
+	// presentDecay is the time constant with which the sums of what cars drove decay.
 	presentDecay = 180 * time.Second
 	// voicesSeconds is half of the longest time, in seconds, for which a car is counted on a
 	// stretch after it drove there.
@@ -63,11 +63,11 @@ type stretch struct {
 	// the time of the newest reading in seconds since 1970.
 	metres, seconds float32
 	newest          uint32
-	// Time is divided into parts of voicesSeconds. voices are the cars seen in the part that
-	// contains newest. The field before has the cars seen in the part before that. Each voice is
-	// one bit.
+	// Time is divided into parts of voicesSeconds. The field voices has the cars seen in the part
+	// that contains newest, and before has those seen in the preceding part. Each car sets one bit
+	// of 32, its voice.
 	voices, before uint32
-	// since is when state changed.
+	// since is the time of the last change of state, in seconds since 1970.
 	since uint32
 
 	// The quarter hour in progress.
@@ -78,9 +78,9 @@ type stretch struct {
 	next       [2]place
 	nextWeight [2]uint8
 
-	// best are the speeds of the fastest quarter hours of this period, and last those of the
-	// period before, in cm/s; zero if there are fewer. free is the mean of the fastest of all of
-	// them.
+	// The field best has the speeds of the fastest quarter hours of this period, and last has those
+	// of the period before, in cm/s; zero if there are fewer. free is the mean of the four fastest
+	// of them.
 	best, last [fastest]uint16
 	free       uint16
 	period     uint16 // number of the period since 1970
@@ -97,8 +97,8 @@ type stretch struct {
 	changed                          bool // since the profile was stored
 }
 
-// place is where a stretch is stored: the number of its shard, and its own number in the shard
-// plus one. Zero means none.
+// place says where a stretch is stored. Its high bits are the number of the shard. Its low
+// placeBits bits are the stretch's number in the shard plus one, so that zero can mean no stretch.
 type place uint32
 
 // number returns the stretch's number in its shard.
@@ -144,8 +144,8 @@ func (s *stretch) add(c contribution) {
 	}
 }
 
-// capped returns how much of a passage is added to the stretch, if the car has driven the given
-// metres in the given seconds on it.
+// capped limits what one car adds to the stretch (see capPassages). The parameters are how far and
+// how long the car has driven on it in this passage. It returns the metres and seconds to add.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -158,8 +158,8 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	return metres * most / seconds, most
 }
 
-// isLate reports whether evidence of the time unix, in seconds since 1970, is too old to be used
-// for the present traffic.
+// isLate reports whether evidence is too old to be used for the present traffic. The parameter unix
+// is the time of the evidence, in seconds since 1970.
 func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest }
 
 // close ends the quarter hour in progress.
@@ -168,8 +168,8 @@ func (s *stretch) close() {
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
 }
 
-// lateQuarter is a quarter hour of readings that arrived late, for example a day later. They are
-// as good as any others for the free flow, because it uses only the fastest quarter hours.
+// lateQuarter sums the readings of a quarter hour that arrived late, for example a day later. They
+// are good for the free flow, because it uses only the fastest quarter hours.
 type lateQuarter struct {
 	quarter         uint32 // number since 1970
 	metres, seconds float32
@@ -205,8 +205,8 @@ func enough(seconds float32, voices uint16) bool {
 	return seconds > 0 && bits.OnesCount16(voices) >= fewestCars
 }
 
-// meanOfFastest returns the mean of the fastest entries of two lists, each in falling
-// order.
+// meanOfFastest returns the mean of the four largest entries of two lists, each in falling order.
+// Zeros are not counted.
 func meanOfFastest(a, b [fastest]uint16) uint16 {
 	var sum, n uint32
 	for i, j := 0, 0; n < fastest; n++ {
@@ -244,8 +244,9 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace, in seconds a metre, at which cars drive on the stretch at the time
-// unix, and the voices of these cars as bits. ok is false if there are too few cars.
+// present returns the pace, in seconds a metre, at which cars drive on the stretch, and their
+// voices, one bit each. The parameter unix is in seconds since 1970. ok is false if the cars are
+// too few.
 func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -263,8 +264,8 @@ func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 // standstill is finite.
 const slowestMetresPerSecond = 0.2
 
-// stateAt returns the driving state on the stretch at the time unix. It is 0 if too few cars show
-// it or the free flow is unknown.
+// stateAt returns the driving state on the stretch at a time, in seconds since 1970. It is 0 if too
+// few cars show it or the free flow is unknown.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix)

@@ -66,8 +66,8 @@ func TestProfilesSurvive(t *testing.T) {
 	})
 }
 
-// TestChangedOfWantedTiles checks that Changed returns the tiles that a node owns, and that it
-// does not return changes in other tiles later.
+// TestChangedOfWantedTiles checks that Changed returns only the tiles for which the function want
+// returns true, and that ParseTile parses their names.
 func TestChangedOfWantedTiles(t *testing.T) {
 	var m Map
 	teach(t, &m, eastbound)
@@ -87,8 +87,8 @@ func TestChangedOfWantedTiles(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsWhatIsMore checks that what a node has learned of a stretch since its start is kept
-// if it was learned from more quarter hours than the stored profile.
+// TestLoadKeepsWhatIsMore checks that a stored profile does not replace what a node has learned of
+// the stretch since its start, if the node has learned it from more quarter hours.
 func TestLoadKeepsWhatIsMore(t *testing.T) {
 	var little, much Map
 	f := street
@@ -142,9 +142,9 @@ func TestParseTile(t *testing.T) {
 	}
 }
 
-// TestQuartersCross checks that readings that arrive in the wrong order at the end of a quarter
-// hour do not add quarter hours, so that the road stays young. Such readings come from cars whose
-// messages take different times.
+// TestQuartersCross checks that a quarter hour ends only once if readings arrive in the wrong order
+// at its end, as from cars whose messages take different times. Otherwise the road would be young
+// for too short a time.
 func TestQuartersCross(t *testing.T) {
 	var s stretch
 	end := (unixOf(start)/quarterSeconds + 1) * quarterSeconds

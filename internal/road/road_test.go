@@ -102,8 +102,8 @@ func set(t interface {
 	}
 }
 
-// is fails the test if the car's driving state is not want, or if the state was not concluded from
-// what other cars show.
+// is checks the car's driving state. It fails the test unless the state is want and was concluded
+// from what other cars show.
 func (c *car) is(t *testing.T, want vehicle.DrivingState) {
 	t.Helper()
 	if got := c.state.Driving().State; got != want || c.state.Traffic.Source != vehicle.FreeFlowOfRoad ||
@@ -157,15 +157,15 @@ func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
 	return all
 }
 
-// teach lets a flow drive in light traffic, for an hour and a half of the day before, so that the
-// map learns its road.
+// teach lets a flow drive in light traffic, for an hour and a half on the day before start, so that
+// the map learns its road.
 func teach(t testing.TB, m *Map, f flow) {
 	t.Helper()
 	f.cars, f.every, f.from = 60, 90*time.Second, start.Add(-day)
 	run(t, m, f)
 }
 
-// queue returns the flows of a queue that creeps over a part of a road, with a car every 15 m.
+// queue returns a queue that creeps along a part of a road: one flow of a single car every 15 m.
 func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 	for i := range int(f.metres / 15) {
 		behind := 15 * float64(i)
@@ -206,8 +206,8 @@ func jam(t testing.TB) *Map {
 	return m
 }
 
-// TestDirections checks that a jam on one direction of a motorway is found there only. The other
-// direction, a street 70 m beside the motorway and a street that crosses it must be free.
+// TestDirections checks that a jam on one direction of a motorway is found there, but not in the
+// other direction, on a street 70 m beside the motorway or on a street that crosses it.
 func TestDirections(t *testing.T) {
 	m := jam(t)
 	now := start.Add(2 * time.Minute)
@@ -237,8 +237,8 @@ func TestJamIsSaidInTime(t *testing.T) {
 	x.is(t, vehicle.TrafficJam)
 }
 
-// TestTunnel_OwnSpeeds checks that the verdict on a car without fixes uses its own speeds, and
-// that it uses the road again once the car has left the tunnel.
+// TestTunnel_OwnSpeeds checks the source of the free flow for a car in a tunnel, which sends no
+// positions. It must be the car's own speeds, and the road again after the tunnel.
 func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
@@ -256,9 +256,9 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 	}
 }
 
-// TestStandingCars checks that one stationary car makes no jam on a street where other cars flow.
-// The car is parked at the kerb with its engine on, or is a bus at its stop, or its source only
-// claims that it is stationary.
+// TestStandingCars checks that one car that reports a standstill for one to nine minutes makes no
+// jam on a street where other cars drive. Such a car may be parked at the kerb with its engine on,
+// be a bus at its stop, or lie.
 func TestStandingCars(t *testing.T) {
 	for _, standing := range []time.Duration{time.Minute, 5 * time.Minute, 9 * time.Minute} {
 		var m Map
@@ -299,9 +299,8 @@ func TestStandingInThinTraffic(t *testing.T) {
 	}
 }
 
-// TestFullMap_KeepsWhatItKnows checks that a full map refuses and counts evidence of unknown
-// stretches, also that of other nodes and of stored profiles, and that verdicts on known roads do
-// not change.
+// TestFullMap_KeepsWhatItKnows checks that a full map refuses and counts evidence and stored
+// profiles of unknown stretches, and that the cars on known stretches are still counted.
 func TestFullMap_KeepsWhatItKnows(t *testing.T) {
 	var known, other Map
 	for _, at := range []vehicle.UnixMilli{start, start.Add(time.Hour)} { // the cars of the second time end the quarter hours of the first

@@ -7,8 +7,8 @@ import (
 )
 
 // Stretches are spread over shards by a hash of their names. Within a shard they are stored in
-// pages. A page never moves, so the map grows without copying stretches, and a place stays valid.
-// An index with open addressing finds stretches by name. A stretch is never removed.
+// pages. A page never moves, so the map grows without copying stretches, and the place of a stretch
+// stays valid. An index with open addressing finds stretches by name. A stretch is never removed.
 const (
 	shards    = 64
 	placeBits = 26
@@ -24,8 +24,8 @@ type shard struct {
 	late  map[uint32]lateQuarter
 }
 
-// mostInShard is the greatest number of stretches in a shard, because a place has placeBits bits
-// for the number of a stretch plus one.
+// mostInShard is the greatest number of stretches in a shard. A place has placeBits bits for the
+// number of a stretch plus one.
 const mostInShard = 1<<placeBits - 1
 
 // isFull reports whether the shard has no room for another stretch.
@@ -65,11 +65,11 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 
 // mostLate is the maximum number of stretches of a shard that have an unfinished quarter hour of
 // late readings (see lateQuarter). When a reading arrives at that limit, all the other quarter
-// hours count as finished: they are added to the profiles of their stretches.
+// hours are treated as finished, and added to the profiles of their stretches.
 const mostLate = 4096
 
-// addLate adds evidence that is too old for the present traffic. It is used only for the free
-// flow.
+// addLate adds evidence to the stretch with the number i. The evidence is too old for the present
+// traffic, and is used only for the free flow.
 func (sh *shard) addLate(i uint32, c contribution) {
 	q := sh.late[i]
 	if quarter := c.unix / quarterSeconds; q.quarter != quarter {

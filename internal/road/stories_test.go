@@ -10,9 +10,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestLyingSource checks that one lying car does not change the verdict of any other car on a
-// fluent road, whether the road is known or new. The lying car drives and claims to be stationary,
-// or claims a speed of 200 km/h.
+// TestLyingSource checks that one lying car does not change the verdict of any other car on a road
+// without a jam, whether the road is known or new. The lying car drives and claims to be
+// stationary, or claims a speed of 200 km/h.
 func TestLyingSource(t *testing.T) {
 	for _, claims := range []float64{0, 200} {
 		for _, known := range []bool{true, false} {
@@ -55,8 +55,8 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 }
 
 // TestNoiseMovesNoStandingCar checks that a car that is stationary for eight minutes while others
-// pass is counted as one car on one stretch, whatever its receiver's noise and wherever it is, and
-// makes no jam.
+// pass makes no jam, wherever it is. Its receiver's noise must not make it count as several cars or
+// on several stretches.
 func TestNoiseMovesNoStandingCar(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for metres := 0.0; metres < 80; metres += 8 {
@@ -89,9 +89,9 @@ func jammed(from vehicle.UnixMilli) flow {
 	return f
 }
 
-// TestOnlyEverJammed checks a road that was never seen free, where all cars drive at 9 km/h. Its
-// state must be a jam and not normal, on its first day and three weeks later, even if one car a
-// day claims 200 km/h there.
+// TestOnlyEverJammed checks a road on which all cars have always driven at 9 km/h. On the first day
+// and three weeks later, its state must be jam or slow, not normal, and its free flow must be a
+// guess, even if one car a day claims 200 km/h there.
 func TestOnlyEverJammed(t *testing.T) {
 	var m Map
 	claims := 200.0
@@ -116,8 +116,8 @@ func TestOnlyEverJammed(t *testing.T) {
 	}
 }
 
-// freeKmh returns the free flow, in km/h, in the middle of a flow's road, as the state of a car
-// there has it.
+// freeKmh returns the free flow, in km/h, in the middle of a flow's road. It lets a car drive there
+// and reads the car's state.
 func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 	t.Helper()
 	f.name, f.cars, f.from, f.metres = fmt.Sprintf("asks%d ", at), 1, at, min(f.metres, 900)
@@ -156,8 +156,8 @@ func TestRoadworks(t *testing.T) {
 	}
 }
 
-// TestFewFastCars checks that the free flow uses the hours in which a few cars drive fast, though
-// such a car is on a stretch for seconds only, and not just the hours in which many cars are slow.
+// TestFewFastCars checks that the free flow is the speed in the hours in which a few cars drive
+// fast, not in the hours in which many cars are slow. A fast car is on a stretch for seconds only.
 func TestFewFastCars(t *testing.T) {
 	var m Map
 	f := eastbound
@@ -170,8 +170,8 @@ func TestFewFastCars(t *testing.T) {
 	}
 }
 
-// TestYesterdayComesLate checks that evidence that arrives a day late does not change the present
-// traffic on the road, but does teach how fast the road can be.
+// TestYesterdayComesLate checks that evidence that arrives a day late is used for the free flow of
+// the road, but does not change the present traffic.
 func TestYesterdayComesLate(t *testing.T) {
 	var m Map
 	f := street
@@ -256,8 +256,8 @@ func TestClockRollsOver(t *testing.T) {
 	}
 }
 
-// TestFewCarsShowNothing checks that the verdict on a car does not use what only one or two other
-// cars show.
+// TestFewCarsShowNothing checks that one or two cars alone on a road make nothing known of it: in
+// the states of cars, in the conditions of stretches, and in stored profiles.
 func TestFewCarsShowNothing(t *testing.T) {
 	for cars := 1; cars < fewestCars; cars++ {
 		var m Map

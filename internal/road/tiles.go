@@ -40,7 +40,7 @@ const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 
 // Changed returns, for each tile in which a profile changed since the last call, all profiles of
 // the tile, packed for [Map.Load]. Tiles for which the function want returns false are left out,
-// but their changes also count as returned.
+// and their changes are not returned by later calls, either.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -106,7 +106,7 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 
 // Load adds stored profiles of a tile. If any of them is malformed, Load returns an error and adds
 // none of them. If the map has already learned a profile of the same stretch from at least as many
-// quarter hours, it keeps its own.
+// quarter hours as the stored one, it keeps its own.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed

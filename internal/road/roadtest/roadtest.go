@@ -54,9 +54,9 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	return samples
 }
 
-// Learn returns the samples of cars that drive along the street without traffic. They drive in
-// five quarter hours that end half an hour before the time until, so that the street's free flow
-// is known at that time.
+// Learn returns the samples of cars that drive along the street in light traffic. They drive in
+// five quarter hours that end half an hour before the time until, so that the street's free flow is
+// known at that time.
 func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sample) {
 	const quarter = 15 * time.Minute
 	for i := range 5 {
