@@ -78,8 +78,8 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	return a, nil
 }
 
-// newAccessLog returns an access log without its background goroutine. The lines are written to the
-// parameter to.
+// newAccessLog returns an access log without its background goroutine. Its lines will be written to
+// the given writer.
 func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
 		config: c, seed: maphash.MakeSeed(), sink: sink{to: to},
@@ -211,7 +211,7 @@ type record struct {
 	took      time.Duration
 	from      netip.Addr
 	ids       *requestIDs // formats the request's ID
-	id        uint64      // the number of that ID
+	id        uint64      // the number that is encrypted in that ID
 	token     string      // the ID of the token; "" if the token is not known
 	vehicle   uint64      // the hash of the vid
 	hasVid    bool
@@ -336,9 +336,10 @@ func appendHex(b []byte, n uint64) []byte {
 }
 
 // ring is a bounded queue with many writers and one reader, without locks. Position p of the queue
-// is stored in slot p modulo ringSlots. Each slot has a number, turn. While turn is p, a writer may
-// fill the slot, and then sets turn to p+1. While turn is p+1, the reader may empty the slot, and
-// then sets turn to p+ringSlots, the next position with this slot.
+// is stored in slot p modulo ringSlots. The number turn of that slot says what may happen next. If
+// it is p, the slot is free: a writer may fill it and then sets turn to p+1. If it is p+1, the slot
+// is filled: the reader may empty it and then sets turn to p+ringSlots, the next position that is
+// stored in this slot.
 type ring struct {
 	slots []slot
 	next  atomic.Uint64 // the position of the next record that is put

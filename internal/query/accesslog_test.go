@@ -100,7 +100,7 @@ func TestAccessLog_Lines(t *testing.T) {
 	}
 }
 
-// TestNothingReachesTheAccessLog checks that the access log contains nothing of hostile requests.
+// TestNothingReachesTheAccessLog checks that the access log contains no part of hostile requests.
 func TestNothingReachesTheAccessLog(t *testing.T) {
 	f := newFixture(t)
 	tok := f.secrets["TOKEN"]
@@ -239,7 +239,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	}
 }
 
-// narrow is a disk on which the number of free bytes is room.
+// narrow is a disk with a limited size. The field room is the number of bytes that are still free.
 type narrow struct {
 	bytes.Buffer
 	room int

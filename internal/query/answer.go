@@ -16,8 +16,8 @@ const (
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// Limits of a request, in bytes. The size of the request line excludes its line end. The
-// size of the head includes everything up to and with the empty line.
+// Limits of a request, in bytes. The size of the request line excludes its line end. The size of
+// the head includes everything from the request line to the empty line.
 const (
 	maxLine = 8 << 10
 	maxHead = 16 << 10
@@ -106,7 +106,6 @@ func (a *answerer) startResponse(now time.Time, w *response) {
 	w.setFrom("X-Request-Id", start)
 }
 
-// isRead reports whether the method is GET or HEAD.
 func isRead(method []byte) bool {
 	return string(method) == "GET" || string(method) == "HEAD"
 }
@@ -202,8 +201,7 @@ func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Tim
 	}
 }
 
-// refuseToken answers a request whose token is invalid. err is the error of
-// [access.Tokens.Verify].
+// refuseToken answers a request whose token is invalid. err is the error of [access.Tokens.Verify].
 func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
 	if wait := a.refused.noteRefusal(a.client(r), now); wait > 0 {
 		w.failOverRefusals(wait)

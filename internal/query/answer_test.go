@@ -182,9 +182,9 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestRequestIDsTellNoNumber checks that two consecutive IDs do not agree in clearly more digits
-// than by chance, which is one digit in sixteen. So a client cannot see from two of its own IDs how
-// many requests came between them.
+// TestRequestIDsTellNoNumber checks that consecutive IDs are as different as random ones, which
+// agree in one digit of sixteen. At most twice that is accepted. So a client cannot see from two of
+// its own IDs how many requests came between them.
 func TestRequestIDsTellNoNumber(t *testing.T) {
 	ids := newRequestIDs()
 	const pairs, digits = 1000, 32
@@ -220,8 +220,8 @@ func TestAnswer_RecordsLastUse(t *testing.T) {
 	}
 }
 
-// TestFraming checks that the answerer checks the framing by itself, so that it relies on no code
-// before it.
+// TestFraming checks that the answerer refuses wrong framing by itself, without the code that reads
+// requests from a connection.
 func TestFraming(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()

@@ -291,8 +291,8 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 }
 
 // TestServer_AnswersAfterOverload checks a connection that was accepted during an overload and
-// sends its first request after the overload. This request and later ones are answered. If there
-// are too many connections at that time, an older one is closed.
+// sends its first request after the overload. This request must be answered, and so must a later
+// one during another overload. If there are too many connections, an older one must be closed.
 func TestServer_AnswersAfterOverload(t *testing.T) {
 	for name, most := range map[string]int{"room": 2, "one too many": 1} {
 		t.Run(name, func(t *testing.T) {

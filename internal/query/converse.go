@@ -184,7 +184,7 @@ func (v *conversation) serveNext() bool {
 	return goesOn
 }
 
-// buffered returns the next head, or nil if it has not arrived completely.
+// buffered returns the next head in the buffer, or nil if it has not arrived completely.
 func (v *conversation) buffered() []byte {
 	if v.scanned == 0 {
 		v.begin = v.end - len(skipEmptyLines(v.buf[v.begin:v.end]))
@@ -253,8 +253,8 @@ func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 }
 
 // overdue reports whether a deadline must be moved. limit is the time from now to the new deadline.
-// A deadline is moved only after a quarter of limit has passed since it was set, because moving it
-// costs more than a lookup in the fleet table.
+// A deadline is moved only after a quarter of limit has passed since it was last moved, because
+// moving it costs more than a lookup in the fleet table.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit

@@ -13,7 +13,6 @@ import (
 // address from which the page was loaded.
 const localBase = "http://127.0.0.1:8080"
 
-// operationDoc documents an operation.
 type operationDoc struct {
 	ID       string // the id of its section in the page
 	Title    string

@@ -29,16 +29,15 @@ const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'
 	"img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// A browser must revalidate a page each time, so that the page is never older than the service. It
-// may cache the files that a page loads for an hour.
+// Values of Cache-Control. A browser must revalidate a page each time, so that the page is never
+// older than the service. For an hour, it may cache the files that a page loads.
 const (
 	cachePage  = "no-cache"
 	cacheAsset = "public, max-age=3600"
 )
 
 // newDocuments returns the documentation of a service that answers verdicts up to the age maxAge.
-// It panics if a file is missing or a template fails, which would be a bug, because the files are
-// part of the binary.
+// It panics if a file is missing or a template fails, which only a bug can cause.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
 		"/":                     ownDocument("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),

@@ -18,7 +18,7 @@ type document struct {
 type documents map[string]*document
 
 // documentTimeout is the time that sending a document may take. The largest document has 400 KB,
-// and a reader in a train may have a slow connection.
+// and a reader may have a slow connection.
 const documentTimeout = 30 * time.Second
 
 // answerDocument answers with d, or with 404 if d is nil. It ignores the query of the request.

@@ -64,7 +64,6 @@ func controlIn(line []byte) int {
 	return -1
 }
 
-// addHeader records one header.
 func (h *head) addHeader(name, value []byte) {
 	switch len(name) {
 	case len("Host"):
@@ -124,7 +123,7 @@ func (h *head) addLength(value []byte) {
 	h.length = true
 }
 
-// isLength reports whether b is a decimal number with at most as many digits as the largest
+// isLength reports whether b is a decimal number of at most 19 digits, the length of the largest
 // int64.
 func isLength(b []byte) bool {
 	for _, c := range b {

@@ -375,7 +375,6 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 	return c
 }
 
-// issue issues a token.
 func (m *matrix) issue(t *rapid.T) {
 	h := holder{vids: make(map[string]bool)}
 	h.operations = rapid.SampledFrom([][2]bool{{true, true}, {true, false}, {false, true}}).Draw(t, "operations")
@@ -429,7 +428,6 @@ func (m *matrix) pickToken(t *rapid.T, may func(*holder) bool) *holder {
 	return &m.holders[rapid.SampledFrom(which).Draw(t, "token")]
 }
 
-// grantable returns the vids that can be granted to a token.
 func (m *matrix) grantable() (vids []string) {
 	for _, c := range m.cars {
 		if !c.gone {
@@ -632,8 +630,7 @@ func (m *matrix) check(t *rapid.T, q *question, got string, models ...*model) {
 	t.Fatalf("wrong: %s, a vehicle that is %s: answered %q, want %q", m.describe(q), m.known(q), is[i], should[i])
 }
 
-// describe returns the kind of the token and the operation. The method known returns whether the
-// vehicle is granted, and its verdict. Neither text contains the name of a token or vehicle.
+// describe returns the kind of the token and the operation, without the name of a token or vehicle.
 func (m *matrix) describe(q *question) string {
 	who := "no token"
 	if q.holder >= 0 {
@@ -644,6 +641,7 @@ func (m *matrix) describe(q *question) string {
 	return who + ", " + matrixOperations[q.operation].name
 }
 
+// known returns whether the vehicle is granted to the token, and whether it has a verdict.
 func (m *matrix) known(q *question) string {
 	to := "not granted"
 	if q.holder < 0 {

@@ -56,8 +56,8 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf converts the outcome of a call to the form that the usage statistics of its token have.
-// err says why the token is invalid, or is nil if the token is valid.
+// usageOf converts the outcome of a call to the corresponding one in the usage statistics of its
+// token. err says why the token is invalid, or is nil if the token is valid.
 func usageOf(o outcome, err error) access.Outcome {
 	switch {
 	case errors.Is(err, access.ErrExpired):

@@ -6,8 +6,9 @@ import (
 )
 
 // params holds the two parameters of an operation, form-decoded. hasVid and hasToken say whether a
-// parameter is present; one that was sent without a value is present and empty. Even if the query
-// is refused, token is the token in it, but only if there is exactly one; otherwise it is empty.
+// parameter is present; one that was sent without a value is present and empty. If the query
+// contains exactly one token and its encoding is valid, token is set even if the query is refused.
+// Otherwise token is empty.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
@@ -73,7 +74,8 @@ func validEscapes(b []byte) bool {
 	}
 }
 
-// nameIs reports whether a name equals want after decoding. want must contain no blank.
+// nameIs reports whether a name equals want after percent-decoding. want must contain no blank,
+// because '+' is not decoded.
 func nameIs(encoded []byte, want string) bool {
 	i := 0
 	for len(encoded) > 0 {

@@ -13,10 +13,10 @@ const (
 )
 
 // headEnd returns the number of bytes of the head at the start of b, or 0 if the end of the head
-// has not arrived. The search starts at index from. It is 0 at the first call for a head, and the
-// result next of the previous call when more bytes have arrived. A head ends with an empty line. A
-// line that ends in LF alone counts as a line here. Such a head is refused later, but the server
-// need not wait for more input to find its end.
+// has not arrived. The search starts at the index from, which is 0 at the first call for a head.
+// When more bytes have arrived, from is the result next of the previous call. A head ends with an
+// empty line. A line that ends in LF alone counts as a line here. Such a head is refused later, but
+// the server need not wait for more input to find its end.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -78,7 +78,6 @@ func isTarget(b []byte) bool {
 	return i > 0 && b[i] == ':' // after a scheme, or between a host and its port
 }
 
-// isVersion reports whether b has the form of an HTTP version.
 func isVersion(b []byte) bool {
 	return len(b) == len("HTTP/1.1") && string(b[:5]) == "HTTP/" && b[6] == '.' &&
 		'0' <= b[5] && b[5] <= '9' && '0' <= b[7] && b[7] <= '9'

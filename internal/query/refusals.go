@@ -15,9 +15,9 @@ const (
 	refusedWindow = time.Minute
 )
 
-// The memory for refusals is bounded to refusalSets times refusalWays addresses, each of about 850
-// bytes after its first refused token. When a set is full, it evicts the address whose last refusal
-// is the oldest.
+// The memory for refusals is bounded to refusalSets sets of refusalWays addresses, each of about
+// 850 bytes after its first refused token. A new address in a full set evicts the one whose last
+// refusal is the oldest.
 const (
 	refusalSets = 512 // a power of two
 	refusalWays = 8
@@ -43,8 +43,8 @@ type refusalLog struct {
 	at   [refusedTokens]time.Duration
 }
 
-// network identifies the clients whose refusals are counted together. It is an IPv4 address, or an
-// IPv6 network of 64 bits, which is the smallest that one customer gets.
+// network identifies the clients whose refusals are counted together. It is an IPv4 address or an
+// IPv6 /64 network, which is the smallest that one customer gets.
 type network [16]byte
 
 func networkOf(a netip.Addr) network {

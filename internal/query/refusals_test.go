@@ -188,10 +188,10 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 	}
 }
 
-// TestRefusalsCoverEveryTry checks that each request with an invalid token is recorded as a
-// refusal. This includes requests that fail for another reason, because their answer shows the rate
-// limit of a valid token. An address with too many refusals must no longer see that limit, and a
-// token over its rate must get the answer of an invalid one.
+// TestRefusalsCoverEveryTry checks that an invalid token is recorded as a refusal even if the query
+// or the vid is wrong, too, because the answer to such a request shows the rate limit of a valid
+// token. An address with too many refusals must no longer see that limit, and a token over its rate
+// must get the answer of an invalid one.
 func TestRefusalsCoverEveryTry(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)

@@ -26,7 +26,6 @@ func newRequestIDs() *requestIDs {
 	return &requestIDs{block: block}
 }
 
-// nextID returns the number of the next request.
 func (r *requestIDs) nextID() uint64 { return r.last.Add(1) }
 
 // appendID appends the ID with number n to b: 32 hexadecimal digits.

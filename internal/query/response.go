@@ -50,7 +50,6 @@ func (w *response) reset() {
 	}
 }
 
-// set adds a header.
 func (w *response) set(name, value string) {
 	start := len(w.values)
 	w.values = append(w.values, value...)
@@ -96,8 +95,8 @@ func (w *response) fail(f *failure) {
 }
 
 // writeRecord writes the record about a vehicle. If why is Answered, the record contains value, and
-// made is the time of the verdict. Otherwise the record contains no value, and why is the reason.
-// field is the JSON text between the status and the value.
+// made is the time of the verdict. Otherwise why is the reason why there is no answer, and value
+// and made are ignored. field is the JSON text between the status and the value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -198,7 +197,6 @@ func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// setRetryAfter adds Retry-After, in seconds.
 func (w *response) setRetryAfter(wait time.Duration) {
 	start := len(w.values)
 	w.values = strconv.AppendInt(w.values, seconds(wait), 10)

@@ -37,10 +37,10 @@ type Config struct {
 	// Connections from before the overload are not affected. It must return at once. If nil, the
 	// server is never overloaded.
 	Overloaded func() bool
-	// Excess reports whether a connection is one too many for the present load; the
-	// server closes it after its next answer. The argument is a layer over the
-	// connection that the listener returned, with a method NetConn. Excess is called for
-	// every request and must take no lock. If nil, no connection is too many.
+	// Excess reports whether a connection is one too many for the present load; the server closes
+	// it after its next answer. The argument wraps the connection that the listener returned, which
+	// its method NetConn returns. Excess is called for every request and must take no lock. If nil,
+	// no connection is too many.
 	Excess func(net.Conn) bool
 	// NoDocs turns the public documentation off, so that its paths get 404.
 	NoDocs bool

@@ -110,8 +110,8 @@ func TestServer_TLS(t *testing.T) {
 }
 
 // TestSlowHeadOverTLS checks that a client that sends half a head gets an answer when its time is
-// up, and that a silent connection is closed without an answer. By then, the deadline for writing
-// that was set for the handshake has passed.
+// up, although the deadline for writing that was set for the handshake has passed by then. A silent
+// connection must be closed without an answer.
 func TestSlowHeadOverTLS(t *testing.T) {
 	f := newFixture(t)
 	cert, roots := selfSigned(t)
@@ -390,8 +390,9 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	}
 }
 
-// pipes is a listener that returns the connection from the channel one, if there is any. That
-// connection is a pipe, on which a write blocks until the other end reads.
+// pipes is a listener. If its channel one has a connection, Accept returns that, and otherwise it
+// accepts one. The connection in the channel is a pipe, on which a write blocks until the other end
+// reads.
 type pipes struct {
 	net.Listener
 	one chan net.Conn

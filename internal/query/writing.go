@@ -37,8 +37,8 @@ func (w *response) appendHead(b []byte, connection string) []byte {
 	return append(b, "\r\n\r\n"...)
 }
 
-// dates formats times as HTTP dates. It caches the text of the last day, because formatting the day
-// is most of the work.
+// dates formats times as HTTP dates. It caches the text of the day that it formatted last, because
+// formatting the day is most of the work.
 type dates struct {
 	day   int64 // days since 1 January 1970
 	text  [len("Mon, 02 Jan 2006 ")]byte
@@ -64,7 +64,7 @@ func (d *dates) appendDate(b []byte, t time.Time) []byte {
 	return append(b, "GMT"...)
 }
 
-// appendTwo appends n, which is below 100, as two digits, followed by the byte after.
+// appendTwo appends n, which is below 100, as two digits, and then the byte in after.
 func appendTwo(b []byte, n int64, after byte) []byte {
 	return append(b, byte('0'+n/10), byte('0'+n%10), after)
 }
