@@ -85,7 +85,7 @@ type origin struct {
 	admit     func(vehicle.ID) bool // whether a vehicle is known or may be added; if nil, all are
 	latest    vehicle.UnixMilli     // the latest time that a sample may have
 	memory    *reservation          // grows with the batch; if nil, the memory is reserved already
-	base      int                   // bytes of memory that are not for the batch
+	base      int                   // bytes of memory that are for receiving, not for the batch
 }
 
 // errNoMemory means that a batch needs more memory than its quota has free.
@@ -108,7 +108,7 @@ func (rd *reader) end(b *batch) {
 
 // lineBatch reads NDJSON. It returns a *refusal if the whole batch is refused, errNoMemory if there
 // is not enough memory, and any other error if reading failed. If it returns an error, the batch
-// holds the lines before the one that failed.
+// holds the lines that were decoded before.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -244,11 +244,12 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are already ordered by time. This is also
-// so if a gateway sends the samples of one car after those of another. The function makes one map
-// lookup for each run of samples of one vehicle, not one for each sample.
+// sortedByVehicle reports whether each vehicle's samples are already ordered by time. They may be,
+// even if b.samples as a whole are not, because a gateway may send all samples of one car before
+// those of another. The function makes one map lookup for each run of consecutive samples of one
+// vehicle, not one for each sample.
 func (b *batch) sortedByVehicle() bool {
-	last := make(map[vehicle.ID]vehicle.UnixMilli) // the end of each vehicle's latest finished run
+	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {
 		x, y := &b.samples[i-1], &b.samples[i]
 		if x.Vehicle == y.Vehicle {

@@ -17,7 +17,6 @@ func testReader() *reader { return readers.New().(*reader) }
 
 var anyone = origin{vehicles: access.AllVehicles(), latest: testLatest}
 
-// rejectedLines returns the numbers of the refused lines.
 func rejectedLines(b *batch) (lines []int) {
 	for _, r := range b.rejected {
 		lines = append(lines, r.Line)

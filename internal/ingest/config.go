@@ -22,12 +22,13 @@ type Store interface {
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
-// Limits of a request or message. If it exceeds one of them, it is refused as a whole.
+// Limits. A request or message that exceeds one of the first three is refused as a whole.
 const (
 	MaxBody    = 8 << 20         // bytes of a request body, after decompression
 	MaxSamples = access.MaxBatch // samples of a request or MQTT message
 	MaxSample  = 64 << 10        // bytes of one sample
-	// MaxAhead is how far the time of a sample may be ahead of this node's clock.
+	// MaxAhead is how far the time of a sample may be ahead of this node's clock. Beyond it, only
+	// the sample is refused.
 	MaxAhead = 30 * time.Second
 )
 
@@ -40,9 +41,9 @@ type Config struct {
 	// It is called for every sample and must not block. If nil, no vehicle is forgotten.
 	Forgotten func(vehicle.ID) bool
 
-	// Admit reports whether telemetry of a vehicle is accepted. That is so if the vehicle is known,
-	// or if it may still be added, because the number of vehicles is limited. It is called for each
-	// vehicle of a batch and must not block. If nil, every vehicle may be added.
+	// Admit reports whether telemetry of a vehicle is accepted: the vehicle must be known, or the
+	// limit on the number of vehicles must allow one more. It is called for each vehicle of a batch
+	// and must not block. If nil, there is no such limit.
 	Admit func(vehicle.ID) bool
 
 	// Ready returns nil if telemetry can be accepted now, and otherwise the reason why it cannot.

@@ -52,8 +52,8 @@ func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 	return d.careful(line, topic, latest)
 }
 
-// careful does the same as Sample for any line, valid or not. It determines the reason for a
-// refusal.
+// careful is the general parser, which does the same as Sample for any line, valid or not, and
+// determines the reason for a refusal.
 func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if !utf8.Valid(line) {
 		return vehicle.Sample{}, errNotUTF8
@@ -97,8 +97,8 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 	return x, nil
 }
 
-// members reads an object and calls f for each name; f must read the value. name is valid only
-// until f reads.
+// members reads a JSON object and calls f with the name of each member; f must read the member's
+// value. The name is valid only until f reads.
 func (d *Decoder) members(f func(name []byte) error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
@@ -191,8 +191,8 @@ func (d *Decoder) text() ([]byte, error) {
 	return d.scratch, syntax(err)
 }
 
-// expect returns nil if the next value is of kind k. Otherwise it returns wrong. If the next bytes
-// are not JSON, it returns the refusal that says so.
+// expect returns nil if the next value is of kind k, and the parameter wrong if it is of another
+// kind. If the next bytes are not JSON, it returns the refusal that says so.
 func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	switch d.json.PeekKind() {
 	case k:

@@ -114,7 +114,6 @@ type arrival struct {
 	first   bytes.Reader    // reads from head
 }
 
-// arrivals pools arrivals.
 var arrivals = sync.Pool{New: func() any { return new(arrival) }}
 
 func (a *arrival) release() {

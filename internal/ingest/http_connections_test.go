@@ -285,7 +285,7 @@ func (c *heldConn) Write(b []byte) (int, error) {
 
 // TestHTTPEviction_AfterAcknowledgement checks that a connection is not evicted before the sender
 // has received the acknowledgement of stored samples. A connection whose request was refused must
-// be evictable, because its client need not have a key.
+// be evictable, because its client may have no key.
 func TestHTTPEviction_AfterAcknowledgement(t *testing.T) {
 	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

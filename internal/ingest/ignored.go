@@ -21,7 +21,7 @@ type ignored struct {
 	count   int      // signals
 	unnamed int      // signals whose names are not in names
 	names   []string // distinct, at most maxIgnored; sorted after setNames
-	first   []byte   // the name of the first signal counted; empty if it may not be repeated
+	first   []byte   // the name of the first signal counted; empty if no response may repeat it
 
 	times [maxIgnored]int // for each of names, how often the batch has it
 }
@@ -75,7 +75,8 @@ func (g *ignored) add(sample *ignored) {
 // resetNames resets the names for the next batch.
 func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// setNames sets the names to those of read, and sorts them. The batch of read was read to its end.
+// setNames sets the names of a batch to those in the parameter read, sorted. They are the names
+// that the decoder has met in the whole batch.
 func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -107,13 +108,14 @@ func (g *ignored) countFor(source *access.Grant) {
 	}
 }
 
-// maxDigits is how many digits a name may have to be stored. VSS names have two at most; positions
-// and times have more.
+// maxDigits is the maximum number of digits in a name that is stored. VSS names have two at most;
+// positions and times have more than four.
 const maxDigits = 4
 
 // isKept reports whether a name that is shown to its sender may also be stored and shown to
-// operators. Such a name is a VSS name or resembles a known name. Any other name may really be a
-// value, such as a vehicle identifier, that the sender put in place of a name.
+// operators. Such a name begins like those of VSS or resembles a known name, and has at most
+// maxDigits digits. Any other name may really be a value, such as a vehicle identifier, that the
+// sender put in place of a name.
 func isKept(name string) bool {
 	digits := 0
 	for _, c := range []byte(name) {
@@ -186,8 +188,8 @@ func (g *ignored) refusal() *refusal {
 	return refuse(access.UnknownSignal, what+" is unknown, and this source is strict: it may send only known signals")
 }
 
-// maxEdits is how many letters of a known name may be wrong, missing or additional in a misspelt
-// one.
+// maxEdits is how many letters of a misspelt name may be wrong, missing or additional, compared
+// with a known name.
 const maxEdits = 2
 
 // otherSignals are VSS names, in lower case, that resemble known ones but mean something else.
@@ -206,7 +208,7 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 }()
 
 // similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
-// case. ok is false if no known name is within maxEdits.
+// case. ok is false if no known name is within maxEdits, or if the name is one of otherSignals.
 func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {
@@ -222,8 +224,9 @@ func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	return 0, false
 }
 
-// withinEdits reports whether a can be turned into b by at most edits changes of one letter. Most
-// pairs of names differ in their first letters or in length, so that the recursion is short.
+// withinEdits reports whether a can be turned into b by at most edits changes. A change replaces,
+// inserts or removes one letter. The recursion is short for most pairs of names, because they
+// differ much in length or early on.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false

@@ -43,8 +43,8 @@ const (
 	MetricRefused  = "carstate_samples_refused_total"
 )
 
-// newIntake registers the metrics with the label protocol, so that HTTP and MQTT can share a
-// registry.
+// newIntake returns an intake and registers its metrics, with the label protocol, so that HTTP and
+// MQTT can share a registry.
 func newIntake(c Config, protocol string) *intake {
 	c = c.withDefaults()
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)

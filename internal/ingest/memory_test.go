@@ -29,8 +29,8 @@ func worst(n int) map[string]string {
 	}
 }
 
-// until returns a function for memory.append. It sends to arrived, if that is not nil, and then
-// blocks until release is closed.
+// until returns a function for the field append of a memory store. The function sends to arrived,
+// if that is not nil, and then blocks until release is closed.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {
@@ -219,8 +219,8 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	served()
 }
 
-// TestMQTTReceivingIsFull checks that a packet that holds a part of the quota receiving is still
-// received completely if that quota has no more free memory.
+// TestMQTTReceivingIsFull checks that a packet that has arrived in part is received completely even
+// if the quota for receiving, from which it holds memory, has no more.
 func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket

@@ -171,7 +171,8 @@ func (m *MQTT) accept(nc net.Conn) {
 	c := newConn(nc, m.quotas)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// A connection that has ended stays in conns until its messages are stored.
+	// A connection that has ended stays in conns until its messages are stored, so conns may have
+	// more than MaxConnections.
 	if m.closing || len(m.conns) >= 2*m.in.MaxConnections {
 		if !m.closing {
 			m.refused.WithLabelValues("full").Inc()
@@ -184,7 +185,6 @@ func (m *MQTT) accept(nc net.Conn) {
 	go m.serve(c)
 }
 
-// serve serves one connection until it ends.
 func (m *MQTT) serve(c *conn) {
 	defer func() {
 		// A packet of one client must not crash the process.

@@ -25,7 +25,7 @@ type conn struct {
 	// The fields up to processing are used only by the goroutine that reads.
 	in     *bufio.Reader // of Conn
 	head   bytes.Reader  // bytes that Read returns next: a header, or a large packet
-	left   int           // bytes of the packet that are neither in head nor returned by Read
+	left   int           // bytes of the packet that are still to be read from in
 	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
 	pace   pace          // the minimum rate of the packet
 	// The memory of the present packet, from each quota.
@@ -142,7 +142,6 @@ func (c *conn) read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readMore reads more bytes of the packet into p.
 func (c *conn) readMore(p []byte) (int, error) {
 	if c.ending.Load() {
 		return 0, errEnding
@@ -156,8 +155,8 @@ func (c *conn) readMore(p []byte) (int, error) {
 	return n, c.asSlow(err)
 }
 
-// asSlow returns errSlow if err means that a deadline passed within a packet. Otherwise it returns
-// err.
+// asSlow returns errSlow if err means that the deadline for the rest of a packet has passed.
+// Otherwise it returns err.
 func (c *conn) asSlow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.ending.Load() {
 		return errSlow
@@ -239,9 +238,9 @@ func (c *conn) readLarge() error {
 	return c.reserveProcessing()
 }
 
-// grow takes memory from the quotas for a packet that has filled its buffer of size bytes. It
-// returns the new size of the buffer, at most whole, which is the size of the packet. It returns
-// false if the connection ends.
+// grow takes memory from the quotas for a packet that has filled its buffer. The parameter size is
+// the size of that buffer, and whole is that of the packet. grow returns the size for the next
+// buffer, or false if the connection ends.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {

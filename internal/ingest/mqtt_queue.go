@@ -34,7 +34,7 @@ type queue struct {
 	waiting []pending
 	bytes   int  // memory of the messages that wait or are being stored
 	working bool // a goroutine is running drainQueue
-	broken  bool // a message was not stored; no later one may be
+	broken  bool // a message was not stored, so no later one may be stored
 }
 
 // wait waits until every message is acknowledged. enqueue must not be called while wait runs.

@@ -18,7 +18,8 @@ const (
 // completely. A packet takes memory from the quotas in this order:
 //
 //  1. receiving, step by step, as its bytes arrive;
-//  2. finishing, if it holds some of receiving and cannot get more: all that it still needs;
+//  2. finishing, if it holds some of receiving and cannot get more: at once all that it needs to
+//     arrive completely;
 //  3. processing, when it has arrived completely.
 //
 // There is no deadlock. A connection that holds some of processing waits only for the store, which
@@ -42,7 +43,7 @@ func (r *packetQuotas) inUse() int {
 
 // processingBytes returns the maximum memory that a PUBLISH of n bytes needs from its arrival to
 // its acknowledgement: messageBytes for the message itself, n bytes for the second copy of the
-// packet, which the library makes, and 9 n bytes for what is decoded from that copy. That is either
-// samples, or user properties, which the library decodes. TestProcessingBytes verifies the sum with
-// the most expensive messages.
+// packet, which the library makes, and 9 n bytes for what is decoded from that copy, either samples
+// or (by the library) user properties. TestProcessingBytes verifies the sum with the most expensive
+// messages.
 func processingBytes(n int) int { return messageBytes + 10*n }

@@ -18,8 +18,8 @@ type pace struct {
 	counted int // the value of came for which the deadline was set
 }
 
-// begin starts a body or packet at the time now and sets its first deadline. grace is the time
-// before the minimum rate applies.
+// begin starts a body or packet at the time now and sets its first deadline. The parameter grace is
+// how long it may take before the minimum rate applies.
 func (p *pace) begin(now time.Time, grace time.Duration) error {
 	p.began, p.grace, p.came, p.counted = now, grace, 0, 0
 	return p.set()

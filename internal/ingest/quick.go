@@ -114,7 +114,8 @@ func (q *quick) begin(open, end byte) bool {
 	return q.rest != nil
 }
 
-// more reads the comma or the end after a member. It reports whether another member follows.
+// more reads the comma or the closing bracket after a member. It reports whether another member
+// follows.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':

@@ -30,9 +30,9 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// withinShare reports whether the source may hold n more bytes. A source that holds nothing may
-// take any free amount, so that every single request and message can be served. The caller holds
-// mu.
+// withinShare reports whether n more bytes are within the source's share. A source that holds
+// nothing may take any free amount, so that every single request and message can be served. The
+// caller holds mu.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
@@ -143,7 +143,6 @@ func (q *quota) grantWaiting() {
 	}
 }
 
-// inUse returns how much is in use.
 func (q *quota) inUse() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

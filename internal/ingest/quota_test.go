@@ -104,7 +104,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 			stopped := make(chan struct{})
 			close(stopped)
 			for range 2000 {
-				stop := stopped // take may succeed or stop
+				stop := stopped // acquire may succeed or stop
 				if rnd.IntN(2) == 0 {
 					stop = nil
 				}

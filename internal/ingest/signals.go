@@ -58,8 +58,8 @@ func (d *Decoder) milOn(r *vehicle.Readings) error {
 	return errMILType
 }
 
-// set reads the next value, which the caller has inspected and passes as v, and records v for
-// signal s.
+// set records v for signal s and reads past the next JSON value, from which the caller has
+// determined v.
 func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
