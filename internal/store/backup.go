@@ -32,8 +32,8 @@ var backedUp = []struct {
 	{codec.States, []string{"state.*.*"}},
 }
 
-// Backup writes a backup to w while the service runs, and returns the number of records in the
-// backup. A backup leaves out telemetry, the audit, and what each node creates for itself.
+// Backup writes a backup to w while the service runs, and returns the number of records in it. See
+// backedUp for its contents. The parameter version is this version of carstate.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -71,15 +71,15 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 const maxVersion = 100
 
 // CheckBackup reads a backup to its end and describes its contents. The result also says whether
-// one of keys authenticates the backup. CheckBackup returns an error if any byte was changed, if a
-// record cannot be decoded, or if no service can have written a record.
+// one of keys authenticates the backup. CheckBackup returns an error if any byte was changed, or if
+// a record cannot be decoded or is one that no carstate service can have written.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
 }
 
-// checkBackup is like CheckBackup, and also returns the tombstone keys that the backup
-// contains.
+// checkBackup is like CheckBackup, and also returns the backup's tombstone keys, with which the
+// vids of its forgotten vehicles are hashed.
 func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
@@ -117,7 +117,7 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 }
 
 // namesOf maps each kind of record to the least and the greatest number of names that follow the
-// kind in a subject.
+// kind in a subject. For example, two names follow in state.P.VID.
 var namesOf = map[string]struct{ least, most int }{
 	codec.VIDKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
 	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
@@ -145,7 +145,7 @@ func validNames(kind, rest string) bool {
 	return kind != "state" || vehicle.CheckID(names[1]) == nil
 }
 
-// setsSeen says how many parts of a large set of vehicles have been read, and the mark of the set.
+// setsSeen says how many parts of a large set of vehicles have been read, and their common mark.
 type setsSeen struct {
 	mark string
 	n    int

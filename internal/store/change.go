@@ -82,9 +82,9 @@ func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
 // storeMany stores writes of different subjects that are independent of each other: each write is
 // stored if its own expectation holds. The result conflicts has the indexes of the writes whose
-// expectation failed, in ascending order. It includes a write that was stored although the engine's
-// response was lost. If no response arrives, storeMany repeats the writes until one arrives. After
-// any other error except a conflict, it retries until patience has passed.
+// expectation failed, in ascending order. If no response arrives, storeMany repeats the writes
+// until one arrives; a write that had been stored is then among the conflicts. After other errors,
+// it retries until patience has passed.
 func storeMany(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {

@@ -35,8 +35,8 @@ type Write struct {
 	Subject string
 	Record  []byte // as sealed by [codec.Seal]
 	// Expect is the sequence that the subject's current record must have, or 0 if there must be no
-	// record. Expect applies only if Expected is set. Of writes that belong together, only the last
-	// one may set Expected.
+	// record. Expect applies only if Expected is set. Among the writes of one [Records.Store], only
+	// the last one may set Expected.
 	Expect   uint64
 	Expected bool
 }
@@ -131,7 +131,7 @@ type Engine interface {
 	// until the context ends. A zero state means that the vehicle was forgotten. FollowStates calls
 	// caughtUp once, after put has received all states that were stored at the start.
 	FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error
-	// AwaitState waits until FollowStates has passed sequence seq of STATES.
+	// AwaitState waits until FollowStates has called put up to sequence seq of STATES.
 	AwaitState(ctx context.Context, seq uint64) error
 
 	// Settle waits until every state that queries already use is stored. It gives up when ctx ends,
@@ -217,8 +217,8 @@ var (
 	// owner must take the partition again at once. Samples whose states were not committed are then
 	// folded again.
 	ErrRecalled = errors.New("a forget or a restore changed its states")
-	// ErrFenced means that another node has taken the partition. Nothing was stored, and the
-	// caller must drop the partition.
+	// ErrFenced means that another node has taken the partition. Nothing was stored since then, and
+	// the caller must drop the partition.
 	ErrFenced = errors.New("another node has taken the partition")
 	// ErrSettle asks the owner of a partition to commit its folded states now.
 	ErrSettle = errors.New("the folded states must be committed now")

@@ -24,16 +24,16 @@ const (
 	eraseTimeout = 24 * time.Hour
 )
 
-// erasedWithin returns how long the erasing takes if a vehicle is forgotten now: after that time,
-// no byte of the vehicle is left. ok is false if the engine cannot tell.
+// erasedWithin returns the time after which no byte of a vehicle is left if the vehicle is
+// forgotten now. ok is false if the engine cannot tell.
 func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
 // keptFor returns how long data that names a forgotten vehicle is kept after the forget. Telemetry
-// of the vehicle is stored together with that of other vehicles, which is retained. The marker in
-// place of the vehicle's state must reach nodes that are disconnected.
+// of the vehicle is kept for the retention, because it is stored together with that of other
+// vehicles. The marker in place of the vehicle's state must reach nodes that are disconnected.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
@@ -256,9 +256,9 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 	return k.engine.Remove(ctx, codec.States, expired)
 }
 
-// forgetAgain reports whether r is the state of a forgotten vehicle that was removed and has come
-// back. A crash of an earlier version could cause that. If so, forgetAgain renews the tombstone, so
-// that all data that names the vehicle is erased once more.
+// forgetAgain reports whether r is a state that was removed because its vehicle was forgotten, and
+// has come back. A crash of an earlier version of carstate could cause that. If so, forgetAgain
+// renews the tombstone, so that all data that names the vehicle is erased once more.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)

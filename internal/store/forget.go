@@ -58,8 +58,8 @@ const (
 
 var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
-// LoadVIDKeys passes this installation's keys for the hashes of vids to f. If no key is stored yet,
-// it creates one.
+// LoadVIDKeys passes to f the keys with which this installation hashes vids. If no key is stored
+// yet, it creates one.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -185,8 +185,8 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 	return err
 }
 
-// Allow lifts the tombstone of a vehicle. The vehicle then starts without earlier data. Allow
-// returns [access.ErrNotFound] if the vehicle is not forgotten.
+// Allow lifts the tombstone of a vehicle, so that its telemetry is accepted again. The vehicle then
+// starts without earlier data. Allow returns [access.ErrNotFound] if the vehicle is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
@@ -300,8 +300,9 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 	return replaced, k.engine.AwaitState(ctx, seq)
 }
 
-// dropGrants changes the grant of every token and source for which the function without returns
-// true. This includes revoked tokens and removed sources. dropGrants returns how many it changed.
+// dropGrants removes vehicles from the grants of tokens and sources, including revoked tokens and
+// removed sources. The parameter without is a function that returns the vehicles that remain of a
+// grant, and whether they are fewer. dropGrants returns how many grants it changed.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {

@@ -142,8 +142,8 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	}
 }
 
-// TestEraseDue_RemovesMarkerWhenDue checks that an erasure removes the marker when it is due, and
-// is recorded in the tombstone.
+// TestEraseDue_RemovesMarkerWhenDue checks that EraseDue removes the marker when its erasure is
+// due, and records the erasure in the tombstone.
 func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -188,8 +188,8 @@ func (e *telling) TrimTo(_ context.Context, last uint64) (bool, error) { return 
 func (e *telling) Erased(context.Context) error                        { e.erased++; return nil }
 
 // TestEraseAfterTelemetry checks an engine that can tell when bytes are gone. The receipt of a
-// forget must have a time, and nothing may be erased before all telemetry that may name the vehicle
-// is gone.
+// forget must say by when the vehicle is erased, and nothing may be erased before all telemetry
+// that may name the vehicle is gone.
 func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -226,7 +226,8 @@ func TestEraseAfterTelemetry(t *testing.T) {
 }
 
 // TestStateThatCameBack checks that if the state of a forgotten vehicle comes back after it was
-// removed, the next erasure removes the state again, and the bytes of the state are erased later.
+// removed, the next erasure removes it again and renews the tombstone, so that the bytes of the
+// state are erased later.
 func TestStateThatCameBack(t *testing.T) {
 	t.Parallel()
 	var c clock
@@ -259,8 +260,8 @@ func TestStateThatCameBack(t *testing.T) {
 	}
 }
 
-// TestStoreManyWithConflicts checks that storeMany leaves exactly those records of a large batch
-// unchanged that another writer has changed.
+// TestStoreManyWithConflicts checks that storeMany stores a large batch except for the records that
+// another writer has changed, and reports exactly those as conflicts.
 func TestStoreManyWithConflicts(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)

@@ -117,7 +117,7 @@ func errorAt(p *atomic.Pointer[error]) error {
 	return nil
 }
 
-// errNewerCredential keeps a node of an older version from claiming that it has removed all data of
-// a vehicle.
+// errNewerCredential means that a newer version wrote a token or a source. This node cannot remove
+// a vehicle from its grant, so it must not claim to have removed all data of the vehicle.
 var errNewerCredential = fmt.Errorf("%w: this node cannot decode the vehicles of a token or a source: "+
 	"use an upgraded node", codec.ErrNewer)

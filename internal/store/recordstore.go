@@ -41,7 +41,7 @@ type RecordStore struct {
 }
 
 // credentialRecord is a token, a source or an operator in its stored form. The record's subject
-// consists of the noun of the credential's kind and the credential's name.
+// consists of one of these three words and the credential's name.
 type credentialRecord struct {
 	Kind       access.Kind       `json:"kind"`
 	Name       string            `json:"name"`
@@ -248,10 +248,10 @@ func (k *RecordStore) update(
 	return c, err
 }
 
-// packCredential returns the record of a credential, preceded by the set records of its vehicles.
-// The parameter before is the grant in the credential's stored record. First, packCredential
-// empties set records of that grant that the new one does not use. Otherwise they would still name
-// their vehicles, and a later forget would not find them.
+// packCredential returns the writes of a credential: first the set records, which list the vehicles
+// of a large grant, and then the credential's own record. The parameter before is the grant in the
+// credential's stored record. Set records that only that grant uses are emptied. Otherwise they
+// would still name their vehicles, and a later forget would not find them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)

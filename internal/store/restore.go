@@ -76,8 +76,8 @@ func (r *restore) count(subject string, o outcome) {
 // Restore merges a backup into the store. First it reads the whole backup, and checks that it is
 // intact, valid and made by a trusted service. If it is not, Restore changes nothing and returns an
 // error for which [RecordStore.BadBackup] is true. Then it calls audited, which must either call
-// merge or return an error. Restore calls progress from one goroutine at a time, with the number of
-// records that are done.
+// merge, the function that merges the backup, or return an error. Restore calls progress from one
+// goroutine at a time, with the number of records that are done.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -213,8 +213,8 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	return r.k.fenceAll(ctx)
 }
 
-// batches yields the records of a channel in batches, until the channel is closed. A batch has the
-// records that wait in the channel, but at most stateBatch of them.
+// batches yields the records of a channel in batches, until the channel is closed. It waits for the
+// first record of a batch, and adds those that are ready then, up to stateBatch in total.
 func batches(records <-chan Record) iter.Seq[[]Record] {
 	return func(yield func([]Record) bool) {
 		for r := range records {
@@ -315,8 +315,8 @@ func withKeys(ours, theirs [][]byte) [][]byte {
 	return ours
 }
 
-// checkKeyLimit returns an error if this installation's tombstone keys and theirs together exceed
-// the limit.
+// checkKeyLimit returns an error if this installation would have too many tombstone keys once it
+// has added those of a backup, theirs.
 func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
@@ -351,9 +351,9 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 	return added, err
 }
 
-// bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
-// the time of the forget. If the vehicle was allowed at that time or later, bury leaves its
-// tombstone unchanged.
+// bury stores a tombstone for a vehicle whose vid is not known, by the hash. The parameter at is the
+// time of the forget. If the vehicle is already forgotten, or was allowed again at that time or
+// later, bury leaves its old tombstone unchanged and returns false.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -459,9 +459,9 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 }
 
 // restoreCredential restores a token, a source or an operator. If the service already has a
-// credential with that name, restoreCredential restores only its end. For a source or an operator,
-// it does so only if the secret is the same, because a different secret may belong to another
-// source or operator with the same name.
+// credential with that name, only its end (that it was revoked or removed) is restored. For a
+// source or an operator, even that requires the same secret, because a different secret may belong
+// to another source or operator with the same name.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {

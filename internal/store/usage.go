@@ -20,7 +20,7 @@ import (
 // that no two nodes write the same record, and every node adds up all parts. A record named
 // tokenuse.ID is of an earlier version, which did not have parts, and contains only the last use.
 
-// usageVersion is the version of [usageRecord]. A record of another version is skipped, because
+// usageVersion is the version of [usageRecord]. A record of a later version is skipped, because
 // usage is only displayed and should not prevent a start.
 const usageVersion = 1
 
@@ -206,9 +206,9 @@ func (k *RecordStore) usageWrite(id string) (Write, error) {
 	return Write{Subject: subject, Record: record}, err
 }
 
-// pruneUsage drops the parts of other nodes that have not changed for usageIdle. Most of those
-// nodes no longer exist. The last use and the last refusal of a token are displayed for ever, so
-// pruneUsage first copies them to this node's own part.
+// pruneUsage drops the usage records of other nodes that have not changed for usageIdle. Most of
+// those nodes no longer exist. The last use and the last refusal of a token are displayed for ever,
+// so pruneUsage first copies them to this node's own record.
 func (k *RecordStore) pruneUsage(ctx context.Context) {
 	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()

@@ -49,8 +49,8 @@ func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 	return g
 }
 
-// TestUsageIsStoredOnlyWhenItChanged checks that each pass stores only the usage that has changed
-// since the last pass, and stores each record once.
+// TestUsageIsStoredOnlyWhenItChanged checks that storeUsage stores the usage of a token only if the
+// token was called since the last call of storeUsage.
 func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
@@ -97,9 +97,9 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	}
 }
 
-// TestUsageOfNodesThatAreGone checks that the parts of nodes that no longer exist are dropped, but
-// the last use of the token is preserved. Records of versions without parts, and records of newer
-// versions, must be tolerated.
+// TestUsageOfNodesThatAreGone checks that the usage records of nodes that no longer exist are
+// dropped, but the last use of the token is preserved. Records of newer versions, and of versions
+// in which all nodes shared one record, must be tolerated.
 func TestUsageOfNodesThatAreGone(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
@@ -143,7 +143,7 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 }
 
 // TestUsageOfNewerVersionStays checks a node that was downgraded. If a newer version has stored
-// this node's part of a token's usage, the node must not replace the part.
+// this node's usage record of a token, the node must not replace the record.
 func TestUsageOfNewerVersionStays(t *testing.T) {
 	newer, err := json.Marshal(usageRecord{Version: usageVersion + 1})
 	if err != nil {

@@ -191,8 +191,9 @@ func (s sets) part(owner string, n int, r setRecord) {
 	s.complete(owner)
 }
 
-// record applies a record with its vehicles. If parts of a large set are missing, the record grants
-// no vehicle until they arrive. Parts are missing only before the feed has caught up.
+// record calls apply with the vehicles that g grants. Before the feed has caught up, parts of a
+// large set may be missing. Then record calls apply with no vehicles, and again once all parts are
+// there.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:

@@ -129,7 +129,7 @@ func unreachable(err error) error {
 const greetTimeout = 2 * time.Second
 
 // checkVersions returns an error if any server that --nats names is too old. A server that does not
-// answer is checked by watchVersions if the connection moves to it.
+// answer is not checked now, but by watchVersions if the connection later moves to it.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -270,8 +270,8 @@ func (c *conn) checkServer(ctx context.Context) error {
 
 var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-// isNoLeader reports whether an error means that the cluster or the stream has no leader at
-// present.
+// isNoLeader reports whether an error may mean that the cluster or the stream has no leader at
+// present. A request without an answer counts, too.
 func isNoLeader(err error) bool {
 	const unavailable = 10008
 	api, ok := asAPIError(err)
@@ -279,8 +279,8 @@ func isNoLeader(err error) bool {
 		ok && api.ErrorCode == unavailable
 }
 
-// isBeingRemoved reports whether a stream could not be created because the server is still removing
-// a stream of the same name. The server has no better error for that case.
+// isBeingRemoved reports whether a stream could not be created, presumably because the server is
+// still removing a stream of the same name. The server has no error code of its own for that case.
 func isBeingRemoved(err error) bool {
 	const notCreated = 10049
 	api, ok := asAPIError(err)

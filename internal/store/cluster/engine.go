@@ -167,7 +167,8 @@ func (e *Engine) Writable() error {
 // tryTelemetry finds out when TELEMETRY accepts writes again after a commit was given up. Append
 // cannot find this out, because no samples are accepted while Writable returns an error.
 // tryTelemetry stores a commit without samples, because only a stored commit proves that writes
-// work. It is folded like any other commit. For the other streams, the heartbeats show it.
+// work. That commit is folded like any other. For the other streams, the heartbeats show that
+// writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that only one of them is stored
@@ -189,8 +190,8 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 	}
 }
 
-// Fed returns the time up to which this node's copies of all fed streams are complete. ok is false
-// until every feed has caught up. Fed neither blocks nor allocates.
+// Fed returns the time up to which this node's copies of the streams that it follows (fedStreams)
+// are complete. ok is false until every feed has caught up. Fed neither blocks nor allocates.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		h := e.beats[name]
@@ -205,8 +206,8 @@ func (e *Engine) Fed() (at time.Time, ok bool) {
 	return at, true
 }
 
-// FeedAge returns the maximum age of this node's copies of the fed streams. Until every feed has
-// caught up, it returns an error.
+// FeedAge returns the maximum age of this node's copies of the streams that it follows
+// (fedStreams). Until every feed has caught up, it returns an error.
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {
@@ -226,8 +227,8 @@ func (e *Engine) newFeed(stream string) *feed {
 	return f
 }
 
-// Feed returns a feed of a stream. AwaitTombstones waits for the feed of SOURCES, which
-// contains the tombstones.
+// Feed returns a feed of a stream. It also notes the feed of SOURCES, which contains the
+// tombstones, because AwaitTombstones waits for that feed.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream)
 	f.apply, f.newer = apply, true
@@ -246,7 +247,7 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 
 // FollowCursors is like FollowStates, but for a node that does not use the states. It follows only
 // cursors and heartbeats. From a cursor, a derive node learns that a vehicle was forgotten. From
-// the heartbeats, any node knows the age of its copies.
+// the heartbeats, any node knows how old its copies of the streams are.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	f := e.newFeed(codec.States)
 	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
@@ -265,9 +266,9 @@ func (e *Engine) followStates(
 			e.recall(r) // does nothing if r is not a cursor
 			return nil
 		}
-		// An empty record marks a removed state, in every version. A server that rebuilt its index
-		// after a crash may bring back a removed state whose mark is gone, so check the tombstones
-		// too.
+		// An empty record is the marker of a removed state, in every version. A server that rebuilt
+		// its index after a crash may bring back a removed state whose marker is gone, so check the
+		// tombstones too.
 		if len(r.Sealed) == codec.SealBytes || e.forgotten.Has(id) {
 			put(id, vehicle.State{})
 			return nil

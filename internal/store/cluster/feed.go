@@ -50,10 +50,10 @@ func newFeed(c *conn, stream string) *feed {
 const (
 	// feedBackoff is the backoff after a feed failed.
 	feedBackoff = 500 * time.Millisecond
-	// feedLaps is the number of times that a feed that catches up looks up the end of the stream as
-	// its goal. The first lap misses a vehicle if its record is replaced during the lap. The second
-	// lap is so short that it misses almost no vehicles. The feed delivers their records later,
-	// because it continues.
+	// feedLaps is the number of laps after which a feed counts as caught up. In each lap it reads
+	// up to the end that the stream had when the lap began. The first lap misses a vehicle if its
+	// record is replaced during the lap. The second lap is so short that it misses almost no
+	// vehicles. The feed delivers their records later, because it continues.
 	feedLaps = 2
 	// feedSetup bounds the setup of a feed that begins at the start of the stream. NATS then looks
 	// up the last record of each of millions of subjects.
@@ -94,7 +94,8 @@ func (f *feed) run(ctx context.Context) error {
 }
 
 // errConsumerChanged means that the server lost the consumer and the client library has replaced
-// it. The library does not check that the stream is still the same.
+// it. The library does not check that the stream is still the same, so the feed subscribes again,
+// which checks it.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 // follow reads one subscription until it fails.
@@ -185,8 +186,8 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// take decodes a record and applies it. It ignores heartbeats of a newer version, because another
-// node wrote them.
+// take decodes a record and applies it. It ignores heartbeats of a newer version, because they are
+// those of another node.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -209,20 +210,20 @@ func (f *feed) take(r store.Record) (err error) {
 	return f.apply(r)
 }
 
-// next waits for a record. While the stream is followed, several heartbeats or leases arrive per
-// Stall. While the feed catches up, the next record exists already. So if nothing arrives for a
-// Stall, the subscription is dead.
+// next waits for a record, for at most Timeouts.Stall. If none arrives in that time, the
+// subscription is dead: a feed that has caught up gets several heartbeats or leases in that time,
+// and for any other feed the next record is stored already.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
 	return sub.NextMsgWithContext(ctx)
 }
 
-// progress is called after each record. pending is the number of records that NATS has yet to send.
-// If a stream is written to all the time, pending may never become 0, so the feed also counts as
-// caught up after feedLaps laps. pending is unreliable: when a record replaces another, NATS
-// decrements its count before it increments it. A caller that must not miss a record calls
-// [Engine.scanTail] afterwards.
+// progress finds out after each record whether the feed has caught up. pending is the number of
+// records that NATS has yet to send. If a stream is written to all the time, pending may never
+// become 0, so the feed also counts as caught up after feedLaps laps. pending is unreliable: when a
+// record replaces another, NATS decrements its count before it increments it. A caller that must
+// not miss a record calls [Engine.scanTail] afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:

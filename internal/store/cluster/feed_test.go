@@ -151,8 +151,8 @@ func TestFeedOfBusyStream(t *testing.T) {
 	}
 }
 
-// deaf dials a server but drops the requests for consumers for which lost returns true. So the
-// server acts like one that has stopped before the cluster has noticed it.
+// deaf is a dialer whose connections drop a request for a consumer if lost returns true. The client
+// gets no answer, as from a server that has stopped before the cluster has noticed it.
 type deaf struct{ lost func() bool }
 
 func (d deaf) Dial(network, address string) (net.Conn, error) {
@@ -172,11 +172,11 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestFeedOrdersAgain checks a feed that resumes after a break and requests a consumer. If NATS
-// does not answer, the feed must repeat the request, at least once after fewer than 40 stored
-// heartbeats. When NATS answers, the feed must deliver records again. The heartbeats serve as the
-// clock: there are ten per second, or fewer on a slow machine. The client library alone would
-// repeat the request only after 50 heartbeats.
+// TestFeedOrdersAgain checks a feed that resumes after a break and gets no answer to its request
+// for a consumer. The feed must repeat the request, and must deliver records once NATS answers. At
+// least two requests must be fewer than 40 stored heartbeats apart; the client library alone would
+// repeat the request only after 50. The heartbeats serve as the clock: there are ten per second, or
+// fewer on a slow machine.
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestStatesFull checks a full STATES. It must drop the vehicle longest unheard of, still accept
-// updates, keep its cursor, and log one alarm.
+// TestStatesFull checks a full STATES. It must drop the vehicle that has been silent for the
+// longest time, still accept updates, keep its cursor, and log one alarm.
 func TestStatesFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -39,9 +39,9 @@ type Partition struct {
 	spans store.FoldSpans
 }
 
-// Take makes owner the owner of partition p. From then on no earlier owner can commit. free reports
-// whether p may be taken from its present owner, the holder; if not, Take returns an error that
-// wraps [store.ErrHeld]. holder is "" if the partition was never folded or was released.
+// Take makes owner the owner of partition p. From then on no earlier owner can commit. Take first
+// calls free with the name of the present owner, or with "" if the partition was never folded or
+// was released. If free returns false, Take returns an error that wraps [store.ErrHeld].
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -91,9 +91,9 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 }
 
 // Release gives up partition p if owner owns it, so that another node need not wait until the lease
-// expires. The owner may own p without knowing it. It is no error if owner does not own p. If a
-// newer version wrote the cursor, the owner is unknown. Release then returns nil if this process
-// never took the partition or has released it before, and an error otherwise.
+// expires. It is no error if owner does not own p, because a Take whose response was lost leaves
+// this unknown. If a newer version wrote the cursor, the owner is unknown. Release then returns nil
+// if this process never took the partition or has released it before, and an error otherwise.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -111,25 +111,24 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	return err
 }
 
-// noteNewer records err in Config.Newer if it means that a newer version wrote a record of the
-// stream.
+// noteNewer counts err in Config.Newer if err means that a newer version wrote a record of stream.
 func (e *Engine) noteNewer(stream string, err error) {
 	if codec.IsNewer(err) {
 		e.config.Newer.Note(stream, err)
 	}
 }
 
-// isCursorStale reports whether TELEMETRY is not the stream that the cursor refers to, or has lost
-// its end. If a cluster does not sync each write, a power cut can destroy the end. New commits then
-// get sequences that count as folded.
+// isCursorStale reports whether TELEMETRY was re-created since the cursor was written, or has lost
+// its end, as a power cut can cause in a cluster that does not sync each write. New commits then
+// get sequences that the cursor counts as folded, so they would be skipped.
 func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
 // Next waits for the next commit of samples to fold. After the samples are folded, the caller
-// passes seq, the sequence of that commit, to [Partition.Commit]. samples may be empty, because
-// tryTelemetry stores empty commits.
+// passes seq, the sequence of that commit, to [Partition.Commit]. samples may be empty:
+// tryTelemetry stores empty commits, and samples of forgotten vehicles are omitted.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -231,10 +230,10 @@ func (t *Partition) subscribe() (err error) {
 	return err
 }
 
-// checkSubscription returns an error if the stream that t.next refers to is gone. If the
-// subscription is silent although there is something to fold, checkSubscription drops it, so that
-// nextMessage subscribes again. While NATS is unreachable, this cannot be known. The subscription
-// is then kept, and recovers by itself.
+// checkSubscription returns an error if TELEMETRY was re-created or has lost its end since this
+// partition read it. If a commit waits to be folded that the subscription has not delivered,
+// checkSubscription drops the subscription, so that nextMessage subscribes again. If NATS is
+// unreachable, it changes nothing, because a subscription recovers by itself.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -264,8 +263,8 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
-// Answer implements [store.Partition]. It does nothing. If it published a state before it is
-// stored, another node could take the partition and answer from an older state.
+// Answer implements [store.Partition]. It does nothing. If it published a state before that state
+// is stored, another node could take the partition and answer from an older state.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
 // Settle implements [store.Engine]. It does nothing, because derive commits a fold before it
@@ -274,8 +273,8 @@ func (e *Engine) Settle(context.Context) {}
 
 // Commit stores states, at most [store.MaxStates], and moves the cursor behind the commit of
 // samples with sequence seq. It retries until it succeeds, the context ends, or another node turns
-// out to own the partition ([store.ErrFenced]). With seq 0 and no states, it only renews the
-// cursor's record.
+// out to own the partition ([store.ErrFenced]). With seq 0 and no states, it only stores the cursor
+// once more, which shows whether this process still owns the partition.
 //
 // If there are more states than one atomic batch can hold, they are stored in several batches. Each
 // batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
@@ -391,8 +390,8 @@ const loadTimeout = 4 * requestTimeout
 
 // Load calls put for the stored state of each vehicle that has one, with the vehicle's index in
 // ids. The states include everything that was committed before the partition was taken. One request
-// asks for the states of all ids. Any server may answer that has reached the partition's cursor
-// record. If a deposed or lagging server answers, the request is repeated.
+// asks for the states of all ids. Any server may answer it. The request is repeated if the server's
+// copy of STATES lacks the cursor record that this process has stored last.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
@@ -510,9 +509,9 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
-// recall makes this process take a partition again, if r is the partition's cursor and either Fence
-// was called since the partition was taken, or a newer version wrote r. derive then drops its
-// cached states of the partition.
+// recall makes this process take a partition again, which also drops its cached states. It does so
+// if r is the partition's cursor and Fence was called since the partition was taken, or if a newer
+// version wrote that cursor.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok {

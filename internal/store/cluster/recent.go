@@ -14,18 +14,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The samples of a vehicle are stored among those of its whole partition. They are searched in
-// windows of time, from the newest window to the oldest. Each window is longer than the previous
-// one. So even a short deadline yields the newest samples.
+// Recent searches backwards in windows of time. The first window begins firstWindow ago, and each
+// further one begins windowGrowth times as long ago as the one before. The samples of a vehicle are
+// stored among those of its whole partition, but in this way, even a short deadline yields the
+// newest samples.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
 )
 
 // Recent reads the retained samples of a vehicle, beginning with the newest, and returns them in
-// the order of their times. It stops when it has all of them, or at least as many as the parameter
-// most says, or when the context ends, which is no error. If the context ends within a window, the
-// samples of that window are omitted.
+// the order of their times. It stops when it has read all of them, or at least as many as the
+// parameter most says, or when the context ends, which is no error. A window (see firstWindow) that
+// the end of the context interrupts is left out.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
@@ -54,10 +55,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads one window: the vehicle's samples that were stored at or after the time of the
-// parameter from, in commits with sequences below the parameter until. made is when the stream was
-// created. Samples that a tombstone covers are omitted. first is the sequence at which the window
-// begins.
+// window reads the vehicle's samples that were stored at the time from or later, in commits with
+// sequences below until. It omits samples that a tombstone covers, for which it needs made, the
+// creation time of the stream. first is the sequence of the first commit that it read, or until.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

@@ -44,7 +44,8 @@ const (
 )
 
 // ScanFrom calls do with the records of a stream, beginning at the sequence from. Any server may
-// answer. If the server lags behind, a call that begins at the result next reads the rest.
+// answer. If that server lags behind, the newest records are missing; a later call that begins at
+// the result next reads them.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -129,8 +130,8 @@ func (c *conn) Before(
 }
 
 // Remove removes those of the given records that were not replaced since they were read. In STATES,
-// where a record may name a forgotten vehicle, the record is overwritten on disk. For other streams
-// the account only needs the permission to purge.
+// where a record may name a forgotten vehicle, the record is also overwritten on disk. In other
+// streams it is purged, so that the account needs no other permission for them.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -153,7 +154,7 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 }
 
 // noSuchMessage reports whether a message could not be removed because it does not exist any more.
-// The client library keeps only the text of the response.
+// It searches the text of the error, because the client library keeps nothing else of the response.
 func noSuchMessage(err error) bool {
 	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		return false
@@ -185,10 +186,11 @@ func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return t
 
 // Store stores all writes or none, and returns the sequence of the last write. A single write is
 // stored as an ordinary message, which costs fewer syncs than a batch. [store.ErrConflict] means
-// that the expectation failed, or that another write of the subject was in progress during all
-// tries, perhaps an earlier try of the caller. Only the last write may carry an expectation, so
-// that an incomplete batch never satisfies it. After a time-out it is unknown whether the writes
-// were stored; the caller then reads the record or tries again.
+// that the subject's last record did not have the expected sequence, or that another write of the
+// subject was in progress during all tries, perhaps an earlier try of the caller. Only the last
+// write may expect a sequence: it commits the batch, so an incomplete batch never meets the
+// expectation. After a time-out it is unknown whether the writes were stored; the caller then reads
+// the record or tries again.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -279,8 +281,9 @@ func parseAck(data []byte) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// Error codes of writes whose expectation failed. The leader of a stream knows a subject's last
-// record only while no write of the subject is in progress.
+// Error codes for a write that expects a sequence (store.Write.Expect). wrongLastSequence means
+// that the subject's last record has another sequence. writeInProgress means that this is unknown,
+// because the stream's leader is still processing another write of the subject.
 const (
 	wrongLastSequence = 10071
 	writeInProgress   = 10164
@@ -339,10 +342,9 @@ const (
 	tailPause = 10 * time.Millisecond
 )
 
-// scanTail calls do with the records of a stream, from sequence next on, until it has read all that
-// the stream held at a single moment. made is when the stream was created. If a record is replaced
-// during the scan, its replacement is read later in the stream, so none is missed. scanTail retries
-// while NATS is unavailable.
+// scanTail reads the records that a Scan may have missed: it calls do with those from sequence next
+// on, up to the end of the stream. If a record was replaced during the scan, its replacement is
+// among them. made is when the stream was created. scanTail retries while NATS is unavailable.
 func (c *conn) scanTail(
 	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
 ) error {
@@ -382,7 +384,7 @@ func (c *conn) scanTail(
 }
 
 // readPage reads records from sequence next on, at most times × tailRecords of them. end reports
-// whether the page has reached the end that the stream had at one moment.
+// whether they include everything that was stored before the call of readPage.
 func (c *conn) readPage(
 	ctx context.Context, stream string, made time.Time, next uint64, times int,
 ) (records []store.Record, end bool, err error) {
@@ -390,10 +392,10 @@ func (c *conn) readPage(
 	if err != nil {
 		return nil, false, err
 	}
-	// known is the present end of the stream, according to its leader. No earlier answer is from a
-	// later state of the stream. A server that has not reached known may lack the replacement of a
-	// record that was read from another server. If the last record was removed after it was stored,
-	// no record with sequence known arrives, but a heartbeat follows soon.
+	// known is the present end of the stream, according to its leader. No earlier answer contained
+	// a record behind it. A server whose copy of the stream ends before known may lack the
+	// replacement of a record that another server has delivered. If the record at known was
+	// removed, none arrives with that sequence, but a heartbeat follows soon.
 	info := s.CachedInfo()
 	known := info.State.LastSeq
 	if !info.Created.Equal(made) {
@@ -497,8 +499,8 @@ type page struct {
 //
 // The client library has no call for this request, so directGet implements NATS ADR-31. The records
 // arrive one by one, each with the sequence of the previous record. A message with status 204 ends
-// them. An incomplete answer is an error, because a vehicle whose record is missing would be taken
-// for a new vehicle.
+// them. If a part of the answer is missing, directGet returns an error, because a vehicle without a
+// record would be taken for a new vehicle.
 func (c *conn) directGet(
 	ctx context.Context, stream string, question any,
 ) (records []store.Record, end nats.Header, err error) {

@@ -29,8 +29,8 @@ type backlog struct {
 	seen      []firstUnfolded // by partition
 }
 
-// firstUnfolded is the first commit after a partition's cursor, as a lookup found it. It is looked
-// up again once the stream or the cursor has changed.
+// firstUnfolded is the first commit of a partition that is not folded, as a lookup found it. It is
+// looked up again once the stream or the partition's cursor has changed.
 type firstUnfolded struct {
 	made   time.Time // when the TELEMETRY stream was created
 	cursor uint64    // first sequence that is not folded, according to the cursor
@@ -108,8 +108,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	// Read the cursors before the stream's end. If a cursor is ahead of the end nevertheless, it
-	// refers to another TELEMETRY stream, or to an end that was lost. Otherwise it could refer to
-	// commits that have arrived after the end was read.
+	// refers to another TELEMETRY stream, or to an end that was lost. In the other order, it could
+	// also refer to commits that have arrived after the end was read.
 	cursors, err := e.readCursors(ctx, e.partitions)
 	if err != nil {
 		return err
@@ -212,8 +212,8 @@ func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-// overBytes returns the sequence before which commits must be removed so that the stream is 60 %
-// full. If the stream is less than 80 % full, it returns 0.
+// overBytes returns 0 if the stream is less than 80 % full. Otherwise it returns a sequence:
+// without the commits before it, the stream is about 60 % full.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
 		return 0
@@ -245,8 +245,8 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	return meta.Sequence.Stream, nil
 }
 
-// copiesMissing returns how many replicas of a stream are unreachable or lag behind. The leader,
-// which answers the request, is a replica that is neither.
+// copiesMissing returns how many replicas of a stream are unreachable or lag behind. The leader
+// counts as present, because it has answered the request.
 func copiesMissing(info *jetstream.StreamInfo) int {
 	copies := 1
 	if info.Cluster != nil {

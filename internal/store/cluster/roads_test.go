@@ -32,7 +32,7 @@ func checkNoTile(t *testing.T, log string) {
 }
 
 // TestRefusedRoads checks that an invalid profile of a road is omitted, counted and logged once,
-// and that an invalid message of another node is treated in the same way.
+// and that an invalid message of another node is ignored and counted. The log must name no place.
 func TestRefusedRoads(t *testing.T) {
 	t.Parallel()
 	url := clustertest.External(t)

@@ -24,19 +24,19 @@ var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 // partitionsKey is the key of the stream metadata that holds the number of partitions.
 const partitionsKey = "carstate.partitions"
 
-// schemaKey is the key of the stream metadata that holds the greatest schema version that has set
-// up the stream. A version of carstate with a lower schema version does not change the stream.
+// schemaKey is the key of the stream metadata that holds the schema version of the carstate that
+// last set up the stream. A carstate with a lower schema version does not change the stream.
 const schemaKey = "carstate.schema"
 
 // streamConfigs describes every stream. When a stream reaches its limit, this happens:
 //
 //   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what was
 //     acknowledged. It has no age limit; Trim (retention.go) removes what is both folded and old.
-//   - STATES drops its oldest record, which is the state of the vehicle longest unheard of. If it
-//     refused writes instead, it would refuse updates too. An alarm is logged at 80 %.
+//   - STATES drops its oldest record, which is the state of the vehicle that has been silent for
+//     longest. If it refused writes, it would refuse updates too. An alarm is logged at 80 %.
 //   - TOKENS, SOURCES and AUDIT refuse writes. An alarm is logged at 80 %.
-//   - ROADS drops its oldest record, which is the tile (a stored record of the road map) longest
-//     without a car. An alarm is logged at 80 %.
+//   - ROADS drops its oldest record, which is the tile (a stored record of the road map) that has
+//     had no car for longest. An alarm is logged at 80 %.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
 		subjects = append(subjects, codec.HeartbeatSubject(name))
@@ -104,11 +104,11 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 // usualConsumers is nats-server's consumer limit for a stream that does not set a limit.
 const usualConsumers = 1000
 
-// consumersOf returns the consumer limit of TELEMETRY. 0 means the server's default; in that case,
-// the limit of an account need not be raised. Each partition that is folded has one consumer. For
-// some seconds after a node has died, the servers keep the dead node's consumers, while the nodes
-// that take its partitions create new ones. Trim and the console need one consumer occasionally. A
-// partition that gets no consumer is never folded.
+// consumersOf returns the limit of NATS consumers of TELEMETRY. Each partition that is folded has
+// one consumer, and a partition that gets none is never folded. For some seconds after a node has
+// died, the servers keep the dead node's consumers, while the nodes that take its partitions create
+// new ones. Trim and the console need one consumer occasionally. For few partitions, the result is
+// 0, the server's default, so that an operator need not raise the limit of the account.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
 		return 0
@@ -116,8 +116,8 @@ func consumersOf(partitions int) int {
 	return 2*partitions + usualConsumers/2
 }
 
-// fixedNumbers are the numbers that the first start fixes and the metadata of TELEMETRY holds. They
-// are 0 before the first start.
+// fixedNumbers are the numbers of partitions and replicas, which the first start chooses and later
+// starts read from the stored streams. They are 0 before the first start.
 type fixedNumbers struct{ partitions, replicas int }
 
 // ensureStreams creates the missing streams and updates the others. It returns the number of
@@ -147,8 +147,8 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 }
 
 // first returns the numbers of partitions and replicas for streams that do not exist yet. If STATES
-// exists, the numbers of STATES are used. So if only TELEMETRY is created again, each state remains
-// in the partition where it will be looked up.
+// exists, its numbers are used, the replicas only if none are configured. So if only TELEMETRY is
+// created again, each state remains in the partition where it will be looked up.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {

@@ -68,9 +68,9 @@ func newCommitter(e *Engine, partition int) *committer {
 	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
-// enqueue queues a chunk, or finishes its waiter with an error. If a chunk is refused, the later
-// chunks of the same Append are refused too. If the younger samples were stored alone, the older
-// ones would be ignored when they are sent again.
+// enqueue queues a chunk, which is a part of one Append, or ends that Append with an error. If a
+// chunk is refused, the later chunks of the same Append are refused too. If the younger samples
+// were stored alone, the older ones would be ignored when they are sent again.
 func (c *committer) enqueue(k store.Chunk) {
 	c.mu.Lock()
 	var err error

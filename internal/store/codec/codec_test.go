@@ -218,8 +218,8 @@ func TestUnseal_NewerVersion(t *testing.T) {
 	}
 }
 
-// TestStoredFormat checks every byte of the stored format, which must stay readable for as long as
-// there are records.
+// TestStoredFormat checks every byte of a packed sample, a packed state and a seal. These formats
+// must stay readable for as long as there are records.
 func TestStoredFormat(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: 1000}
 	for _, err := range []error{x.Set(vehicle.Speed, 12.5), x.SetCodes([]vehicle.TroubleCode{{'P', '0', '1', '2', '0'}})} {
@@ -310,8 +310,8 @@ func FuzzDecodeState(f *testing.F) {
 	})
 }
 
-// FuzzUnseal checks that Unseal accepts a record only if Seal makes the same record for the
-// subject.
+// FuzzUnseal checks that Unseal accepts a record only if Seal makes the same record from its
+// subject and body.
 func FuzzUnseal(f *testing.F) {
 	f.Add("state.0.CARA", Seal("state.0.CARA", []byte{0, 'x'}))
 	f.Add("state.0.CARB", Seal("state.0.CARA", []byte{0, 'x'}))

@@ -116,8 +116,8 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip returns the number of bytes to skip for n, a result of a function of encoding/binary. If
-// that function found no value, skip returns a number that the method bytes refuses.
+// skip returns the argument for the method bytes after binary.Uvarint or binary.Varint has returned
+// n. If n is not positive, no value was found, and skip returns -1, which bytes refuses.
 func skip(n int) int {
 	if n <= 0 {
 		return -1

@@ -1,8 +1,8 @@
-// Package codec defines the stored formats: the subjects of records, their seals, and the
-// packing of samples and states. Tests pin every byte of each format.
+// Package codec defines the stored formats: the subjects of records, their seals, and the packing
+// of samples and states. Tests pin every byte of each format.
 //
 // Every record is sealed: it consists of one byte of schema version, the body, and a CRC-32C of
-// subject, version and body. An engine may have checksums of its own. The seal also detects a
+// subject, version and body. An engine may have checksums of its own, but only the seal detects a
 // record that is found at the wrong subject.
 package codec
 
@@ -14,8 +14,8 @@ import (
 )
 
 // SchemaVersion is the schema version of the records that this version writes. In version 1, states
-// had no ways. In version 2, each kind of credential had a record format of its own. Records of any
-// other version than SchemaVersion are not read.
+// had no [vehicle.Way]. In version 2, each kind of credential had a record format of its own.
+// Records of any other version than SchemaVersion are not read.
 const SchemaVersion = 3
 
 // SealBytes is the size of a seal.

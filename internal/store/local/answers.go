@@ -20,10 +20,12 @@ type Answers interface {
 
 // Answer implements [store.Partition]. It may publish a state before the state is stored, because
 // the state's samples are on disk, and a start after a crash folds them again before the node
-// answers. After a recall of the partition, samples whose states were never stored are folded again
-// in the same process. Their states were answers before, and newer answers may exist. Answer skips
-// such states, so that the event time of an answer never decreases. A forgotten vehicle is exempt,
-// because it starts from nothing.
+// answers.
+//
+// A restore or a forget recalls the partition (store.ErrRecalled). Samples whose states were not
+// stored are then folded again, although their states were answers before and newer answers may
+// exist. Answer skips such states, so that the event time of an answer never decreases. A forgotten
+// vehicle is exempt, because it starts from nothing.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.answers.Store(true)
 	e := t.s.e
@@ -39,15 +41,15 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 }
 
-// wasAnswered reports whether the states of all samples up to the sequence seq have already been
-// answers.
+// wasAnswered reports whether all samples up to the sequence seq were folded before, and the states
+// were answers.
 func (s *partitionState) wasAnswered(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return seq <= s.answered
 }
 
-// putStates passes the states of a fold to the function of FollowStates.
+// putStates passes the states of a commit to the function put of FollowStates.
 func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
@@ -59,11 +61,11 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	}
 }
 
-// FollowStates implements [store.Engine]. If Answers is set, FollowStates continues where the
-// loading of Answers ended. It calls caughtUp once all telemetry that was stored at the start is
-// folded, so that no answer is older than one that was given before a crash. If Answers is nil, as
-// in tests, FollowStates begins with the stored states. Answers that were given before the start
-// but whose states were not stored are then missing.
+// FollowStates implements [store.Engine]. If Answers is set, it has received all stored verdicts,
+// so FollowStates reports only later changes. It calls caughtUp once all telemetry that was stored
+// at the start is folded, so that no answer is older than one that was given before a crash. If
+// Answers is nil, as in tests, FollowStates begins with the stored states. Answers that were given
+// before the start but whose states were not stored are then missing.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
@@ -162,10 +164,10 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	return errors.Join(errs[:]...)
 }
 
-// putRecord passes a record of STATES to the function of FollowStates. The record was not committed
-// by a partition, but restored, for example. A restored state replaces the stored state. But it can
-// be older than the current answer, if the state of that answer is not stored yet. Then the answer
-// stays until a state that was folded from the restored state is committed.
+// putRecord publishes a record of STATES that was not committed by a partition, but restored, for
+// example: it passes the state to the function put that FollowStates received. But a restored state
+// can be older than the current answer, if the state of that answer is not stored yet. Then the
+// answer stays until a state that was folded from the restored state is committed.
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -192,8 +194,8 @@ func (e *Engine) putRecord(r store.Record) {
 	}
 }
 
-// putUnlessOlder calls put with a state, unless the current answer is newer. It reports whether it
-// called put. The caller holds putMu.
+// putUnlessOlder publishes a state, unless the current answer is newer, and reports whether it did.
+// The caller has locked putMu.
 func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	if e.config.Answers != nil {
 		driving, throttle := e.config.Answers.Get(id)
@@ -205,8 +207,8 @@ func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	return true
 }
 
-// putMerged publishes those committed states that were folded from a restored state. Answer does
-// not publish such states, because their samples were answered before the restore.
+// putMerged publishes those states of a commit that were folded from a restored state. Answer does
+// not publish them, because states of the same samples were answers before the restore.
 func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
 	if len(s.unmerged) == 0 {
 		return

@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// recordIterator iterates over a range of records. It belongs to an engine or to a damaged store.
+// recordIterator iterates over a range of records, of an engine or of a damaged store.
 type recordIterator interface {
 	First() bool
 	Next() bool
@@ -58,14 +58,14 @@ func readGood(
 	return last, readable(it.Error())
 }
 
-// keyBits is the number of bits in a key after its letter. That part is at most as long as a hash.
+// keyBits is the maximum number of bits that follow the letter of a key. These are a hash.
 const keyBits = 8 * hashBytes
 
-// readableAfter returns a key after the parameter key from which records can be read again, or nil
-// if there is no such key before the parameter to. The unreadable part is one run of keys: a block
-// or a table. readableAfter searches for the end of the run in growing steps, and then by
-// bisection. Because a read of a damaged block takes long, the search stops early. So it may skip
-// good keys after the run, at most a 64th of the length of the run.
+// readableAfter finds the end of an unreadable run of keys, which is a block or a table and begins
+// after the parameter key. It returns a key from which records can be read again, or nil if there
+// is none before the parameter to. It searches in growing steps, and then by bisection. Because a
+// read of a damaged block takes long, the search stops early. So it may skip good keys after the
+// run, at most a 64th of the length of the run.
 func readableAfter(newIter newIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, hashBytes)

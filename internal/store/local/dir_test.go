@@ -181,8 +181,8 @@ func refused(t *testing.T, c Config, want string) {
 	}
 }
 
-// TestDataDirInUse checks that only one engine at a time can open a directory, and only with the
-// number of partitions with which the directory was created.
+// TestDataDirInUse checks that only one engine at a time can open a directory, and that no engine
+// can open it with another number of partitions than it was created with.
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
 	c := Config{DataDir: filled(t), Partitions: 4}
@@ -198,8 +198,8 @@ func TestDataDirInUse(t *testing.T) {
 	refused(t, c, "was made with 4 partitions")
 }
 
-// childVariable is the environment variable with the data directory that a child process of the
-// tests opens.
+// childVariable is an environment variable. If it is set, the test binary is a child process of a
+// test, and opens the data directory that the variable names.
 const childVariable = "CARSTATE_TEST_DIR"
 
 func TestMain(m *testing.M) {

@@ -80,7 +80,7 @@ type Engine struct {
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
 	failWrites   context.CancelCauseFunc
-	cut          context.Context // ends with Cut
+	cut          context.Context // ends when Cut is called
 	cutOff       context.CancelFunc
 	stop         context.CancelFunc // ends the background goroutines
 	running      sync.WaitGroup
@@ -251,8 +251,8 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is the number of memtables that would fill the memory of the store. Pebble holds at
-// most three quarters of that number. Their memory is part of the block cache's memory.
+// memTables is the number of memtables that would fill the store's memory. Writes stop while three
+// quarters of them are full, because the block cache needs the rest of that memory.
 const memTables = 4
 
 // Block sizes of the tables on disk. These sizes, together with a separate key for the answers of
@@ -264,8 +264,8 @@ const (
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// maxOpenFiles is the maximum number of files that Pebble holds open. It leaves half of the file
-// descriptors that a node reserves for other uses than connections.
+// maxOpenFiles is the maximum number of files that Pebble holds open. It is half of the file
+// descriptors that a node reserves for everything except connections.
 const maxOpenFiles = 256
 
 // backgroundError handles an error of a flush or a compaction. If the disk is full, Pebble itself
@@ -329,7 +329,7 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// sync returns the options of a write, which say whether the write waits for the disk.
+// sync returns the options of a write. The write waits for the disk, unless SyncInterval is set.
 func (e *Engine) sync() *pebble.WriteOptions {
 	if e.config.SyncInterval > 0 {
 		e.unsynced.Store(true)
@@ -347,8 +347,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// watch reports a failure after a write error, once the disk accepts writes again, because only a
-// restart helps then. Until then the process can still answer queries.
+// watch makes the engine fail once the disk accepts writes again after a write error, because only
+// a restart helps then. Before that, the process can still answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
@@ -376,8 +376,8 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.dir.close())
 }
 
-// flushWithin is the maximum time that Close waits for the flush. The next start must read the
-// records that were not flushed from the log again.
+// flushWithin is the maximum time that Close waits for the flush. If the flush takes longer, the
+// next start reads the rest of the records from the log.
 const flushWithin = 2 * time.Second
 
 // closeWithin is the maximum time for closing the database, including the flush. A node does not
@@ -488,7 +488,8 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// blame returns the reason why something could not be stored. It probes the disk to find out.
+// blame probes the disk after something could not be stored. If the disk cannot be written, the
+// result says so in addition to err.
 func (e *Engine) blame(err error) error {
 	if disk := e.dir.probe(); disk != nil {
 		return fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)

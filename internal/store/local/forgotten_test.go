@@ -23,9 +23,9 @@ func TestForgottenBytes(t *testing.T) {
 	forgottenBytes(t, 0, 0)
 }
 
-// TestForgottenBytes_ClockSet checks the same as TestForgottenBytes while the clock is set, before
-// the vehicle is forgotten and after it. The duration of the erasure depends on elapsed time, not
-// on the clock.
+// TestForgottenBytes_ClockSet checks the same as TestForgottenBytes, but sets the clock just before
+// the vehicle is forgotten, just after that, or both. The bytes must still be gone after the
+// promised duration, which depends on elapsed time, not on the clock.
 func TestForgottenBytes_ClockSet(t *testing.T) {
 	t.Parallel()
 	const month = 30 * 24 * time.Hour

@@ -44,24 +44,22 @@ func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
 // onDisk reports whether fs is the machine's file system. No other file system has permissions.
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
-// haltingFS intercepts errors of writing the write-ahead log. On some of these errors, Pebble ends
-// the process, with no chance to recover. haltingFS reports the error instead, and blocks the
-// goroutine that met the error forever.
+// haltingFS intercepts errors of writing the write-ahead log, because Pebble ends the process on
+// some of them. haltingFS reports the error with failWrites instead, and blocks the goroutine that
+// met the error forever. It also slows down the retries of writing tables.
 type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
 	dir        *dataDir
 	cut        context.Context // ends the pauses
 
-	refused atomic.Int64 // when a table could last not be written, Unix ns
+	refused atomic.Int64 // when writing a table last failed, Unix ns
 }
 
-// tableBackoff is the backoff after an error of writing a table. Pebble itself retries without a
-// pause.
+// tableBackoff is the pause after an error of writing a table. Pebble itself retries at once.
 const tableBackoff = time.Second
 
-// awaitBackoff waits until the backoff of the latest error of writing a table is over, if there was
-// one.
+// awaitBackoff waits until tableBackoff has passed since the latest error of writing a table.
 func (fs *haltingFS) awaitBackoff() {
 	left := tableBackoff - time.Since(time.Unix(0, fs.refused.Load()))
 	if left <= 0 {

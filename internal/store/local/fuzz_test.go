@@ -10,7 +10,8 @@ import (
 )
 
 // FuzzStored decodes values that a damaged store could contain. It checks that a decoder either
-// refuses a value, or returns a record that encodes to the same value.
+// refuses a value or returns plausible data: a record that is the same after encoding and decoding
+// it again, answers with a vid, samples with valid vids.
 func FuzzStored(f *testing.F) {
 	state := vehicle.Observe(vehicle.State{}, sample("v", 1000, 50))
 	record := codec.Seal("token.a", []byte{0, 'x'})

@@ -21,7 +21,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestTrimEmptyPartition checks that Trim trims a partition even if another partition is empty.
+// TestTrimEmptyPartition checks that a partition is trimmed even if another partition is empty.
 func TestTrimEmptyPartition(t *testing.T) {
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
@@ -119,9 +119,9 @@ func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 }
 
 // TestRestoreBehindAnswer restores a state that is older than an answer whose state is not stored
-// yet. It checks that the event time of the answer does not decrease, and that the last answer is
-// that of the stored state. That must also hold if the owner that gave the answer still commits
-// before the restore recalls the partition.
+// yet. It checks that the event time of the answer does not decrease, and that in the end the
+// stored state is the answer. It does so for an owner that commits after the restore, is recalled
+// after the restore, or commits and is then recalled.
 func TestRestoreBehindAnswer(t *testing.T) {
 	for name, c := range map[string]struct{ commits, recalled bool }{
 		"the folder commits":                 {commits: true},
@@ -229,8 +229,8 @@ func TestRestoreWithOlderVerdict(t *testing.T) {
 	}
 }
 
-// TestErasedDuringScan checks that if a slow scan reads during an erasure, Erased returns only once
-// the bytes are gone.
+// TestErasedDuringScan checks that Erased returns only once the bytes of a replaced record are gone
+// from all files, also if a slow scan still reads them.
 func TestErasedDuringScan(t *testing.T) {
 	for _, scan := range []bool{false, true} {
 		t.Run(fmt.Sprint("scan=", scan), func(t *testing.T) {
@@ -331,8 +331,8 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestNoDescriptors checks that a read that fails for lack of a free file descriptor does not count
-// as damage.
+// TestNoDescriptors checks that a read that fails for lack of a free file descriptor is not
+// reported as damage.
 func TestNoDescriptors(t *testing.T) {
 	ctx := testkit.Context(t)
 	var none atomic.Bool

@@ -11,9 +11,9 @@ import (
 
 // logFile is a file of the write-ahead log, open for writing. Each chunk of the log says how many
 // bytes of the file were synced before the chunk was written. That number distinguishes damage from
-// the incomplete end that a power cut leaves. When Pebble 2.1.7 writes several blocks at once, it
-// counts only the last block (writtenOffset in record/log_writer.go). It would then take most
-// damage for the end of the log. So logFile corrects the number.
+// the incomplete end that a power cut leaves. But when Pebble 2.1.7 writes several blocks at once,
+// it counts only the last block (writtenOffset in record/log_writer.go). Because of the small
+// number, it would later take most damage for the end of the log. So logFile corrects the number.
 type logFile struct {
 	haltingFile
 	written, synced int64  // bytes
@@ -74,7 +74,7 @@ func (f *logFile) SyncData() error {
 	return err
 }
 
-// logCut is a file system that shows the write-ahead log only up to the first damage in it.
+// logCut is a file system that shows a store with its write-ahead log cut off at the first damage.
 type logCut struct {
 	vfs.FS
 	last string // the damaged file; later ones are hidden; "" if none is damaged

@@ -7,8 +7,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// metrics are the metrics of every engine and the size of the store. Reading the metrics never asks
-// the database, because the database does not respond after a fatal error.
+// metrics are the metrics of every engine and the size of the store. A scrape returns the values of
+// the last measurement and does not ask the database, which does not respond after a fatal error.
 type metrics struct {
 	*store.Metrics
 	used prometheus.Gauge

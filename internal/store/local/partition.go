@@ -40,14 +40,14 @@ type partitionState struct {
 	// ownership guards taken and owner. They change only on the goroutine of STATES, which also
 	// stores the states of every fold. So no states are being stored while the ownership changes.
 	ownership sync.RWMutex
-	taken     *Partition // the partition's current or last owner; nil if it was never taken
+	taken     *Partition // the result of the last Take; nil if there was none
 	owner     string     // "" if released
 
-	settle chan struct{} // holds a token while a caller waits for folded states to be stored
+	settle chan struct{} // holds a value while a caller waits for folded states to be stored
 	cursor atomic.Uint64 // everything up to this sequence is folded and stored
 
-	// unmerged holds the vehicles whose restored state is older than their answer. Only the
-	// goroutine of STATES uses it.
+	// unmerged holds the vehicles whose stored state was restored and is older than their answer.
+	// Only the goroutine of STATES uses it.
 	unmerged map[vehicle.ID]struct{}
 }
 
@@ -111,7 +111,7 @@ func (s *partitionState) deliver(g group) {
 	s.arrived = make(chan struct{})
 }
 
-// Partition is a partition that its owner may fold. It implements [store.Partition].
+// Partition is an owner's access to a partition. Take returns it. It implements [store.Partition].
 type Partition struct {
 	s      *partitionState
 	next   uint64 // sequence of the first group that Next has not returned
@@ -159,7 +159,7 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// changeOwner runs a change of the partition's ownership.
+// changeOwner calls change on the goroutine of STATES, with ownership locked.
 func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
@@ -168,7 +168,7 @@ func (s *partitionState) changeOwner(ctx context.Context, change func() error) e
 	})
 }
 
-// fence makes further calls of the partition's owner fail. The caller holds ownership.
+// fence makes further calls of the partition's owner fail. The caller has locked ownership.
 func (s *partitionState) fence() {
 	if s.taken != nil {
 		s.taken.fenced = true
@@ -176,14 +176,14 @@ func (s *partitionState) fence() {
 	}
 }
 
-// resetQueue empties the queue. The parameter on says whether the queue is filled from now on.
+// resetQueue empties the queue. The parameter on says whether deliver fills the queue from now on.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.queued, s.reading = nil, 0, on
 }
 
-// wakeUp ends the wait of a call of Next. The caller holds ownership.
+// wakeUp ends the wait of a call of Next. The caller has locked ownership.
 func (t *Partition) wakeUp() {
 	select {
 	case <-t.wake:
@@ -199,7 +199,7 @@ func (t *Partition) check() error {
 	return t.lost()
 }
 
-// lost is like check, for a caller that holds ownership.
+// lost is like check, for a caller that has locked ownership.
 func (t *Partition) lost() error {
 	switch {
 	case t.fenced:
@@ -466,13 +466,13 @@ func (t *Partition) Close() {
 	}
 }
 
-// Times of Settle. A commit takes seconds only on a very busy machine.
+// settleWithin limits the wait of Settle. A commit takes seconds only on a very busy machine.
 const (
 	settleWithin = 20 * time.Second
 	settlePoll   = time.Millisecond
 )
 
-// Settle implements [store.Engine]. A partition that is not being folded has nothing to store.
+// Settle implements [store.Engine]. A partition that is not being folded has no states to store.
 func (e *Engine) Settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()

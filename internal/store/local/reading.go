@@ -49,14 +49,14 @@ func (e *Engine) enter() error {
 
 func (e *Engine) leave() { e.readers.Add(-1) }
 
-// Timing of awaitReaders.
+// awaitReaders checks once per readersPoll and gives up after readersWithin.
 const (
 	readersWithin = time.Second
 	readersPoll   = 2 * time.Millisecond
 )
 
-// awaitReaders waits until no goroutine reads the database, and reports whether that is so. It
-// gives up after a while, because a read on behalf of a slow client may take long.
+// awaitReaders waits until no goroutine reads the database, and then returns true. It gives up and
+// returns false after a while, because a read on behalf of a slow client may take long.
 func (e *Engine) awaitReaders() bool {
 	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
 		if time.Now().After(until) {
@@ -67,8 +67,8 @@ func (e *Engine) awaitReaders() bool {
 	return true
 }
 
-// readError handles an error of reading. Unless the error is transient, the store cannot be trusted
-// any more, and the engine fails.
+// readError handles an error of reading. If the error means damage, the store cannot be trusted any
+// more, and the engine fails.
 func (e *Engine) readError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||

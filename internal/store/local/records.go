@@ -17,8 +17,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// stream contains the records of one stream. All changes run on one goroutine. So an expected
-// sequence is still correct when the write is stored, and feeds receive records in order.
+// stream contains the records of one stream. All changes run on one goroutine. So none comes
+// between the check of an expected sequence and the write, and feeds receive records in order.
 type stream struct {
 	e      *Engine
 	name   string
@@ -179,8 +179,8 @@ func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions)
 	return nil
 }
 
-// notifyFeeds passes writes to the stream's feeds. The parameter last is the sequence of the last
-// write.
+// notifyFeeds passes stored writes to the stream's feeds. The parameter last is the sequence of the
+// last write.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -245,7 +245,7 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 
 // inOrder calls do with every record of a stream, as of a single moment, in the order in which the
 // records were stored. So the parts of a large set come before the record that refers to them.
-// States and tiles come in any order, because they are independent of each other.
+// Records of STATES and ROADS come in any order, because they are independent of each other.
 func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
 	if name == codec.States || name == codec.Roads {
@@ -457,8 +457,9 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
-// compareEnds returns an error if a stream has lost its end. The parameter is has the last sequence
-// of each stream and each cursor now; the identity has those of the last orderly close.
+// compareEnds returns an error if a stream has lost its newest records. It compares the present
+// last sequence of each stream and each cursor (the parameter is) with those that the last orderly
+// close saved.
 func (d *dataDir) compareEnds(is map[string]uint64) error {
 	for name, was := range d.Ends {
 		if is[name] < was {
@@ -504,7 +505,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	return nil
 }
 
-// take passes a record to the function apply of the feed.
+// take calls apply with a new record.
 func (f *feed) take(r store.Record) {
 	if err := f.apply(r); err != nil {
 		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))

@@ -15,7 +15,7 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// bytesEvery is the number of measurements of the backlog for each measurement of the bytes.
+// measure measures the backlog once per watchEvery, and the bytes every bytesEvery-th time.
 const bytesEvery = 10
 
 // measure updates the metrics of the backlog and of the bytes, until the context ends.
@@ -78,7 +78,7 @@ func (e *Engine) Trim(ctx context.Context) {
 func (e *Engine) trim() error {
 	now := e.now()
 	firsts := make([]uint64, len(e.partitions))
-	var bytes uint64 // of telemetry that is not trimmed yet; its tables are deleted a little later
+	var bytes uint64 // of the telemetry that is left; tables of trimmed telemetry are deleted later
 	for n := range e.partitions {
 		first, _, err := e.firstGroup(n, 0)
 		if err != nil {
@@ -117,10 +117,10 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince returns the first group of partition n in [first, end) that was stored within the
-// retention, or end if there is none. A group with a time in the future was stored before the clock
-// was set back, and its true time is unknown. So it does not count as stored within the retention.
-// Otherwise it would be kept until the clock has reached its time.
+// firstSince returns the sequence of the first group of partition n in [first, end) that was stored
+// within the retention, or the parameter end if there is none. A group with a time in the future
+// was stored before the clock was set back, and its true time is unknown. It counts as older than
+// the retention, because it would otherwise be kept until the clock has reached its time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -175,7 +175,7 @@ func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
-// noteRemoved adds a removed key, whose bytes the next call of Erased must erase.
+// noteRemoved notes a removed key, so that the next call of Erased erases its bytes.
 func (e *Engine) noteRemoved(key []byte) {
 	e.compactMu.Lock()
 	defer e.compactMu.Unlock()

@@ -55,7 +55,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 // idle store a single sample is stored at once, and a slow disk makes commits larger.
 type telemetryWriter struct {
 	e    *Engine
-	wake chan struct{} // holds a token while samples may be waiting
+	wake chan struct{} // holds a value while samples may be waiting
 
 	mu      sync.Mutex // guards the fields below
 	waiting []store.Chunk
@@ -165,7 +165,7 @@ func (w *telemetryWriter) close() {
 	}
 }
 
-// group is a group of samples of one partition, which are stored under one key.
+// group contains samples of one partition that are stored together under one key.
 type group struct {
 	partition int
 	seq       uint64 // sequences ascend across all partitions
@@ -280,8 +280,8 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence and the time of storing of partition p's first group whose
-// sequence is at least the parameter from. If there is no such group, seq is 0.
+// firstGroup returns the sequence of partition p's first group whose sequence is at least the
+// parameter from, and the time at which the group was stored. If there is no such group, seq is 0.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
 	it, err := e.newIter(lower, upper)

@@ -25,9 +25,8 @@ const (
 	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
 )
 
-// Learn lets cars drive along the road at a speed. They start at the quarter hour with the given
-// number, counted from roadBegan. The map uses their evidence as soon as a car drives there in a
-// later quarter hour.
+// Learn lets cars drive along the road of these tests at kmh. They start quarter × 15 minutes after
+// roadBegan. The map uses their evidence as soon as a car drives there in a later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
 	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000

@@ -118,8 +118,8 @@ func opened(t testing.TB, open Open, c store.Config) store.Engine {
 	return e
 }
 
-// Node is a node like those of the service: it follows all feeds. In addition, a test can fold in
-// it.
+// Node is a node like those of the service: it follows all feeds. In addition, a test can make it
+// fold (see FoldAll).
 type Node struct {
 	store.Engine
 	*store.RecordStore
@@ -223,8 +223,8 @@ func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	}
 }
 
-// FoldAll folds all waiting samples of a partition. To recognize the last one, it appends a sample
-// of a vehicle of its own, and stores no state for that vehicle.
+// FoldAll folds all waiting samples of a partition. To recognize the last one, it first appends a
+// sample of an extra vehicle, for which it stores no state.
 func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
 	part := Take(t, n.Engine, p)

@@ -64,8 +64,9 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	return startCluster(t, configure, func(addr string) string { return "nats://" + addr }, probe, opts)
 }
 
-// StartClusterWith starts a cluster of nodes that the test configures. opts are the options that a
-// client needs to connect to url(addr). This client needs no more permissions than carstate.
+// StartClusterWith starts a cluster of nodes that the test configures. The function url returns the
+// URL of a node's address, and opts are the options with which a client connects to it. That client
+// needs no more permissions than carstate.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	return startCluster(t, configure, url, nil, opts)
