@@ -10,8 +10,8 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// longestDrive is the longest time that the rows of one file may span. Without it, a
-	// file of gaps alone could exceed what a Duration holds.
+	// longestDrive is the longest time that the rows of one file may span. Without it, the times of
+	// a file that consists only of gaps could exceed what a Duration holds.
 	longestDrive = 366 * day
 )
 
@@ -41,13 +41,13 @@ func unixMillis(cell string) (int64, bool) {
 	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
 }
 
-// plainClock uses the stamps as they are.
+// plainClock is for logs whose stamps need no correction.
 func plainClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
 }
 
-// dailyClock uses times of day. If the time of day falls by more than half a day, midnight has
-// passed. If it rises by more than half a day, the clock was set back across midnight.
+// dailyClock is for logs with times of day. If the time of day falls by more than half a day,
+// midnight has passed. If it rises by more than half a day, the clock was set back across midnight.
 func dailyClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration {
 		switch {
@@ -61,10 +61,10 @@ func dailyClock(t *table, a *account) []time.Duration {
 }
 
 // clockBy returns the time of each row since the first row, as the sum of the steps between rows;
-// the function step corrects each step. A step back, or ahead by more than a day, means that the
-// clock was set and not that time passed. It is replaced by 1 ms, the smallest step that the
-// service can distinguish, so that no row hides another. Once the rows span more than
-// longestDrive, every step is replaced by 1 ms.
+// the function step corrects each step. A corrected step back, or ahead by more than a day, means
+// that the clock was set and not that time passed. It is replaced by 1 ms, the smallest step that
+// the service can distinguish, so that the row does not get the time of the row before. Once the
+// rows span more than longestDrive, every step is replaced by 1 ms.
 func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
@@ -83,10 +83,11 @@ func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) 
 const snapshotEvery = 490 * time.Millisecond
 
 // runTimeClock is for logs whose only clock is the engine's run time in whole seconds, which is
-// read once in three or four rows. The rows with the same run time are spread evenly up to the
-// next run time. In four cases that cannot be true, and the rows are taken to be snapshotEvery
-// apart: at run time 0, when the engine is off and its clock does not run; at the end; before a
-// gap; and where the clock restarts.
+// read once in three or four rows. The rows with the same run time are spread evenly up to the next
+// run time. In these cases they are taken to be snapshotEvery apart instead: at run time 0, when
+// the engine is off and its clock does not run; at the end; before a gap; before a new recording or
+// a restart of the clock; if the next run time leaves them less than a third of snapshotEvery each;
+// and beyond longestDrive.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -118,9 +119,9 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is blank in the first rows of a recording, because it is an average over the last
-// minute. Each published file consists of several recordings joined together. At each joint, the
-// column is blank for 10 to 59 rows.
+// sessionColumn is a column of the TDS logs, an average over the last minute, so it is blank in the
+// first rows of a recording. Each published file consists of several recordings joined together. At
+// each joint, the column is blank for 10 to 59 rows.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
@@ -144,9 +145,9 @@ func sessionClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// blankRuns returns for each row the number of consecutive rows, beginning with that row, that
-// have no value in the session column. That column is the only one of these logs that is kept
-// although no rule uses it.
+// blankRuns returns for each row how many consecutive rows, beginning with that row, have no value
+// in the session column. It finds that column as the only one of these logs that is kept although
+// no rule uses it.
 func blankRuns(t *table) []int {
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	runs := make([]int, len(t.records)+1)

@@ -17,14 +17,13 @@ const (
 	HIL    = "HIL"    // hardware-in-the-loop bench: 10 Hz
 )
 
-// maxColumns is the greatest number of columns, because a readSet has 64 bits. Real headers have
-// at most 27 columns.
+// maxColumns is the maximum number of columns of a file, because a readSet has one bit for each
+// column and 64 bits in all. Real headers have at most 27 columns.
 const maxColumns = 64
 
 // errUnknown does not repeat the header, because the file may hold anything.
 var errUnknown = errors.New("the first line is not the header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
 
-// column describes a column of the file.
 type column struct {
 	signal vehicle.Signal
 	used   bool    // false: needed to determine what was read, but no rule uses it
@@ -138,8 +137,8 @@ var labels = map[string]vehicle.DrivingState{
 	"HighCongestionCondition":   vehicle.TrafficJam,
 }
 
-// spellings maps the column names in a logger's own description to the names in its files, which
-// are also those in the tables above.
+// spellings maps names of columns in a logger's description to their names in its files. The
+// variable formats has only the latter.
 var spellings = map[string]string{
 	"engine_run_time":              "engine_run_tine",
 	"accelerator_pedal_position_d": "pedal_d",

@@ -73,7 +73,8 @@ func tell(d *Drive) string {
 	return b.String()
 }
 
-// checkSums checks the invariants of every drive.
+// checkSums checks what holds for every drive: each row is kept or counted as left out, times do
+// not decrease, and no row is empty.
 func checkSums(t testing.TB, d *Drive) {
 	t.Helper()
 	total := len(d.Rows)

@@ -12,7 +12,8 @@ func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
 
 func one(column int) readSet { return 1 << column }
 
-// everyCell is for loggers that read all sensors for each row.
+// everyCell takes every cell with a value as newly read. It is for loggers that read all sensors
+// for each row.
 func everyCell(t *table, _ []time.Duration) []readSet {
 	reads := make([]readSet, len(t.records))
 	for i := range t.records {
@@ -50,8 +51,8 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// pollingPause is a gap between two rows that means that the logger has lost its connection,
-// because it reads one sensor about every 0.09 s. After such a gap, it is not known which sensor
+// pollingPause is the longest gap between two rows of a KIT log while the connection is sound; the
+// logger then reads a sensor about every 0.09 s. After a longer gap, it is not known which sensor
 // comes next, because a read that fails writes no row.
 const pollingPause = 2 * time.Second
 
@@ -75,8 +76,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	for k, c := range order {
 		place[c] = k
 	}
-	// turnOf returns the row number, modulo turns, at which the order begins if row i reads column
-	// c.
+	// turnOf returns the row at which the order begins if row i reads column c: its number modulo
+	// turns.
 	turnOf := func(i int, c int) int {
 		return ((t.records[i].line-place[c])%turns + turns) % turns
 	}
@@ -114,9 +115,10 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	return reads
 }
 
-// polled returns the columns that the logger polls, in the order of the header. A column that
-// never has a value is not polled, because the logger skips what the car does not support. The
-// order in which the first values appear would be the same, unless one of those first reads fails.
+// polled returns the columns that the logger polls, in the order of the header, which is the order
+// of polling. A column that never has a value is not polled, because the logger skips what the car
+// does not support. The order in which the first values appear would be the same, unless one of
+// those first reads fails.
 func polled(t *table, changed []readSet) []int {
 	var ever readSet
 	for _, s := range changed {
@@ -148,14 +150,16 @@ const (
 	// changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54 files, never 1, 2, 5
 	// or 6. So reading all sensors once takes 1.8 s, or 3 to 4 rows.
 	snapshotCycle = 4
-	// snapshotPause is a gap after which the count of rows restarts.
+	// snapshotPause is the longest gap between two rows of a cycle. After a longer one, the rows
+	// are counted from 0 again.
 	snapshotPause = 5 * time.Second
 )
 
-// snapshots is for loggers that write the last value of every sensor in rows at a steady pace,
-// while sensors are polled more slowly in the background. A cell that changed was read in the time
-// since the row before. A cell that did not change for a whole cycle was certainly read again with
-// the same value. It is then reported as one reading, at most a cycle (2 s) after it was taken.
+// snapshots finds which sensors were read since the previous row. It is for loggers that write the
+// last value of every sensor in rows at a steady pace, while sensors are polled more slowly in the
+// background. A cell that changed was read since the previous row. If a cell has not changed for a
+// whole cycle of rows, its sensor was certainly read again with the same value; the reading is then
+// assigned to the last row of the cycle, which is at most 2 s too late.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading

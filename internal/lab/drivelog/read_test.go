@@ -140,8 +140,8 @@ func TestGzipReadsAlike(t *testing.T) {
 	}
 }
 
-// TestDamagedGzip checks that a download that was cut off yields the rows that arrived, except the
-// row in which it ended, because its last number 6.0 may be a part of 60.5.
+// TestDamagedGzip checks that a file that was cut off or damaged yields the rows before the damage,
+// without the row in which it ends: the last number may be cut off, for example 6 of 60.5.
 func TestDamagedGzip(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("time_s,v_Vehicle[km|h]\n")
@@ -250,8 +250,8 @@ func TestClocks_BackAndAhead(t *testing.T) {
 	}
 }
 
-// TestTimeNeverOverflows checks that the times of a file of gaps alone, which would add up to more
-// than a Duration holds, stay within limits.
+// TestTimeNeverOverflows checks files that consist only of gaps, which add up to four years. The
+// time of the last row must be between longestDrive and twice as long.
 func TestTimeNeverOverflows(t *testing.T) {
 	for name, head := range map[string]string{"pyobd": "ts,rpm,speed\n",
 		"carOBD": "ENGINE_RUN_TINE (),VEHICLE_SPEED ()\n"} {
@@ -276,8 +276,8 @@ func TestTimeNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestRunTime_SpreadsRows checks that the rows of one second of run time are spread evenly over
-// it, and that time passes while the engine is off and its clock shows 0.
+// TestRunTime_SpreadsRows checks that rows with the same run time are spread evenly up to the next
+// run time, and that time passes while the engine is off and its clock shows 0.
 func TestRunTime_SpreadsRows(t *testing.T) {
 	d := mustRead(t, "ENGINE_RUN_TIME (),VEHICLE_SPEED ()\n"+
 		"0.0,1,\n0.0,2,\n0.0,3,\n0.0,4,\n0.0,5,\n0.0,6,\n2.0,7,\n2.0,8,\n2.0,9,\n2.0,10,\n4.0,11,\n500.0,12,\n1.0,13,\n")

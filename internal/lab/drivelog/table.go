@@ -177,8 +177,8 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	return rec, ok
 }
 
-// number returns a number in Go's syntax. Logs that separate cells by semicolons do so
-// because their decimal separator is a comma.
+// number returns a cell with a point as its decimal separator, as Go parses it. Logs that separate
+// cells by semicolons do so because their decimal separator is a comma.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)

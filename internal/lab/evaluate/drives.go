@@ -14,9 +14,9 @@ import (
 
 const (
 	// drivenGap is the longest step between two rows that is counted as time driven. A longer step
-	// is a pause, which the rules ignore too.
+	// is a pause; the rules, too, ignore the time of a pause.
 	drivenGap = 75 * time.Second
-	// maxAge is the greatest age of a verdict that is used, the default of the service.
+	// maxAge is the maximum age of a verdict that is used, which is the default of the service.
 	maxAge = 5 * time.Minute
 )
 

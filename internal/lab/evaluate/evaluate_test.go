@@ -117,8 +117,8 @@ func TestReason_NamesRuleAndSensors(t *testing.T) {
 	}
 }
 
-// TestMapBounds checks that a map is a small page if it has one place, no place, or places on both
-// sides of the date line.
+// TestMapBounds checks that a map has a limited size and all its marks on the page: with no place,
+// with one, with places on both sides of the date line, and near a pole.
 func TestMapBounds(t *testing.T) {
 	for name, spots := range map[string][]spot{
 		"none":          nil,

@@ -13,9 +13,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FleetConfig says how to run the rules over a fleet. Observe must be set. Readings and cars can
-// be left out, because a real fleet reports less than a simulated one. Which of them are left out
-// depends only on the vehicles' names, so two runs use the same readings.
+// FleetConfig says how to run the rules over a fleet. Observe must be set. Every and Share leave
+// out readings and cars, because a real fleet reports less than a simulated one. Which of them are
+// left out depends only on the vehicles' names, so two runs use the same readings.
 type FleetConfig struct {
 	// Observe folds one sample into the state of its vehicle.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
@@ -27,8 +27,8 @@ type FleetConfig struct {
 	// If nil, nothing is reported.
 	Progress func(readings int)
 	// Judged is called for each sample of the fleet that was kept. The parameter said is the
-	// driving state of the sample's vehicle after that sample, 0 for none. If nil, Judged is not
-	// called.
+	// driving state that the service would answer about the sample's vehicle after that sample, 0
+	// for no answer. If nil, Judged is not called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)
 }
 
@@ -38,25 +38,26 @@ type FleetResult struct {
 	Readings int             // number of readings that they sent, without those of the learned day
 	All      score.Agreement // over all labels of cars that sent
 	Sure     score.Agreement // over the labels that are sure
-	// Stretches is the number of stretches of road that are known at the end. The caller
-	// sets it.
+	// Stretches is the number of stretches of road about which something is known at the end. The
+	// caller sets it.
 	Stretches int
 }
 
-// origin is the time that replaces the origin of a fleet file's times. Only differences of times
-// matter, so it can be any time that is farther from 1970 than the longest file lasts.
+// origin is the time that replaces time 0 of a fleet file. Only differences of times matter, so it
+// can be any time that is farther from 1970 than the longest file lasts.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// dayBefore is the time between the last reading of the learned day and that of the fleet.
+// dayBefore is the time from the last reading that is folded for learning (see Fleet) to the last
+// reading of the fleet.
 const dayBefore = 24 * time.Hour
 
 // progressEvery is the number of readings between two calls of Progress.
 const progressEvery = 4096
 
-// Fleet folds the fleet's readings in their order and determines, at the time of each label, what
-// the service would answer about the label's car. The labels must be ordered by time. The readings
-// of the parameter learn are folded first, as those of the day before; if nil, nothing is learned.
-// It is an error if no label is of a car that sends.
+// Fleet folds the readings of fleet in their order and determines, at the time of each label, what
+// the service would answer about the label's car. The labels must be ordered by time. If learn is
+// not nil, its readings are folded first, with their times shifted to the day before. It is an
+// error if no label is of a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	if learn != nil {
@@ -98,7 +99,6 @@ func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels [
 	return &r.result, nil
 }
 
-// fleetRun is a run of the rules over a fleet.
 type fleetRun struct {
 	FleetConfig
 	cars   map[vehicle.ID]*car
@@ -106,7 +106,6 @@ type fleetRun struct {
 	result FleetResult
 }
 
-// car is one vehicle.
 type car struct {
 	state  vehicle.State
 	next   vehicle.UnixMilli // time of the earliest reading that is kept
@@ -172,8 +171,8 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 // sends reports whether a car is among the share of the cars that send.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// phase returns how much longer than the parameter every a car waits before it sends a second
-// time, so that cars that begin together do not continue to send together.
+// phase returns a car's extra wait before it sends for the second time, less than the parameter
+// every. So cars that begin together do not continue to send together.
 func phase(id vehicle.ID, every time.Duration) time.Duration {
 	return time.Duration(fraction(id, 1) * float64(every))
 }
@@ -199,7 +198,6 @@ type FleetReport struct {
 	F1        stateF1   `json:"f1"`
 }
 
-// stateF1 is the F1 of each state.
 type stateF1 struct {
 	Normal float64 `json:"normal"`
 	Slow   float64 `json:"slow"`

@@ -62,8 +62,8 @@ func label(id vehicle.ID, seconds int, truth vehicle.DrivingState, sure bool) fc
 	return fcd.Label{Vehicle: id, At: time.Duration(seconds) * time.Second, Truth: truth, Sure: sure}
 }
 
-// TestFleet_ComparesInTime checks that a label is compared with the answer at its time. That
-// answer includes readings of the same time, but not later ones.
+// TestFleet_ComparesInTime checks that a label is compared with the answer at the label's time,
+// which includes readings of the same time, but no later ones.
 func TestFleet_ComparesInTime(t *testing.T) {
 	fleet := open(t, "A,10,50", "B,10,50", "A,20,20", "A,30,5", "B,40,100")
 	r, err := Fleet(t.Context(), plain, fleet, nil, []fcd.Label{
@@ -100,9 +100,9 @@ func TestFleet_ComparesInTime(t *testing.T) {
 	}
 }
 
-// TestFleet_LearnsDayBefore checks that the readings of the learned day come first, with the last
-// of them a day before the fleet's last. It also checks that they are thinned too, and that their
-// cars and readings are not counted.
+// TestFleet_LearnsDayBefore checks that the readings to learn from are folded before those of the
+// fleet, and that the last of them is a day before the fleet's last. It also checks that Every
+// applies to them too, and that their cars and readings are not counted.
 func TestFleet_LearnsDayBefore(t *testing.T) {
 	var seen []string
 	c := plain
@@ -132,9 +132,9 @@ func TestFleet_LearnsDayBefore(t *testing.T) {
 	}
 }
 
-// TestFleet_Thinned checks that every car that sends keeps its interval, that not all cars send at
-// the same time, that the other cars have neither readings nor labels, and that a second run makes
-// the same choice.
+// TestFleet_Thinned checks that every car that sends keeps the interval Every, that not all cars
+// send at the same time, that the other cars have neither readings nor labels, and that a second
+// run makes the same choice.
 func TestFleet_Thinned(t *testing.T) {
 	const cars, seconds = 500, 60
 	var rows []string

@@ -24,7 +24,7 @@ const spotDegrees = 0.0001
 const (
 	// pictureLasts is how long a verdict is shown at the place where it was given.
 	pictureLasts = 2 * time.Minute
-	// pictureEvery is the time between two checks for the moment with the most jams.
+	// pictureEvery is the time between two checks of the number of jammed places.
 	pictureEvery = time.Minute
 )
 
@@ -37,13 +37,13 @@ type judgement struct {
 	at    vehicle.UnixMilli
 }
 
-// Picture stores the places of a fleet's cars and the driving states there, at the moment at which
-// most places were jammed.
+// Picture stores the places where a fleet's cars were, and the driving states there at one time:
+// the time of the check at which the number of jammed places was greatest.
 type Picture struct {
 	places      map[place]judgement
 	first, next vehicle.UnixMilli // times of the first sample and of the next check
 	now         vehicle.UnixMilli
-	most        int // number of jammed places at the stored moment
+	most        int // number of jammed places at the stored time
 	at          vehicle.UnixMilli
 	then        map[place]vehicle.DrivingState
 }
@@ -67,7 +67,8 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look stores the present moment if more places are jammed now than at any moment before.
+// look checks how many places are jammed now. If they are more than at every earlier check, it
+// stores the driving states of all places.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
@@ -84,16 +85,16 @@ func (p *Picture) look() {
 	}
 }
 
-// Map returns an SVG page with all places as they were when most of them were jammed. The
-// parameter name is the fleet's name.
+// Map returns an SVG page with all places and their driving states at the stored time (see
+// Picture). The parameter name is the fleet's name.
 func (p *Picture) Map(name string) string {
 	at, spots := p.worst()
 	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at),
 		spots)
 }
 
-// worst returns all places as they were when most of them were jammed, and how long after the
-// first sample that was.
+// worst returns all places with their driving states at the stored time, and how long that time was
+// after the first sample.
 func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
@@ -107,8 +108,8 @@ func (p *Picture) worst() (time.Duration, []spot) {
 // mapHeight is the maximum height of the map, in the same units as pageWidth.
 const mapHeight = 1000
 
-// mapMarks are the marks of a place without a verdict, with normal driving, with slow driving and
-// with a jam. The states differ in colour and also in size.
+// mapMarks are the marks of a place without a verdict, and of one with normal driving, slow driving
+// and a jam, in this order. They differ in colour and also in size.
 var mapMarks = [...]struct {
 	colour string
 	size   float64
@@ -138,8 +139,8 @@ func plotMap(title string, spots []spot) string {
 	p := newPage(title, height)
 	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
 	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
-	// Worse states are drawn later, above the others. Places that share a point of the page
-	// are drawn once.
+	// Worse states are drawn later, above the others. Of the places with one state at one point of
+	// the page, only one is drawn.
 	slices.SortFunc(spots, func(a, b spot) int {
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude),
 			cmp.Compare(a.longitude, b.longitude))
@@ -161,7 +162,6 @@ func plotMap(title string, spots []spot) string {
 	return p.end()
 }
 
-// mark draws one place.
 func (p *page) mark(x, y float64, state vehicle.DrivingState) {
 	m := mapMarks[state]
 	p.put(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`, x-m.size/2, y-m.size/2, m.size, m.size,

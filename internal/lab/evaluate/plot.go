@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive, over the time driven. Pauses are cut out, and the cuts
-// are marked.
+// Track is what a plot shows of one drive. Its times are times driven: pauses are cut out, and the
+// cuts are marked.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -106,7 +106,6 @@ func (p *page) legend(x int, mark func(x int, state vehicle.DrivingState)) int {
 	return x
 }
 
-// end returns the page.
 func (p *page) end() string {
 	p.put(`</svg>`)
 	return p.b.String()
@@ -129,7 +128,6 @@ func Plot(tracks []Track) string {
 	return p.end()
 }
 
-// panel draws one drive.
 func (p *page) panel(t *Track, top int) {
 	y0 := top + panelTop
 	bottom := y0 + panelCurve
@@ -177,7 +175,6 @@ func (p *page) bands(bands []band, x func(time.Duration) float64, top, height in
 	}
 }
 
-// minutes draws the time axis.
 func (p *page) minutes(end time.Duration, x func(time.Duration) float64, top int) {
 	every := time.Minute
 	for _, m := range []time.Duration{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1440} {

@@ -77,7 +77,8 @@ func (d aDrive) only(car string, signals ...vehicle.Signal) aDrive {
 }
 
 // inventedCars are kinds of car without recordings. Each function returns what the car reports for
-// a position of the foot, from 0 to 100, and the position of the plate that follows the foot.
+// a position of the driver's foot, from 0 to 100, and for the position of the throttle plate, which
+// follows the foot.
 var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float64{
 	"petrol": func(foot, plate float64) map[vehicle.Signal]float64 {
 		return map[vehicle.Signal]float64{
@@ -105,8 +106,8 @@ var inventedCars = map[string]func(foot, plate float64) map[vehicle.Signal]float
 	},
 }
 
-// invented returns a drive of a car, read at an interval. Every 2 to 12 s the foot moves, within
-// half a second, to another position on the pedal or off it.
+// invented returns a drive of an invented car whose sensors are read at the interval every. Every 2
+// to 12 s the foot moves, within half a second, to another position on the pedal or off it.
 func invented(t testing.TB, car string, seed uint64, long, every time.Duration) aDrive {
 	d := aDrive{car: car, name: fmt.Sprintf("%d, every %v", seed, every)}
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -137,8 +138,8 @@ func invented(t testing.TB, car string, seed uint64, long, every time.Duration) 
 	return d
 }
 
-// together returns the drive as a gateway would send it that collects readings and, at each
-// interval, sends the newest reading of each signal, all with one time stamp.
+// together returns the drive as from a gateway that collects readings for the time every, and then
+// sends the newest reading of each signal, all with one time stamp.
 func (d aDrive) together(every time.Duration) aDrive {
 	out := aDrive{d.car, fmt.Sprintf("%s, together every %v", d.name, every), nil}
 	var newest vehicle.Readings
@@ -154,14 +155,14 @@ func (d aDrive) together(every time.Duration) aDrive {
 	return out
 }
 
-// thinned returns the drive with at most one reading of each signal per interval, each at
-// its own time.
+// thinned returns the drive with at most one reading of each signal in the time every, each with
+// its own time stamp.
 func (d aDrive) thinned(every time.Duration) aDrive {
 	return d.readEvery(every, fmt.Sprintf("%s, thinned to %v", d.name, every), [vehicle.NumSignals]vehicle.UnixMilli{})
 }
 
-// readEvery returns the drive with at most one reading of each signal per interval. The first
-// reading of a signal is that at the time given in the parameter due.
+// readEvery returns the drive with at most one reading of each signal in the time every. The first
+// is the one at, or next after, the signal's time in the parameter due.
 func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSignals]vehicle.UnixMilli) aDrive {
 	out := aDrive{d.car, name, nil}
 	for i := range d.samples {
@@ -190,8 +191,8 @@ func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
 	}
 }
 
-// anomaly folds the drive into a state and returns the time of the first anomaly, and its reason.
-// The time is zero if there is no anomaly.
+// anomaly folds the drive into the state s and returns the time of the first anomaly, and its
+// reason. The time is zero if there is no anomaly.
 func (d aDrive) anomaly(s *vehicle.State) (at vehicle.UnixMilli, why string) {
 	for _, x := range d.samples {
 		*s = vehicle.Observe(*s, x)

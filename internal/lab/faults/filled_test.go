@@ -9,9 +9,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestForwardFilledFeeds checks that no healthy drive is anomalous as it was read, and that almost
-// none is if its rows repeat old readings as new ones. For docs/verdicts.md it counts the drives
-// that become anomalous if every row, or a gateway every second, repeats old readings.
+// TestForwardFilledFeeds checks that the rules find no anomaly in healthy drives as they were read,
+// and almost none if every row repeats the old readings of all other sensors as if they were new.
+// For docs/verdicts.md it counts the drives with an anomaly if every row repeats old readings, and
+// if a gateway repeats them every second.
 func TestForwardFilledFeeds(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	counts := map[string]int{}
@@ -52,8 +53,8 @@ func TestForwardFilledFeeds(t *testing.T) {
 	}
 }
 
-// inTurn returns the drive as a logger would write it that reads one signal after another, each of
-// them once per interval.
+// inTurn returns the drive as from a logger that reads one signal after another, each of them once
+// in the time every.
 func (d aDrive) inTurn(every time.Duration) aDrive {
 	var due [vehicle.NumSignals]vehicle.UnixMilli
 	for g := range due {
@@ -75,8 +76,8 @@ func (d aDrive) filledRows() aDrive {
 	return out
 }
 
-// filled returns the drive as a gateway would send it that repeats the newest reading of every
-// signal, however old, as if it had just been read.
+// filled returns the drive as from a gateway that, at the interval every, sends the newest reading
+// of every signal, however old, as if it had just been read.
 func (d aDrive) filled(every time.Duration) aDrive {
 	out := aDrive{car: d.car, name: d.name}
 	var newest vehicle.Readings

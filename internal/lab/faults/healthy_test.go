@@ -16,9 +16,9 @@ var (
 	table = flag.Bool("table", false, "print the figures")
 )
 
-// TestHealthyDrivesHaveNoAnomaly checks that there is no false anomaly in any recorded hour:
-// neither in a single drive, nor in a drive begun in its middle, nor when all drives of a car
-// follow one another.
+// TestHealthyDrivesHaveNoAnomaly checks that the rules find no anomaly in any recorded drive:
+// neither in a drive alone, nor in one that begins in the middle of the recording, nor if all
+// drives of a kind of car follow one another.
 func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	hours := map[string]float64{}
@@ -55,7 +55,7 @@ func TestHealthyDrivesHaveNoAnomaly(t *testing.T) {
 	}
 }
 
-// intervals are the times between two readings of a car.
+// intervals are times between two readings of a car.
 var intervals = []time.Duration{
 	500 * time.Millisecond, time.Second, 1500 * time.Millisecond, 2 * time.Second, 2500 * time.Millisecond,
 	3 * time.Second,
@@ -64,8 +64,9 @@ var intervals = []time.Duration{
 }
 
 // TestHealthyAtAnyInterval checks that there are almost no false anomalies if the recorded drives
-// are read less often, in two ways. Time stamps are then off by up to seconds, more than the rules
-// are designed for, so one anomaly in 500 drives is allowed.
+// are read less often, with all signals together or each at its own time (see together and
+// thinned). If they are together, time stamps are off by up to seconds, more than the rules are
+// designed for, so one anomaly in 500 drives is allowed.
 func TestHealthyAtAnyInterval(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	drives, anomalies := 0, 0
@@ -93,8 +94,8 @@ func TestHealthyAtAnyInterval(t *testing.T) {
 }
 
 // TestInventedCars checks the rules on kinds of car without recordings, read from ten times a
-// second to once a minute. Healthy cars must have no anomaly. A sensor that is 20 % off must be
-// found within 10 s if it is read often, otherwise within forty samples.
+// second to once a minute. Healthy cars must have no anomaly. A pedal sensor that is 20 % off must
+// be found within 10 s if it is read at least every 2 s, otherwise within forty samples.
 func TestInventedCars(t *testing.T) {
 	for car := range inventedCars {
 		for _, every := range append([]time.Duration{100 * time.Millisecond}, intervals...) {

@@ -9,8 +9,8 @@ import (
 // Kind is a kind of fault.
 type Kind uint8
 
-// The kinds of fault. The first seven change one sensor's signal; the last three are faults
-// of the throttle itself.
+// The kinds of fault. The first seven change the signal of one sensor. The last three are faults of
+// the throttle plate, so they change the signals of both its sensors.
 const (
 	Offset       Kind = iota // adds Size percent
 	Gain                     // multiplies by Size
@@ -18,7 +18,7 @@ const (
 	ShortGround              // reads 0 %
 	ShortBattery             // reads 100 %
 	Noise                    // adds up to ± Size percent, another value for each reading
-	LostCommand              // the command reads 0 %: it does not arrive
+	LostCommand              // the commanded position reads 0 %, because it does not arrive
 	StuckPlate               // both plate sensors keep their last healthy values
 	OpenPlate                // the plate is Size percent further open, at most as far as it goes
 	LimpHome                 // the plate falls to where its springs hold it, whatever is commanded
@@ -34,7 +34,8 @@ func (k Kind) String() string { return kindNames[k] }
 // Fault describes a fault that begins at some time of a drive and then lasts.
 type Fault struct {
 	Kind Kind
-	// On is the signal with the fault. Faults of the plate concern both its sensors.
+	// On is the signal with the fault. A fault of the throttle plate changes the signals of both
+	// its sensors, whatever On is.
 	On   vehicle.Signal
 	Size float64
 	Seed uint64
@@ -44,11 +45,11 @@ type Fault struct {
 // percent above its closed position. The plate is open enough for the car to creep home.
 const springs = 6
 
-// plateSensors are the sensors of the plate itself.
+// plateSensors are the sensors of the position of the throttle plate.
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
-// Injector applies a fault to the samples of a drive, in their order. It knows the healthy values
-// up to the beginning of the fault.
+// Injector applies a fault to the samples of a drive, in their order. It remembers the healthy
+// values from before the fault.
 type Injector struct {
 	fault  Fault
 	last   [vehicle.NumSignals]float64 // latest healthy value
@@ -117,8 +118,8 @@ func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
 	return 0 // ShortGround, LostCommand
 }
 
-// quantised returns the value with the resolution of SAE J1979, in which a car sends it: one byte
-// for 0 to 100 %.
+// quantised returns the value with the resolution of a reading of SAE J1979: one byte for 0 to
+// 100 %.
 func quantised(percent float64) float64 {
 	return math.Round(min(max(percent, 0), 100)*255/100) * 100 / 255
 }

@@ -12,10 +12,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestMargins prints how close the healthy drives came to each threshold, and cross-validates the
-// thresholds. It sets each threshold to 1.8 times the maximum of one half of the files (every
-// other file), and counts the drives of the other half that would then be anomalous. It does the
-// same for each kind of car, with the maximum of the other kinds.
+// TestMargins prints how close the healthy drives came to each threshold of the rules, and
+// cross-validates the thresholds. It sets each threshold to 1.8 times the maximum of one half of
+// the files (every other file), and counts the drives of the other half that would then be
+// anomalous. It does the same for each kind of car, with the maximum of the other kinds.
 func TestMargins(t *testing.T) {
 	if !*table {
 		return

@@ -66,8 +66,8 @@ func described(t *testing.T, path string, base vehicle.UnixMilli) []string {
 	return all
 }
 
-// TestSamples_AnyNotation checks that rows are read equally, in whichever permitted way they are
-// written.
+// TestSamples_AnyNotation checks that the same rows, written in each permitted way, give the same
+// samples.
 func TestSamples_AnyNotation(t *testing.T) {
 	const lat, lon = "Vehicle.CurrentLocation.Latitude", "Vehicle.CurrentLocation.Longitude"
 	want := []string{
@@ -276,7 +276,8 @@ func FuzzSamples(f *testing.F) {
 	})
 }
 
-// FuzzLabels checks the reader of labels in the same way as FuzzSamples checks that of samples.
+// FuzzLabels checks that no input makes the reader of labels panic, let time run backwards, accept
+// an invalid vehicle or state, or return a long error.
 func FuzzLabels(f *testing.F) {
 	f.Add([]byte("vehicle,time,truth,sure,share\nB,20,jam,1,0.2\nA,10,slow,0,0.5\nA,10.5,normal,0,\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -31,12 +31,12 @@ type Fleet struct {
 	path string
 }
 
-// maxSpan is the longest time that a file may span. Then its times are still accepted by the
-// service after they have been shifted to the present.
+// maxSpan is the longest time that a file may span. With this limit, the service accepts the times
+// after they have been shifted so that the file ends at the present.
 const maxSpan = 366 * 24 * time.Hour
 
-// Open reads a fleet file to its end, to learn what it holds and whether it is readable.
-// The file is read again by [Fleet.Samples], so a pipe is refused. An error is meant for
+// Open reads a fleet file to its end, to find its vehicles and times and to check that it is
+// readable. [Fleet.Samples] reads the file again, so a pipe is refused. An error is meant for
 // people, or is ctx.Err if ctx ended.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
@@ -63,9 +63,9 @@ func Open(ctx context.Context, path string) (*Fleet, error) {
 	return f, nil
 }
 
-// Samples yields a sample for each row, in the order of time, at base plus the row's own
-// time. Rows without a reading are left out. It ends after the first error, which is like
-// those of [Open].
+// Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
+// row's own time. Rows without a reading are left out. It ends after the first error; errors are
+// like those of [Open].
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)
@@ -96,7 +96,7 @@ func speedOnly(r vehicle.Readings) (speed vehicle.Readings) {
 	return speed
 }
 
-// open opens a file that can be read twice.
+// open opens a file and refuses a pipe, which could not be read twice.
 func open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	var in *os.File

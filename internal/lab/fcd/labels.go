@@ -35,7 +35,6 @@ func ReadLabels(ctx context.Context, path string) ([]Label, error) {
 	return labels(ctx, in, filepath.Base(path))
 }
 
-// labelColumns are the columns of a file of labels.
 var labelColumns = []string{"vehicle", "time", "truth", "sure"}
 
 func labels(ctx context.Context, r io.Reader, name string) ([]Label, error) {
@@ -64,7 +63,6 @@ func labels(ctx context.Context, r io.Reader, name string) ([]Label, error) {
 	return all, nil
 }
 
-// label returns the label of the row.
 func (t *table) label() (l Label, err error) {
 	if l.Vehicle, err = t.vehicle(0); err != nil {
 		return l, err

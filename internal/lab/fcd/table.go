@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxRow is the maximum length of a row, in bytes. Without it, after a quote that is never
-	// closed, the rest of the file would be one cell.
+	// maxRow is the maximum length of a row, in bytes. Without it, a quote that is never closed
+	// would make the rest of the file one cell.
 	maxRow = 64 << 10
 	// maxVehicles limits the number of vehicles in a file, as simulate limits its fleets.
 	maxVehicles = 100_000
@@ -137,7 +137,6 @@ func (t *table) cell(column int) string {
 	return strings.TrimSpace(t.cells[t.at[column]])
 }
 
-// vehicle returns a vehicle's name.
 func (t *table) vehicle(column int) (vehicle.ID, error) {
 	text := t.cell(column)
 	if id, ok := t.known[text]; ok {

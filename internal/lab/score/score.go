@@ -4,7 +4,8 @@ package score
 
 import "carstate/internal/vehicle"
 
-// Agreement says how verdicts agree with the truth.
+// Agreement says how verdicts agree with the truth. A row is one comparison of a verdict with the
+// truth.
 type Agreement struct {
 	Rows int `json:"labelled_rows"`
 	// Confusion counts the rows. The first index is the true state (1, 2, 3), the second the
@@ -33,7 +34,7 @@ func (a *Agreement) Join(b *Agreement) {
 	a.count()
 }
 
-// count computes the figures from the confusion.
+// count computes the other figures from Confusion.
 func (a *Agreement) count() {
 	right := 0
 	a.Rows = 0

@@ -32,7 +32,8 @@ func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	return samples
 }
 
-// Shift shifts the times of all samples so that the last sample has the time end.
+// Shift changes the times of all samples by the same amount, so that the last sample has the time
+// end.
 func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	if len(samples) == 0 {
 		return
@@ -57,8 +58,8 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live is like All, but sends each sample at its time. The times are shifted so that the first
-// sample is sent now.
+// Live is like All, but shifts the times so that the first sample has the present time, and sends
+// each sample at its time.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil

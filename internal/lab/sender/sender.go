@@ -15,7 +15,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Sender is a connection to a listener of the service, such as a car has.
+// Sender sends samples over a connection to a listener of the service, as a car does.
 type Sender interface {
 	// Send returns nil when all samples are acknowledged. The samples of one vehicle are stored in
 	// their order; samples of different vehicles may be stored in any order.
@@ -54,8 +54,8 @@ const (
 // node may learn of it soon.
 type sourceUnknown struct{ error }
 
-// spreads reports whether the node that returned err may still learn of the source, because the
-// source is new.
+// spreads reports whether err is a sourceUnknown and the source is so new that the node may still
+// learn of it.
 func (l Login) spreads(err error) bool {
 	_, unknown := errors.AsType[sourceUnknown](err)
 	return unknown && time.Since(l.Made) < spreadTime

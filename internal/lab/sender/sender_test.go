@@ -16,9 +16,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSourceThatSpreads checks that a sender tries again if a new source is unknown, because a
-// node of a cluster may not know it yet. It also checks that a source that was added long ago is
-// refused at once.
+// TestSourceThatSpreads checks a service that does not know the source. If the source is new, a
+// node of a cluster may not know it yet, so the sender must try again. If the source was added long
+// ago, the sender must give up at once.
 func TestSourceThatSpreads(t *testing.T) {
 	var asked atomic.Int64
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

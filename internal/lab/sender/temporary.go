@@ -18,7 +18,7 @@ const (
 	// cannot be removed earlier.
 	EndlessLife = 30 * 24 * time.Hour
 	// tidyTime is the maximum time for the removal of a temporary source or token. A write to a
-	// busy store takes seconds, and the operator who has pressed Ctrl-C waits for it.
+	// busy store takes seconds, and an operator who has pressed Ctrl-C waits for the removal.
 	tidyTime = 10 * time.Second
 )
 

@@ -60,8 +60,8 @@ func (s *Simulation) askAll(ctx context.Context) {
 	}
 }
 
-// judgedWithin is the maximum wait for the last verdicts, and judgedEvery the time between two
-// queries during that wait.
+// judgedWithin is the maximum wait, at the end, for answers that include the last samples. The time
+// between two queries during that wait is judgedEvery.
 const (
 	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
@@ -77,12 +77,12 @@ type known struct {
 	mended time.Duration
 }
 
-// lateMost is how far the fleet may be behind the clock while verdicts are still compared. The
-// limit is needed because a verdict cannot include a sample that is not stored yet.
+// lateMost is how late the stored samples of the fleet may be while verdicts are still compared.
+// The limit is needed because a verdict cannot include a sample that is not stored yet.
 const lateMost = 2 * time.Second
 
-// known returns the truth about the i-th car. compare is false if a comparison with the verdict
-// would mean nothing now.
+// known returns the truth about the i-th car. The result compare is false if the answers must not
+// be compared with it: the fleet began less than AskAfter ago, or its stored samples are late.
 func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +119,8 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving asks for the driving state of the i-th car. When everything is sent, it asks again
-// until the answer is not behind, or until s.judgedBy.
+// askDriving asks for the driving state of the i-th car. When all samples are acknowledged, it asks
+// again until the answer includes them (see behind), or until s.judgedBy.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))
@@ -135,10 +135,10 @@ func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.D
 	}
 }
 
-// behind reports whether an answer is older than the car's latest sample, which the service has
-// then stored and not yet folded. For a parked car no delay is allowed, because its latest sample
-// may be the first that says that it is parked. For a driving car the answer may be late by
-// lateMost, as samples may.
+// behind reports whether an answer is too old for a comparison: it is older than the car's latest
+// sample, which the service has not folded yet. The answer about a parked car may not be older at
+// all, because the latest sample may be the first that says that the car is parked. The answer
+// about a driving car may be older by lateMost.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	latest := k.latest
 	if !k.Parked {

@@ -30,8 +30,8 @@ type carFaults struct {
 type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
-	// observable is when the fault first changed a reading by at least as much as healthy sensors
-	// deviate for seconds (see deviation); 0 if it has not yet.
+	// observable is when the fault first changed a reading by at least as much as the readings of
+	// healthy sensors deviate for some seconds (see deviation); 0 if it has not yet.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
 	// asked is the number of queries about the car from a minute after the fault was observable.
@@ -82,9 +82,9 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 	return err
 }
 
-// deviation returns, in percent, how far healthy sensors of the kind that f affects deviate for
-// seconds. A fault is observable when it changes a reading by at least that much; docs/verdicts.md
-// has the values.
+// deviation returns how far, in percent, the readings of healthy sensors deviate for some seconds,
+// for the kind of sensor that f affects. A fault is observable when it changes a reading by at
+// least that much; docs/verdicts.md has the values.
 func deviation(f faults.Fault) float64 {
 	switch {
 	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:

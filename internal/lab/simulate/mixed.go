@@ -8,10 +8,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A fleet is mixed at a time if in each driving state there is at least one car in mixedShare.
-// This must hold from mixedBefore before that time, so that the verdicts have followed, until
-// mixedAfter after it. The search begins after mixedFirst, when there are throttle faults too, and
-// ends after mixedLast, when the number of cars on each road has risen and fallen at least once.
+// A fleet is mixed at a time if, from mixedBefore before it until mixedAfter after it, each driving
+// state has at least one of every mixedShare cars. The time before is needed because verdicts
+// change later than the traffic. The search begins after mixedFirst, when there are throttle faults
+// too, and ends after mixedLast, when the number of cars on each road has risen and fallen at least
+// once.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute
@@ -19,14 +20,14 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// alwaysMixed is the number of cars from which a fleet has enough roads to be mixed at any
-	// time.
+	// alwaysMixed is the smallest number of cars for which a fleet has enough roads to be mixed at
+	// any time.
 	alwaysMixed = 1000
 )
 
-// Mixed returns how long after its beginning a fleet is first mixed, that is, some cars drive
-// normally, some are slow and some are in a jam. If the fleet is never mixed, for example because
-// it has a single road, Mixed returns the time at which the rarest state has most cars.
+// Mixed returns how long after its beginning a fleet is first mixed: some cars drive normally, some
+// are slow and some are in a jam. If the fleet is never mixed, for example because it has a single
+// road, Mixed returns the time at which the rarest state has most cars.
 func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst
@@ -56,7 +57,7 @@ func Mixed(c Config) time.Duration {
 	return best
 }
 
-// traffic returns the fleet of c on its roads.
+// traffic returns the configuration of the traffic in which the fleet drives.
 func (c *Config) traffic() traffic.Config {
 	return traffic.Config{
 		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow,

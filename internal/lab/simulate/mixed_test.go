@@ -8,9 +8,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestMixedFleetShowsEveryVerdict checks that every verdict occurs at the end of the history of a
-// mixed fleet, and a minute later: the rules find cars that drive normally, cars that are slow,
-// cars in a jam and throttle anomalies.
+// TestMixedFleetShowsEveryVerdict checks that every verdict occurs when a fleet has driven for the
+// time that Mixed returns, and a minute later: the rules find cars that drive normally, cars that
+// are slow, cars in a jam and throttle anomalies.
 func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 	for _, cars := range []int{100, 200, 300} {
 		t.Run(fmt.Sprint(cars), func(t *testing.T) {

@@ -18,7 +18,7 @@ type scoreBoard struct {
 	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
 	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
 	parked          [2]int                       // answers about parked cars; index 1: the service said "not driving"
-	behind          int                          // answers that were not compared
+	behind          int                          // answers too old to be compared
 	disagreed       int                          // answers about cars on a road that differ from the truth
 	soon            int                          // of disagreed, those soon after the road's state changed
 	faulty          throttleCounts
@@ -47,15 +47,15 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// changedSoon is how long after a change of the road's state a verdict may still be that of
-	// the state before, because of its hysteresis and because the readings that show the change
+	// changedSoon is how long after a change of the road's state a verdict may still be the state
+	// before the change, because of its hysteresis and because the readings that show the change
 	// take time.
 	changedSoon = time.Minute
-	// recovers is how long after the end of a fault answers about the car are not compared,
-	// because the rules require a minute of healthy readings.
+	// recovers is the time after the end of a fault during which answers about the car are not
+	// compared, because the rules require a minute of healthy readings.
 	recovers = 3 * time.Minute
-	// tellable is how long a fault must have been observable before it counts as missed if it is
-	// not found.
+	// tellable is how long a fault must have been observable before it is counted as missed if it
+	// is not found.
 	tellable = time.Minute
 )
 
@@ -64,8 +64,9 @@ func newScoreBoard(cars int) *scoreBoard {
 }
 
 // driving compares the verdict on a car with the state of the road around it. For a car in a side
-// street the true state is unknown, so nothing is compared. An answer that is behind the car's
-// samples is compared only at the end, when the service has had time to fold them.
+// street the true state is unknown, so nothing is compared. An answer that does not include the
+// car's latest samples (see behind) is compared only at the end, when the service has had time to
+// fold them.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
@@ -128,8 +129,8 @@ type Report struct {
 	Throttle      *throttleReport `json:"throttle,omitempty"`
 }
 
-// drivingScore is the comparison of driving verdicts with the true states of the roads. A row of
-// its agreement is one answer.
+// drivingScore is the comparison of driving verdicts with the true states of the roads. Each row of
+// the agreement is one answer.
 type drivingScore struct {
 	score.Agreement
 	Disagreed       int         `json:"disagreed"`

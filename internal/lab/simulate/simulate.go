@@ -46,7 +46,8 @@ func (c *Config) IDs() []vehicle.ID {
 	return ids
 }
 
-// underWay returns a fleet whose cars have found their places on the roads.
+// underWay returns a fleet that has driven for five minutes, so that its cars are spread over the
+// roads.
 func underWay(c traffic.Config) *traffic.Fleet {
 	fleet := traffic.New(c)
 	fleet.Settle(5 * time.Minute)
@@ -59,10 +60,10 @@ type Simulation struct {
 	fleet  *traffic.Fleet
 	ids    []vehicle.ID
 	faults *faultBook
-	lanes  []chan vehicle.Sample
+	lanes  []chan vehicle.Sample // one for each connection: the samples that wait for it
 
 	begin        vehicle.UnixMilli // event time of the fleet's beginning
-	handed       atomic.Int64      // samples that were given to the lanes
+	handed       atomic.Int64      // samples that were put into the lanes
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
@@ -82,8 +83,8 @@ const (
 	// Doors is the best number of connections for a fleet. A car uses only one of the connections,
 	// so that its samples keep their order.
 	Doors = 4
-	// laneSamples is the maximum number of samples that wait in a lane. When it is reached, the
-	// fleet waits.
+	// laneSamples is the maximum number of samples that wait for a connection. When it is reached,
+	// the fleet waits.
 	laneSamples = 20_000
 	// flushWithin is the maximum wait for acknowledgements after Ctrl-C.
 	flushWithin = 5 * time.Second
@@ -107,8 +108,8 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run sends what the fleet reads. Each of the doors is a connection of its own. Run returns when
-// the duration has passed, when ctx ends (which is no error), or when the service accepts no more.
+// Run sends what the fleet reads over the connections in doors. It returns when the duration has
+// passed, when ctx ends (which is no error), or when the service accepts no more.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -159,8 +160,8 @@ func (s *Simulation) end() {
 	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
-// drive advances the fleet at the pace of the clock. While the fleet is behind the clock, drive
-// advances it as fast as the lanes accept its samples.
+// drive advances the fleet as time passes. While the fleet is behind the clock, drive advances it
+// as fast as the connections accept its samples.
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -183,8 +184,8 @@ func (s *Simulation) drive(ctx context.Context) error {
 	}
 }
 
-// step advances the fleet, puts the faults into what it read, and hands the samples to the
-// lanes.
+// step advances the fleet, puts the faults into what the cars read, and hands the samples to the
+// connections. All samples of a car use the same connection.
 func (s *Simulation) step(ctx context.Context) (err error) {
 	var samples []vehicle.Sample
 	var cars []int
@@ -216,8 +217,8 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 	return nil
 }
 
-// send sends the samples of a lane. Each time it sends all samples that wait in the lane, at most
-// sender.Batch.
+// send sends the samples of a lane over its connection. Each time it sends all samples that wait in
+// the lane, at most sender.Batch.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -248,7 +249,7 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 }
 
 // countRefusal counts samples that the service refused, perhaps because a vehicle was forgotten.
-// The other vehicles continue.
+// The simulation goes on.
 func (s *Simulation) countRefusal(r sender.Refusal) {
 	s.refused.Add(int64(r.Samples))
 	s.mu.Lock()
@@ -269,7 +270,7 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late returns by how much time the stored samples are behind the clock. The caller must hold mu.
+// late returns how far the stored samples are behind the clock. The caller must hold mu.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.now).Time()) +
@@ -300,15 +301,15 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// The length of the light traffic from which the service learns what the roads of the fleet allow,
-// and how often a car reports in it.
+// Teach lets the cars drive in light traffic for lightTime, so that the service learns how fast the
+// roads of the fleet allow them to drive.
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1 // readings of each car
 )
 
 // Teach sends what the cars of a fleet would have read in an hour of light traffic on its roads,
-// well before its beginning. Cars in side streets send no positions, so they are left out. If the
+// well before the fleet begins. Cars in side streets have no position, so they are left out. If the
 // fleet sends no positions, Teach sends nothing.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {

@@ -94,8 +94,8 @@ func TestFaultBook(t *testing.T) {
 			t.Errorf("a fault from %s to %s", f.begun, f.ended)
 		}
 	}
-	// A car with a fault gets no second fault at the same time. This reduces the rate by 5 minutes
-	// of an hour.
+	// On average, a car has a fault for 5 minutes of an hour, and gets no second fault during that
+	// time.
 	if n := len(b.all); n < cars*hours*perHour*3/4 || n > cars*hours*perHour*5/4 || len(kinds) != faults.NumKinds ||
 		changed == 0 {
 		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)

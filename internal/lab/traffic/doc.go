@@ -10,9 +10,10 @@
 //
 // The truth about a car is the state of the road around it: how fast all cars there move, as a
 // share of the speed that the same stretch allows in light traffic, red lights included
-// ([road.state], [light]). A car reports its own speed, engine, plate and pedal ([sensors]), and
-// its position, with the errors of a satellite receiver ([receiver]). The package must never
-// depend on the rules that are tested with it, or their verdicts would be the truth.
+// ([road.state], [light]). A car reports its own speed, engine speed, throttle and pedal
+// ([sensors]), and its position, with the errors of a satellite receiver ([receiver]). The package
+// must never depend on the rules that are tested with it; otherwise they would be compared with
+// themselves.
 //
 // The package has no clock and no I/O. The same configuration gives the same drive, reading by
 // reading.

@@ -19,8 +19,9 @@ type driver struct {
 // hardestMps2 is the deceleration that tyres allow on a dry road.
 const hardestMps2 = 9
 
-// follow returns the acceleration, in m/s², of a car that drives at the speed v = mps, s =
-// gapMeter behind an obstacle that moves at the speed u = aheadMps:
+// follow returns the acceleration, in m/s², of a car behind an obstacle; it is at least
+// -hardestMps2. The speed of the car is v = mps, that of the obstacle is u = aheadMps, and the gap
+// between them is s = gapMeter. The other symbols are those in driver:
 //
 //	a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b)))
 func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {

@@ -21,7 +21,8 @@ type Config struct {
 	FreeFlow bool
 	// WithoutPositions makes cars send no positions. It changes nothing else.
 	WithoutPositions bool
-	// Light keeps traffic at all times as light as it is on the same roads when they are emptiest.
+	// Light keeps the tide low: each road always has the number of cars that it otherwise has when
+	// it is emptiest.
 	Light bool
 }
 
@@ -38,7 +39,6 @@ type Fleet struct {
 	sky     *rand.Rand // for receivers only, so that positions change nothing else
 }
 
-// car is one car of the fleet.
 type car struct {
 	motion
 	sensors
@@ -88,16 +88,16 @@ const (
 	carsPerRoad = 60
 	// onRoads is the share of all cars that are on roads, on average.
 	onRoads = 0.8
-	// fewRoads is the number of cars from which there is a road of each kind. A smaller fleet has
-	// a single road.
+	// fewRoads is the smallest number of cars for which there is a road of each kind. A smaller
+	// fleet has a single road.
 	fewRoads = 30
 	// shortestMeter is the length of the shortest road.
 	shortestMeter = 400
-	// tide is the time in which the number of cars on a road rises and falls once. The other
-	// comments call this rise and fall the tide.
+	// tide is the time in which the number of cars on a road rises and falls once. Other comments
+	// call this rise and fall the tide: it is high when the road has most cars.
 	tide = 30 * time.Minute
-	// leastSwell is the greatest share by which a road's tide is lower than that of the fullest
-	// road of its kind.
+	// leastSwell limits how much lower the tide of a road is than that of the busiest road of its
+	// kind: it is lower by a share between 0 and leastSwell.
 	leastSwell = 0.8
 	// stay is how long a car stays on one road, on average, unless the tide makes it leave
 	// earlier.
@@ -136,8 +136,8 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads. Each road is so long that, on average, the number of cars on it is the
-// parameter mean.
+// build adds roads. Their length is such that the average number of cars on a road is the parameter
+// mean.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -149,7 +149,7 @@ func (f *Fleet) build(roads int, mean float64) {
 		// Some roads jam badly, some almost never.
 		_, part := math.Modf(float64(i) * math.Phi)
 		swell := (1 - leastSwell*part) * (k.mostPerKm - k.fewestPerKm)
-		// The mean height of the tide, squared, is 3/8.
+		// The mean of the square of the tide's height (see target) is 3/8.
 		length := max(shortestMeter, 1000*mean/(k.fewestPerKm+swell*3/8))
 		r := newRoad(k, cellMeter*math.Round(length/cellMeter))
 		if !f.config.Light {
@@ -165,8 +165,8 @@ func (f *Fleet) build(roads int, mean float64) {
 	}
 }
 
-// fill puts on each road as many cars as the tide requires, and returns the cars that are left
-// over.
+// fill puts on each road the number of cars that its tide requires, and returns the cars that are
+// left over.
 func (f *Fleet) fill() []*car {
 	next := f.cars
 	for _, r := range f.roads {
@@ -181,8 +181,8 @@ func (f *Fleet) fill() []*car {
 	return next
 }
 
-// Settle lets the cars drive for the duration d without reports. Then it sets the fleet's time
-// back to 0.
+// Settle lets the cars drive for the duration d without reports, and then sets the fleet's time to
+// 0.
 func (f *Fleet) Settle(d time.Duration) {
 	for end := f.now + d; f.now < end; {
 		f.advance()
@@ -245,8 +245,8 @@ func (r *road) target(now time.Duration) float64 {
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
 }
 
-// advance moves all cars by one step, and once a second also moves cars between roads and
-// determines the true states.
+// advance moves all cars by one step. Once a second it also moves cars between roads and determines
+// the true state of each car.
 func (f *Fleet) advance() {
 	f.now += Step
 	for _, r := range f.roads {
@@ -300,8 +300,8 @@ func (f *Fleet) exchange() {
 	}
 }
 
-// nearest removes from the idle cars, which have no next road, the one that is nearest to a
-// position, and returns it.
+// nearest removes the car that is nearest to a position from the idle cars, which are in side
+// streets and have no next road, and returns it.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {

@@ -172,8 +172,8 @@ func TestAllStates(t *testing.T) {
 	}
 }
 
-// TestHealthyCars checks that the rules find no throttle anomaly in these cars, at any interval of
-// reports, because none of the cars has a fault.
+// TestHealthyCars checks that the rules find no throttle anomaly in these cars, which have no
+// faults, at any interval of reports.
 func TestHealthyCars(t *testing.T) {
 	for _, perSecond := range []float64{0.1, 1, 5} {
 		f := New(Config{Vehicles: 40, PerSecond: perSecond, Seed: 3})

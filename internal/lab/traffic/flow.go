@@ -8,9 +8,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed on each part of a road over a window of time. The mean speed is the
-// distance that all cars drove there, divided by the time that they took (L. C. Edie's definition,
-// 1963).
+// flow measures the mean speed on each part of a road over the last minutes, its window. The mean
+// speed is the distance that all cars drove there, divided by the time that they took (L. C. Edie's
+// definition, 1963).
 type flow struct {
 	cells     []cell // sums over the whole window
 	parts     [][]cell
@@ -86,16 +86,18 @@ type light struct {
 	meanMps   float64   // of the whole ring
 }
 
-// Light traffic is measured over lightWindow. Before that, the cars spread out for lightSettle.
+// The duration of a measurement of light traffic is lightWindow. Before that, the cars spread out
+// for lightSettle.
 const (
 	lightSettle = 5 * time.Minute
 	lightWindow = 20 * time.Minute
 )
 
-// newLight measures light traffic: it simulates the same road with the smallest number of cars
-// that it ever has, and measures their mean speed around each cell. So a stretch on which a red
-// light or the end of the green wave slows down all cars is compared with itself. The drivers are
-// drawn from a fixed seed, so the result depends only on the kind and the length of the road.
+// newLight measures light traffic: it simulates the same road with the smallest number of cars that
+// it ever has, and measures their mean speed around each cell. So a stretch on which a red light or
+// the end of the green wave slows down all cars is compared with its own speed in light traffic.
+// The drivers are drawn from a fixed seed, so the result depends only on the kind and the length of
+// the road.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow
@@ -129,8 +131,8 @@ const (
 	jamUpTo     = 2.0 / 5
 )
 
-// state returns how traffic moves around a position on the road, and the ratio of its speed to the
-// speed of light traffic there. If no car was there, both are 0.
+// state returns how traffic moves around a position on the road, and the ratio of its speed to that
+// of light traffic there. If no car was there, the results are 0.
 func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
 	at := r.flow.at(meter)
 	mps, ok := r.flow.around(at)

@@ -2,7 +2,6 @@ package traffic
 
 import "time"
 
-// kind is a kind of road.
 type kind struct {
 	driver
 	limitKmh float64

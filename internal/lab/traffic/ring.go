@@ -49,7 +49,6 @@ func (g *ring) reachMeter() float64 {
 	return math.Hypot(g.longMeter/2+g.radiusMeter, g.shortMeter/2+g.radiusMeter)
 }
 
-// lengthMeter returns the length of the ring.
 func (g *ring) lengthMeter() float64 {
 	return 2 * (g.longMeter + g.shortMeter + math.Pi*g.radiusMeter)
 }

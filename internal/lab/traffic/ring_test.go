@@ -11,8 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestRing_ClosedCurve checks that a ring is a closed curve within its reach, that it is as long
-// as its road, and that the heading at each point is the direction of the curve.
+// TestRing_ClosedCurve checks that a ring is a closed curve, that no point of it is farther from
+// its middle than reachMeter, that it is as long as its road, and that the heading at each point is
+// the direction of the curve.
 func TestRing_ClosedCurve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.Float64Range(shortestMeter, 6000).Draw(t, "length")
@@ -61,9 +62,9 @@ func from(r *vehicle.Readings) point {
 	}
 }
 
-// TestPositions checks that each fix is near the car's road, that the heading is that of the road,
-// and that no car moves faster between two fixes than cars do, however often it reports and
-// wherever it was in between.
+// TestPositions checks that each fix is near the car's road and that the heading is that of the
+// road. It also checks that between two fixes no car moves farther than it can drive in that time,
+// however often it reports, even if it was in side streets in between.
 func TestPositions(t *testing.T) {
 	for perSecond, long := range map[float64]time.Duration{0.1: 20 * time.Minute, 1: 8 * time.Minute,
 		10: 3 * time.Minute} {
@@ -129,8 +130,8 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// TestWithoutPositions checks that cars without positions send the same readings as other cars,
-// except positions.
+// TestWithoutPositions checks that a fleet without positions sends the same other readings as the
+// same fleet with positions.
 func TestWithoutPositions(t *testing.T) {
 	said := func(without bool) (all []string) {
 		f := New(Config{Vehicles: 60, PerSecond: 1, Seed: 7, WithoutPositions: without})

@@ -93,8 +93,8 @@ func (m *motion) advance(seconds float64) (meter float64) {
 // waveShare is the speed of the green wave, as a share of the desired speed.
 const waveShare = 0.85
 
-// obeyLight returns the acceleration that the next light allows. A car passes a yellow light if it
-// would have to brake too hard, and a red light only if it cannot stop.
+// obeyLight returns the greatest acceleration that the next light allows. A car passes a yellow
+// light if it would have to brake too hard, and a red light only if it cannot stop.
 func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	if r.lightMeter == 0 {
 		return math.Inf(1)
@@ -117,13 +117,13 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	return c.follow(c.mps, way, 0)
 }
 
-// politeMps2 is the greatest deceleration, in m/s², that a car that turns into a road may require
-// of the car behind it, and of itself (the safe limit of A. Kesting, M. Treiber, D. Helbing,
+// politeMps2 is the greatest deceleration, in m/s², that a car may cause when it turns into a road,
+// for itself and for the car behind it (the safe limit of A. Kesting, M. Treiber, D. Helbing,
 // "MOBIL", 2007).
 const politeMps2 = 4
 
-// admit lets a car turn in between the i-th car and the car in front of it, if neither the car nor
-// the i-th car must brake hard, and reports whether it did.
+// admit lets a car turn into the road between the i-th car and the car in front of that, and
+// reports whether it did. It does not if the new car or the i-th car would have to brake hard.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0
@@ -148,7 +148,6 @@ func (r *road) admit(c *car, i int, now time.Duration) bool {
 	return true
 }
 
-// release removes the i-th car from the road.
 func (r *road) release(i int) *car {
 	c := r.cars[i]
 	r.cars = slices.Delete(r.cars, i, i+1)

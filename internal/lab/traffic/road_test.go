@@ -49,8 +49,8 @@ func TestRoad_FreeFlow(t *testing.T) {
 }
 
 // TestLightTraffic checks that the state of a road at its emptiest is normal, red lights included,
-// although light traffic was measured with other drivers. It also checks that lights reduce the
-// speed below the limit, but, because of the green wave, only a little.
+// although the drivers are others than in the measurement of light traffic. It also checks that
+// lights reduce the speed below the limit, but, because of the green wave, only a little.
 func TestLightTraffic(t *testing.T) {
 	for i, least := range []float64{0.85, 0.6, 0.6} {
 		k := &kinds[i]
@@ -139,8 +139,8 @@ func TestRoad_JamWave(t *testing.T) {
 		t.Errorf("no stop and go: of %d looks at cars %d stood nearly and %d drove", all, standing, driving)
 	}
 
-	// The speeds of a minute ago are shifted by each number of cells, to find the shift with which
-	// they are most similar to the present speeds.
+	// Shift the speeds of a minute ago by each number of cells, to find the shift with which they
+	// are most similar to the present speeds.
 	const ago = 30
 	best, shift := math.Inf(1), 0
 	for k := -12; k <= 12; k++ {

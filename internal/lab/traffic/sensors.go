@@ -9,10 +9,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// sensors are the sensors of a car. Each car has its own offsets.
+// sensors are the throttle and pedal sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// For each sensor, its reading with the plate closed or the foot off the pedal, and the range
-	// of its readings from there, in percent.
+	// The scale of each sensor: its reading when the throttle plate is closed or the foot is off
+	// the pedal, and the range of its readings from there, in percent.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
@@ -80,8 +80,8 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read returns the readings of all sensors at one moment, which was the given number of seconds
-// before the car's present motion.
+// read returns the readings of all sensors at an earlier time. The parameter seconds says how long
+// before the car's present position and speed that time was.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
 	var r vehicle.Readings
 	var errs []error
