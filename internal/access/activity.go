@@ -12,9 +12,9 @@ import (
 // sender cannot cause new counters or labels with texts of its choice.
 type Refusal uint8
 
-// The reasons. The reasons from the first to OverRate refuse samples, and the metrics count these
-// samples. A message that is refused before it is parsed counts as one sample. The reasons after
-// OverRate refuse a source's key.
+// The reasons. Those up to OverRate are reasons to refuse samples, and the metrics count the
+// refused samples. A message that is refused before it is parsed counts as one sample. The reasons
+// after OverRate are reasons to refuse a source's key.
 const (
 	Malformed Refusal = iota // not one JSON object
 	Truncated                // JSON that ends early
@@ -84,8 +84,8 @@ type telemetry struct {
 	byName map[string]int64 // ignored signals
 }
 
-// counts returns the telemetry counters of a source, creating them at first use. A token never has
-// any.
+// counts returns the telemetry counters of a source, creating them at first use. Only sources have
+// such counters.
 func (u *usage) counts() *telemetry {
 	if t := u.telemetry.Load(); t != nil {
 		return t
@@ -94,8 +94,8 @@ func (u *usage) counts() *telemetry {
 	return u.telemetry.Load()
 }
 
-// CountSamples adds accepted samples of the source, and signals in them that no rule uses. It takes
-// no lock.
+// CountSamples adds to the source's numbers of accepted samples and of signals that no rule uses.
+// It takes no lock.
 func (u *usage) CountSamples(accepted, ignored int) {
 	t := u.counts()
 	t.accepted.Add(int64(accepted))
@@ -104,9 +104,9 @@ func (u *usage) CountSamples(accepted, ignored int) {
 	}
 }
 
-// CountIgnored adds n signals of this name that no rule uses. The caller must also pass them to
-// [usage.CountSamples], must limit the length of the name, and must ensure that the name is safe to
-// show.
+// CountIgnored adds n to the number of signals of this name that no rule uses. The caller must also
+// include them in a call of [usage.CountSamples], must limit the length of the name, and must
+// ensure that the name is safe to show.
 func (u *usage) CountIgnored(name string, n int) {
 	t := u.counts()
 	t.mu.Lock()

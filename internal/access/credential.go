@@ -16,8 +16,8 @@ type Credential struct {
 	Kind Kind   // kind of the secret
 	Name string // a token's ID (cstid…), or a source's or operator's name; a source's is also its MQTT user name
 	Hash Hash   // hash of the current secret
-	// Earlier are the secrets that a rotation replaced, oldest first. It also holds the last few
-	// secrets that are no longer valid.
+	// Earlier holds the secrets that rotations replaced, oldest first: those that are still
+	// valid, and the last few that are no longer valid.
 	Earlier  []Earlier
 	Vehicles Vehicles // empty for an operator
 	Created  time.Time

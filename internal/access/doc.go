@@ -5,6 +5,6 @@
 // accepted in place of another.
 //
 // A secret is known in clear only to its holder. This package generates secrets ([NewSecret]),
-// returns each one once, and keeps only its SHA-256. Records and hashes may be stored and passed
-// around; a secret must never be.
+// returns each one once, and keeps only its SHA-256. Records and hashes may be stored and sent to
+// other nodes; a secret must not.
 package access

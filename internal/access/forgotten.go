@@ -45,12 +45,12 @@ type Tombstone struct {
 	// Lifted is the time when the vehicle was allowed again. It is zero if the vehicle was not
 	// allowed again.
 	Lifted time.Time
-	// Opened is set when samples are accepted again. In the time between Lifted and Opened, every
-	// node learns that samples after that time are valid.
+	// Opened is set when samples are accepted again. Between Lifted and Opened, every node
+	// learns that it must fold the samples that will be accepted from Opened on.
 	Opened bool
-	// Quiet is the time since when no node stores telemetry that names the vehicle. Telemetry from
-	// before that time has sequences up to Last. Quiet is zero while a node may still be storing
-	// such telemetry.
+	// Quiet is the time since when no node stores telemetry that names the vehicle. It is zero
+	// while a node may still be storing some. Telemetry stored before Quiet has sequences up to
+	// Last.
 	Quiet time.Time
 	Last  uint64
 	// Erased is the time when the deletion marker, which replaced the vehicle's state, was removed.
@@ -72,7 +72,7 @@ type Tombstone struct {
 func (t Tombstone) InForce() bool { return !t.Opened }
 
 // Covers reports whether the vehicle's sample with sequence seq must be ignored. made is the
-// creation time of its telemetry stream.
+// creation time of the telemetry stream that contains the sample.
 func (t Tombstone) Covers(seq uint64, made int64) bool {
 	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
 }
@@ -162,8 +162,8 @@ func (f *Forgotten) Has(id vehicle.ID) bool {
 	return ok && t.InForce()
 }
 
-// Covers reports whether the vehicle's stored sample with sequence seq must be ignored. made
-// is the creation time of its telemetry stream.
+// Covers reports whether the vehicle has a tombstone that covers the sample (see
+// [Tombstone.Covers]).
 func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
 	t, ok := f.Find(id)
 	return ok && t.Covers(seq, made)

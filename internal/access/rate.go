@@ -43,8 +43,8 @@ func ParseRate(s string) (Rate, error) {
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r.Calls > 0 }
 
-// String formats the rate so that [ParseRate] can parse it. A rate that ParseRate cannot return
-// gives a text that ParseRate rejects.
+// String formats the rate so that [ParseRate] can parse it. If the rate is not valid, ParseRate
+// rejects the text.
 func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""
@@ -95,10 +95,10 @@ func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, ne
 	for {
 		stored := b.fullAt.Load()
 		full := max(stored, t)
-		// While the clock runs forward, full is later than t by at most depth plus the time for the
-		// calls taken in advance. If it is later than that, the clock was set back by a window or
-		// more. The budget then becomes empty, because otherwise it would block for as long as the
-		// clock was set back.
+		// While the clock runs forward, full is later than the present time t by at most one window
+		// (depth) plus the time for the calls taken in advance. If full is later by almost another
+		// window, the clock was set back. The budget then becomes empty, because otherwise it would
+		// block until the clock has made up for it.
 		if full-t > 2*depth-each+(most-1)*each {
 			full = t + depth
 			b.fullAt.CompareAndSwap(stored, full)

@@ -94,8 +94,8 @@ func TestBudgetNeverExceeded(t *testing.T) {
 	})
 }
 
-// TestBudgetRefillsEvenly checks that an empty budget allows one call after each even share of the
-// window and not earlier, and reports when the next call is allowed.
+// TestBudgetRefillsEvenly checks that an empty budget regains one call in the time Window/Calls and
+// not earlier, and that it reports when the next call is allowed.
 func TestBudgetRefillsEvenly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{

@@ -21,14 +21,14 @@ const (
 	MaxOverlap = 90 * 24 * time.Hour
 	// maxEarlier is the maximum number of replaced secrets that are valid at once.
 	maxEarlier = 8
-	// maxEnded is the number of replaced and ended secrets that are kept, so that a caller who uses
-	// one of them gets an error that says that it was replaced.
+	// maxEnded is the number of replaced secrets that are kept after their end, so that they are
+	// refused with [ErrReplaced].
 	maxEnded = 8
 	// maxSkew is the maximum difference that is expected between the clocks of two nodes.
 	maxSkew = time.Hour
 )
 
-// CheckOverlap returns an error if d is not an allowed overlap.
+// CheckOverlap returns an error unless a replaced secret may stay valid for the time d.
 func CheckOverlap(d time.Duration) error {
 	if d < 0 || d > MaxOverlap {
 		return fmt.Errorf("the overlap is from 0 to %d days", MaxOverlap/(24*time.Hour))
@@ -36,12 +36,11 @@ func CheckOverlap(d time.Duration) error {
 	return nil
 }
 
-// Rotate replaces the secret by the one with this hash. The replaced secret stays valid for
-// overlap, if the policy allows an overlap. A secret that an earlier rotation replaced keeps its
-// end, but ends no later than the secret that is replaced now. So after a rotation with no overlap,
-// only the new secret is valid; an operator needs that when a secret has leaked. The last few
-// secrets that have ended are kept, so that a caller who uses one of them gets an error that says
-// that it was replaced.
+// Rotate replaces the secret by the one with this hash. The replaced secret stays valid for the
+// time overlap, if the policy allows that. A secret that an earlier rotation replaced stays valid
+// until its own end, but no longer than the secret that is replaced now. So after a rotation with
+// no overlap, only the new secret is valid; an operator needs that when a secret has leaked. Of the
+// secrets that have ended, the last maxEnded are kept.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
 	// A retry after a lost response must succeed, even if the record was changed in between.

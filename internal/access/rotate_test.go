@@ -172,9 +172,9 @@ func TestRotateSource(t *testing.T) {
 	}
 }
 
-// TestRotationKeepsItsWord checks random sequences of rotations. After each sequence the newest
-// secret is valid. Every other secret is valid until its promised end, but not longer than any
-// secret that was created after it.
+// TestRotationKeepsItsWord checks random sequences of rotations. After each rotation the newest
+// secret must be valid. Every other secret must be valid for the overlap with which it was
+// replaced, but not longer than any secret that was created after it.
 func TestRotationKeepsItsWord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var table access.Tokens

@@ -17,14 +17,15 @@ const (
 	SandboxKind  Kind = "cstest_" // an access token that sees only the sandbox
 	SourceKind   Kind = "css_"    // a source's key
 	OperatorKind Kind = "cso_"    // a named operator's key
-	AdminKind    Kind = "csa_"    // the key of the data directory
+	AdminKind    Kind = "csa_"    // the admin key, which is in the data directory
 	BackupKind   Kind = "csb_"    // the key with which the service authenticates its backups
 )
 
 var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind, BackupKind}
 
-// A secret consists of its kind, randomLength base62 characters from crypto/rand (178 bits), and
-// checksumLength base62 characters with the CRC-32 of all preceding bytes.
+// A secret consists of its kind (a prefix such as cst_), randomLength base62 characters from
+// crypto/rand (178 bits), and checksumLength base62 characters with the CRC-32 of all preceding
+// bytes.
 const (
 	randomLength   = 30
 	checksumLength = 6
@@ -78,7 +79,7 @@ func Check(kind Kind, s []byte) error {
 
 // appendRandom appends n uniformly distributed random base62 characters.
 func appendRandom(b []byte, n int) []byte {
-	// bytes of fair and above are rejected, because they would make some letters more frequent
+	// A byte of fair or more is not used, because then some characters would be more frequent.
 	const fair = 256 / 62 * 62
 	var buf [64]byte
 	for n > 0 {
@@ -111,7 +112,8 @@ func newID(prefix string) string {
 	return prefix + string(appendRandom(nil, idLength))
 }
 
-// leastSecret is the number of base62 characters after a kind that make a text look like a secret.
+// leastSecret is the minimum number of base62 characters after a prefix such as cst_ that make a
+// text look like a secret.
 const leastSecret = 20
 
 // HoldsSecret reports whether a text contains something that looks like a secret or most of one.

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Credentials is a node's copy of all credentials of one noun (see [Policy]), which a feed keeps up
-// to date. Looking up a secret takes no lock. The zero value is empty.
+// Credentials is a node's copy of all tokens, of all sources or of all operators. A feed keeps the
+// copy up to date. Looking up a secret takes no lock. The zero value is empty.
 type Credentials struct {
 	byHash    shards[heldSecret]
 	hasUnread atomic.Bool // whether unread is not empty
@@ -64,8 +64,8 @@ type heldSecret struct {
 	until time.Time // zero: the current secret
 }
 
-// secrets returns all secrets of a credential. It includes ended secrets, so that a caller who
-// still uses one gets an error that says that it was replaced.
+// secrets returns all secrets of a credential. It includes ended secrets, so that they are refused
+// with [ErrReplaced].
 func (g *Grant) secrets() map[Hash]heldSecret {
 	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
@@ -141,9 +141,9 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// NoteUsage records the usage of a token that a node has stored. It replaces the usage that the
-// same node had stored before. A running node must not call it with its own stored usage, because
-// that usage is already counted here.
+// NoteUsage sets the usage of a token that the given node has stored, and replaces what the same
+// node had stored before. A running node must not call it with its own stored usage, because that
+// usage is already counted here.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,8 +185,8 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 	return all
 }
 
-// UsageOn returns the part of [Credentials.Usage] that was counted on this node. This is the usage
-// that the node must store. It includes the next maxFutureDays days.
+// UsageOn returns the part of [Credentials.Usage] that was counted on this node; the parameter node
+// is its name. This is the usage that the node must store. It includes the next maxFutureDays days.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -213,8 +213,8 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 }
 
 // verify returns the credential of a secret. It does the same work for a known and an unknown
-// secret. If the secret is not valid, the error gives the reason in words for the caller. The grant
-// is then returned too, if the secret belongs to one.
+// secret. If the secret is not valid, the error gives the reason in words for the caller, and the
+// credential is returned, too, if the secret belongs to one.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -235,8 +235,8 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify returns the token of a secret. If the secret is not valid, the error gives the reason. The
-// grant is then returned too, if the secret belongs to one.
+// Verify returns the token of a secret. If the secret is not valid, the error gives the reason, and
+// the token is returned, too, if the secret belongs to one.
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -245,8 +245,8 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify returns the source of a key and notes that the key was presented. If the key is not valid,
-// the error gives the reason.
+// Verify is like [Tokens.Verify], for the key of a source. It also notes that the key was
+// presented.
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if g != nil {
@@ -264,7 +264,7 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 	return g, err
 }
 
-// Verify returns the operator of a key. If the key is not valid, the error gives the reason.
+// Verify is like [Tokens.Verify], for the key of an operator.
 func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 	return t.verify(OperatorKind, key, now)
 }
@@ -300,8 +300,8 @@ func (t *Credentials) Len() int {
 	return len(t.byName)
 }
 
-// Expiring returns the number of credentials that are valid at the time now but no longer at the
-// later time then.
+// Expiring returns the number of credentials that are valid at the first of the two times, but no
+// longer at the second.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -36,7 +36,7 @@ func TestTokensVerify(t *testing.T) {
 	}
 
 	mistyped := []byte(goodSecret)
-	mistyped[10] ^= 1 // letters and digits are in pairs that differ in the last bit, except at the ends of a range
+	mistyped[10] ^= 1 // usually another letter or digit
 	if mistyped[10]-'0' > 9 && mistyped[10]-'A' > 25 && mistyped[10]-'a' > 25 {
 		mistyped[10] = '0'
 	}
@@ -371,8 +371,8 @@ func BenchmarkTokensPut(b *testing.B) {
 }
 
 // TestUnreadCredential checks a node that cannot read one credential because a newer version wrote
-// the record. The node must not report the secret of that credential, or an unknown secret, as
-// wrong. Other credentials stay valid.
+// the record. The node must refuse the secret of that credential, and any unknown secret, with
+// ErrUnread. Other credentials stay valid.
 func TestUnreadCredential(t *testing.T) {
 	var tables access.Tables
 	lost, lostSecret := issue(t, "lost", noon)

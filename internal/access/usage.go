@@ -207,8 +207,8 @@ func (u *usage) counterOf(day int64) *dayCounter {
 }
 
 // maxHeldDays is the maximum number of days that a process holds: UsageDays days that are shown,
-// maxFutureDays future days, and maxFutureDays days that a fast clock has left. The last are
-// dropped once the clock is right.
+// maxFutureDays future days, and maxFutureDays days left by a fast clock, which are dropped once
+// the clock is right.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
 // withDay returns the counters with the given day as the current one. It adds the day if there is
@@ -265,8 +265,8 @@ func (u *usage) running() (r Usage) {
 	return r
 }
 
-// LastUsed returns when the token was last used, as far as this node knows, in whole minutes. The
-// zero time means never.
+// LastUsed returns when the token was last used, as far as this node knows, in whole minutes. It
+// returns the zero time if never, or if a clock that was fast has noted a future day.
 func (u *usage) LastUsed(now time.Time) time.Time {
 	return Usage{LastUsed: u.latestUse()}.upTo(DayOf(now)).LastUsed
 }

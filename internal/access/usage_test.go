@@ -123,7 +123,7 @@ func TestCountedYieldsWhatWasCounted(t *testing.T) {
 }
 
 // TestCountConcurrent checks that no call is lost when calls are counted concurrently on several
-// days. A process that runs for years must hold no more days than it shows.
+// days. After more than UsageDays days, the usage must contain only the last UsageDays days.
 func TestCountConcurrent(t *testing.T) {
 	table, g := counting(t)
 	const workers, days, each = 8, 100, 50
@@ -220,7 +220,7 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 }
 
 // TestUsageOfClocksAhead checks a clock that is fast many times. Calls that were counted on real
-// days must stay, and the number of held and stored days must be bounded.
+// days must stay, and the number of stored days must be bounded.
 func TestUsageOfClocksAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table access.Tokens

@@ -186,8 +186,9 @@ func TestOperation_CompletesAfterTheClientDisconnects(t *testing.T) {
 	}
 }
 
-// TestAuditNamesVehicles checks that the audit shows which vehicles a caller was allowed to read.
-// It must name up to 20 vehicles by their hash, and give the number of all further vehicles.
+// TestAuditNamesVehicles checks the vehicles in the audit of a new token and of a changed grant.
+// The audit must name up to 20 vehicles by their hashes, and give the number of all further
+// vehicles.
 func TestAuditNamesVehicles(t *testing.T) {
 	s := start(t)
 	cars := func(n int) (all []vehicle.ID) {
@@ -253,8 +254,8 @@ func TestAuditNamesVehicles(t *testing.T) {
 	}
 }
 
-// TestAuditQuotesNames checks that the audit quotes a developer's name that looks like other parts
-// of the detail, and that it shows the expiry and the rate.
+// TestAuditQuotesNames checks that a developer's name is quoted in the audit, so that it cannot be
+// mistaken for other parts of an event's detail. It also checks the expiry and the rate there.
 func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
@@ -288,8 +289,8 @@ func TestAuditQuotesNames(t *testing.T) {
 	}
 }
 
-// TestAuditIsSearchedThrough checks that a search reads all stored events, page by page, even if
-// few of them match.
+// TestAuditIsSearchedThrough checks that a search reads all stored events, even if few of them
+// match, and returns the matches page by page.
 func TestAuditIsSearchedThrough(t *testing.T) {
 	s := start(t)
 	for i := range 2500 {

@@ -16,8 +16,8 @@ import (
 // nothing is the request body of a call that takes no JSON members.
 type nothing struct{}
 
-// endpoint is one call of the API: its handler, and its description for the OpenAPI document. in
-// and out are nil if the body is not a JSON value.
+// endpoint is one call of the API: its handler, and its description for the OpenAPI document. The
+// fields in and out, the types of the bodies, are nil if the body is not a JSON value.
 type endpoint struct {
 	http.Handler
 	name    string

@@ -203,8 +203,8 @@ func busyServer(
 	return server, c, leave, answered, served
 }
 
-// TestShutdownWaits checks that a call in progress is answered during a shutdown, and that a new
-// call is not.
+// TestShutdownWaits checks that, during a shutdown, a call in progress is answered and a new call
+// is not.
 func TestShutdownWaits(t *testing.T) {
 	server, c, leave, answered, served := busyServer(t)
 	stopped := make(chan error, 1)

@@ -23,8 +23,8 @@ import (
 )
 
 // startBusy starts a server that does not answer a request for a vehicle until goOn is called. It
-// sends to the channel entered when it receives such a request. ask is the text of such a request
-// with the admin key.
+// sends to the channel entered when it receives such a request. The result ask is the text of such
+// a request with the admin key.
 func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, goOn func()) {
 	t.Helper()
 	proceed := make(chan struct{})
@@ -68,7 +68,8 @@ func answered(in *bufio.Reader) bool {
 const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 // TestTooManyConnections checks that clients of the listener use a bounded number of file
-// descriptors. Connections that wait, for whatever reason, must not keep other clients out.
+// descriptors. Clients that send nothing, half a request or no further request must not keep other
+// clients out, and a request in progress must be answered.
 func TestTooManyConnections(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	s, ask, goOn := startBusy(t, entered)

@@ -76,9 +76,9 @@ func keyless(p string) bool {
 	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
 }
 
-// answersTo reports whether the server accepts requests for this Host. An empty Host is accepted,
-// because only HTTP/1.0 clients can omit it, such as probes of load balancers; browsers never omit
-// it.
+// answersTo reports whether the server accepts requests with this Host header. It accepts an empty
+// one, because only HTTP/1.0 clients can omit it, such as probes of load balancers; browsers never
+// omit it.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true

@@ -48,8 +48,8 @@ func TestHealth_ShowsTheError(t *testing.T) {
 }
 
 // TestReady_PerJob checks that /readyz reports the age of the tables, whether the node is ready or
-// not, and that one job of the node may be ready while another is not. The console must not serve
-// an unknown path under /readyz/.
+// not, and that a node may be ready to answer queries but not to store telemetry. The console must
+// not serve an unknown path under /readyz/.
 func TestReady_PerJob(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		no := func() error { return errors.New("nothing is stored") }
@@ -81,9 +81,9 @@ type page struct{}
 func (page) ServeHTTP(http.ResponseWriter, *http.Request) {}
 func (page) Close()                                       {}
 
-// TestGuard_WaitsForTheTables checks that an early call waits until the tables are filled. If that
-// takes too long, the caller is asked to retry and does not get "not found". Probes are answered at
-// once.
+// TestGuard_WaitsForTheTables checks that a call soon after the start waits until the tables are
+// filled. If that takes too long, the caller is asked to retry and does not get "not found". Probes
+// are answered at once.
 func TestGuard_WaitsForTheTables(t *testing.T) {
 	t.Parallel()
 	filled := make(chan struct{})
@@ -131,8 +131,8 @@ func TestMetrics_NeedNoKey(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepAScrapersPlace checks a caller that requests the metrics in a loop. It must get
-// cached text, and a scraper must soon get fresh text.
+// TestMetricsKeepAScrapersPlace checks that callers that request the metrics in a loop get cached
+// text, and that a scraper gets fresh text a second later.
 func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	var gathered atomic.Int64
 	s := start(t, func(c *admin.Config) {

@@ -78,7 +78,7 @@ func asked(name, text string, schema object) object {
 	return object{"name": name, "in": "query", "description": text, "schema": schema}
 }
 
-// formatAsked describes the query parameter format, which lists have that can be exported.
+// formatAsked describes the query parameter format of lists that can be exported.
 var formatAsked = asked("format",
 	"One page as JSON, or the complete list as NDJSON or CSV. The Accept header can select these, too.",
 	object{"type": "string", "enum": []string{"json", "ndjson", "csv"}, "default": "json"})

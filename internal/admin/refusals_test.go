@@ -140,8 +140,8 @@ func TestWrongKeys(t *testing.T) {
 	}
 }
 
-// TestEveryCallNeedsTheKey makes every call in routes.go without a key, and with a token in place
-// of the key.
+// TestEveryCallNeedsTheKey checks that every call in routes.go is refused without a key, and with a
+// token in place of the key.
 func TestEveryCallNeedsTheKey(t *testing.T) {
 	s := startOps(t, func(c *ops.Config) {
 		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { panic("a vehicle is read") }
@@ -278,9 +278,9 @@ func TestOtherOrigins(t *testing.T) {
 	}
 }
 
-// TestOtherOriginsRead checks that requests are refused that a page of another origin makes
-// automatically. That page could not read the response. But on the same host such requests carry
-// the cookie, and the response may cost work or be a stream. Following a link is allowed.
+// TestOtherOriginsRead checks that requests that a page of another origin makes automatically are
+// refused. That page could not read the response. But a request from a page on the same host
+// carries the cookie, and the response may cost work or be a stream. Following a link is allowed.
 func TestOtherOriginsRead(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct {

@@ -46,8 +46,8 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	}
 }
 
-// TestSourceSeen checks that the API shows what the node has seen of a source, also in the list of
-// sources.
+// TestSourceSeen checks that the API shows what the node has counted of a source's samples, also in
+// the list of sources.
 func TestSourceSeen(t *testing.T) {
 	s := start(t)
 	s.add(t, "car-7")

@@ -43,7 +43,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if err != nil {
 		return wire.Status{}, err
 	}
-	failed := false // whether the backup whose intention comes next failed
+	failed := false // set by a failure, until its intention, which is older and listed later
 	for _, e := range page.Events {
 		switch {
 		case e.Outcome != "intended":
@@ -58,7 +58,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	return status, nil
 }
 
-// figuresOf returns the metrics with one value and no labels, by name. It leaves out metrics whose
+// figuresOf returns the gauges with one value and no labels, by name. It leaves out gauges whose
 // value is not a number.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)

@@ -260,7 +260,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 	}
 }
 
-// TestIssueForManyVehicles issues a token with a list that fits the limit of the body.
+// TestIssueForManyVehicles checks that a token for 100,000 vehicles is issued and stored whole.
 func TestIssueForManyVehicles(t *testing.T) {
 	s := start(t)
 	const n = 100_000

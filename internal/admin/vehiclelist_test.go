@@ -111,8 +111,8 @@ func TestVehiclesAreFiltered(t *testing.T) {
 	}
 }
 
-// TestVehiclesArePaged checks that a list is divided into pages. A cursor must reveal nothing, and
-// must be valid only for the list that it came from.
+// TestVehiclesArePaged checks that a list is divided into pages, and that a page's cursor is
+// refused for another list and by another process. A forgotten vehicle must not be listed.
 func TestVehiclesArePaged(t *testing.T) {
 	s, table := listing(t)
 	q, seen := ops.VehicleQuery{Driving: "jam", Limit: 7}, []string{}

@@ -36,7 +36,8 @@ const (
 	searchPages  = 50 // pages of MaxEvents each
 	searchWithin = 2 * time.Second
 	// clocksApart is the maximum expected difference between the clocks of two nodes. Each node
-	// uses its own clock, so the times of two events may differ from their order by this time.
+	// uses its own clock, so an event may have a time that is earlier than the time of an event
+	// stored before it, by up to this much.
 	clocksApart = time.Hour
 )
 

@@ -62,8 +62,8 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 }
 
 // Restore merges a backup into the store. It calls progress with the number of records that are
-// done. It needs the admin key, because a backup may contain operators. It is not canceled when the
-// client disconnects; only the Store ends it.
+// done and the total. It needs the admin key, because a backup may contain operators. It has no
+// time limit, and a client that disconnects does not cancel it.
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (access.RestoreReport, error) {

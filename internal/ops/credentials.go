@@ -43,8 +43,8 @@ func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name stri
 		})
 }
 
-// begin creates a credential by calling issue, audits it and stores it. v is the set of vehicles
-// that it covers.
+// begin creates a credential by calling issue, audits it and stores it. The parameter v is the set
+// of vehicles that the credential covers.
 func (p *Operations) begin(
 	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles,
 	issue func(time.Time) (access.Credential, string, error),
@@ -82,9 +82,10 @@ func (p *Operations) begin(
 	return c, secret, nil
 }
 
-// Rotate gives a credential a new secret and returns it. The caller shows it once. If two callers
-// rotate a credential at the same time, both rotations take effect, and both callers get a valid
-// secret. The secret of the first rotation is then valid for the overlap of the second one.
+// Rotate gives a credential a new secret and returns the secret, which the caller shows once. The
+// replaced secret stays valid for the time in overlap, if the kind of credential allows that. If
+// two callers rotate a credential at the same time, both rotations take effect: the second one
+// replaces the secret of the first, which stays valid for the overlap of the second.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -217,8 +218,8 @@ func (p *Operations) update(
 	return c, err
 }
 
-// errAdminOnly refuses an operator. So a removed operator cannot have kept access by creating
-// another operator.
+// errAdminOnly is the error for an operator who tries what needs the admin key, such as adding
+// operators. Otherwise a removed operator could have kept access by adding another one.
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
 // mayChange returns an error if only the admin key may change credentials of the kind.
@@ -241,8 +242,8 @@ func (p *Operations) inWords(v access.Vehicles) string {
 // million.
 const maxNamed = 20
 
-// named returns the hashes of the first maxNamed of n vehicles, and the number of the remaining
-// vehicles.
+// named returns a text with the short hashes of the n vehicles in ids. After maxNamed of them, it
+// gives only the number of the others.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

@@ -61,8 +61,7 @@ func CheckKey(dir string) error {
 }
 
 // readOwnKey is like readKey, for the service. It also refuses a file that belongs to another user,
-// because that user can read the key. The owner must be checked because a service that runs as root
-// can read the files of all users.
+// because that user can read the key. A service that runs as root could read such a file.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
@@ -106,15 +105,15 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// writeKey creates the file atomically. It never overwrites a file, because os.Link fails with
+// writeKey creates the key file atomically. It never overwrites a file, because os.Link fails with
 // [fs.ErrExist] if there is one.
 func writeKey(dir, secret string) error { return placeKey(dir, secret, os.Link) }
 
-// replaceKey replaces the file atomically.
+// replaceKey replaces the key file atomically.
 func replaceKey(dir, secret string) error { return placeKey(dir, secret, os.Rename) }
 
-// placeKey writes a temporary file in the same directory and gives it the key's path by calling
-// place.
+// placeKey writes the key to a temporary file in the same directory, and calls place to give that
+// file the name of the key file.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {

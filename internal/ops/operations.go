@@ -22,8 +22,8 @@ type Config struct {
 	Store  Store
 
 	// Forgotten is this node's copy of the tombstones. No credential can be granted a vehicle in
-	// it. The audit identifies vehicles by the hashes of Forgotten, so the audit need not change
-	// when a vehicle is forgotten.
+	// it. It also computes the hashes that identify vehicles in the audit, so the audit need not
+	// change when a vehicle is forgotten.
 	Forgotten *access.Forgotten
 
 	// State reads the stored state of a vehicle.
@@ -54,8 +54,8 @@ type Store interface {
 	// Create returns ErrExists if the name is taken.
 	Create(ctx context.Context, c access.Credential) error
 	// Update applies change to the stored record by compare-and-set, so it may call change more
-	// than once. If change returns an error, nothing is stored. If the credential has ended and its
-	// kind is not listed after its end, Update returns ErrNotFound.
+	// than once. If change returns an error, nothing is stored. Update returns ErrNotFound for a
+	// credential that has ended, unless ended ones of its kind stay listed (see [access.Policy]).
 	Update(ctx context.Context, kind access.Kind, name string,
 		change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
@@ -64,7 +64,7 @@ type Store interface {
 	// for the next page, or 0 if there is none.
 	AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 
-	// Forget erases a vehicle everywhere. Allow accepts its telemetry again.
+	// Forget deletes everything about a vehicle and refuses its telemetry. Allow accepts it again.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	// Bury forgets the vehicles of receipts from earlier forgets, and returns how many were not
@@ -76,8 +76,8 @@ type Store interface {
 	// Backup writes a backup that contains the service's version.
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
 	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
-	// and from a trusted service. Before it changes anything, it calls audited. The function
-	// audited either calls its parameter merge or returns an error.
+	// and from a trusted service. Before it changes anything, it calls audited, which either calls
+	// merge to make the changes or returns an error.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -87,8 +87,8 @@ type Store interface {
 }
 
 // Operations implements the operations of operators. The API and the console both use it, so that
-// both follow the same rules and leave the same audit events. Every error is a [Refusal], one line
-// that may be shown to the caller. Methods are safe for concurrent use.
+// both follow the same rules and leave the same audit events. [Operations.Explain] turns any error
+// into a [Refusal], one line that may be shown to the caller. Methods are safe for concurrent use.
 type Operations struct {
 	cfg      Config
 	cursors  cursors

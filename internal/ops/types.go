@@ -9,7 +9,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VehicleList is a set of vehicles on the wire: "all" or a list of vids.
+// VehicleList is a set of vehicles in JSON: "all" or a list of vids.
 type VehicleList struct{ access.Vehicles }
 
 // MarshalJSONTo writes the vids in ascending order, one at a time.
@@ -49,7 +49,7 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// VIDs is a list of vehicles on the wire. Each vid is checked as it is read.
+// VIDs is a list of vids in JSON. Each vid is checked as it is read.
 type VIDs []vehicle.ID
 
 func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
@@ -104,8 +104,8 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &c.N)
 }
 
-// CallCounts holds numbers of calls on the wire, by operation and outcome. Outcomes with zero calls
-// are left out.
+// CallCounts holds, for JSON, the numbers of calls by operation and outcome. Outcomes with zero
+// calls are left out.
 type CallCounts struct{ access.Calls }
 
 // MarshalJSONTo writes operations and outcomes in their defined order.

@@ -18,8 +18,8 @@ import (
 // ExportFormats maps the formats of an export to their media types.
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
-// FormatAsked returns the format that a request wants, from its parameter format or from its Accept
-// header. The empty string means that the request wants one page as JSON.
+// FormatAsked returns the format that a request wants, from its URL parameter "format" or from its
+// Accept header. The empty string means that the request wants one page as JSON.
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {

@@ -71,7 +71,7 @@ type VehiclePage struct {
 	AskedAt  time.Time       `json:"asked_at"`
 	Known    int             `json:"known"`    // number of all vehicles
 	Matched  int             `json:"matched"`  // number of vehicles in the list, on all pages
-	Unlisted int             `json:"unlisted"` // of Known, vehicles that no list names: the memory for vids is full
+	Unlisted int             `json:"unlisted"` // vehicles in Known but in no list: the memory for vids is full
 	Vehicles []ListedVehicle `json:"vehicles"`
 	Next     string          `json:"next"` // cursor of the next page; empty: this is the last page
 }
@@ -169,9 +169,9 @@ func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Durat
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: maxAge, Prefix: q.Prefix}
 }
 
-// rank orders vehicles by what may be wrong with them, the worst first. It returns a negative
-// number for a vehicle that the query does not match. If the list is sorted by time only, all ranks
-// are 0.
+// rank orders vehicles by what may be wrong with them, from 0, the worst, to 6, nothing. If the
+// list is sorted by time only, all ranks are 0. The rank of a vehicle that the query does not match
+// is negative.
 func (q VehicleQuery) rank(
 	driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem,
 ) int8 {

@@ -48,8 +48,8 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns the facts that explain the verdict. It leaves out the measures of an anomaly that
-// are zero.
+// Telling returns the facts that explain the verdict. It leaves out those that are compared with
+// the limit of an anomaly and are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if f.Value != 0 || f.Limit != vehicle.AnomalyFrom {

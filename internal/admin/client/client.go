@@ -20,7 +20,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Client calls the admin API. Each of its errors is one line that says what to do. It wraps
+// Client calls the admin API. Each of its errors is one line that says what to do, and wraps
 // [access.ErrNotFound] or [access.ErrExists] if one of them applies.
 type Client struct {
 	URL  string       // such as http://127.0.0.1:8082
@@ -105,8 +105,8 @@ func changeBody(to access.Change) wire.SourceChange {
 	return body
 }
 
-// RotateToken gives a token a new secret. The old secret stays valid for overlap, in whole seconds.
-// Only this response contains the new secret.
+// RotateToken gives a token a new secret. The old secret stays valid for the duration overlap, in
+// whole seconds. Only this response contains the new secret.
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
 		rotateBody(overlap))
@@ -170,8 +170,8 @@ func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode applies those fields of s that are set to the node that answers. They hold until that
-// node stops.
+// ChangeNode changes settings of the node that answers. A field of the parameter s that is not set
+// changes nothing. The changes hold until that node stops.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }

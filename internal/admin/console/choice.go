@@ -40,8 +40,8 @@ func (c choice) finds(names ...string) bool {
 	})
 }
 
-// compareTimes compares two times for sorting. If none is -1, nil is before all other times; if
-// none is 1, nil is after them.
+// compareTimes compares two times for sorting. If the parameter none is -1, nil is before all other
+// times; if none is 1, nil is after them.
 func compareTimes(a, b *time.Time, none int) int {
 	switch {
 	case a == nil && b == nil:

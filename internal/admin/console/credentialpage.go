@@ -57,8 +57,8 @@ func (c *Console) rotate(
 	}
 }
 
-// end handles the form that revokes or removes a credential, after a confirmation. In the texts,
-// NAME is replaced by the holder.
+// end handles the form that revokes or removes a credential, after a confirmation. NAME in the
+// question and %s in the notice are replaced by the holder of the credential.
 func (c *Console) end(
 	kind access.Kind, ask question, notice string, show listing,
 ) func(http.ResponseWriter, *http.Request, *session) {

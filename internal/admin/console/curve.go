@@ -71,8 +71,8 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// curve returns a vehicle's past. It reads the past again unless it is cached and some page keeps
-// it up to date.
+// curve returns a vehicle's past. It uses the cached curve only if some page keeps that up to date
+// and it shows the sensors of the present anomaly. Otherwise it reads the past again.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -126,9 +126,9 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.Sta
 	return c.scan(ctx, id, now)
 }
 
-// scan folds the retained samples of a vehicle again, because past verdicts are not stored. At the
-// beginning of a curve, the verdicts are based on fewer samples than the verdicts that the service
-// gave at that time.
+// scan reads the retained samples of a vehicle and folds them again, because past verdicts are not
+// stored. At the beginning of a curve, the verdicts are based on fewer samples than the verdicts
+// that the service gave at that time.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
@@ -147,8 +147,8 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 	return made
 }
 
-// note adds the newest speed of a state. Either mu must be held, or the curve must not be shared
-// yet.
+// note adds the newest speed of a state. The caller must hold mu, unless no other goroutine knows
+// the curve yet.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -164,7 +164,7 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// add is like note, for a curve that is already shared.
+// add is like note, for a curve that other goroutines may use.
 func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

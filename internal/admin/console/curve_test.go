@@ -82,8 +82,8 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	}
 }
 
-// TestCurve_OfAVehicleForgottenDuringTheScan checks that such a curve is not cached. The vehicle's
-// page may never be opened again, and then nothing would drop the curve.
+// TestCurve_OfAVehicleForgottenDuringTheScan checks that a curve is not cached if its vehicle is
+// forgotten while its samples are read. Otherwise, nothing might ever drop the curve.
 func TestCurve_OfAVehicleForgottenDuringTheScan(t *testing.T) {
 	f := newFixture(t)
 	f.report("carA", jammed(time.Minute))
@@ -97,8 +97,8 @@ func TestCurve_OfAVehicleForgottenDuringTheScan(t *testing.T) {
 	}
 }
 
-// TestHowFarTheCurveGot checks that the page says correctly in each case which part of the hour was
-// read.
+// TestHowFarTheCurveGot checks that a vehicle's page says which part of the last hour was read:
+// nothing in time, a part, or all; or that other pages are being read.
 func TestHowFarTheCurveGot(t *testing.T) {
 	since, all := noon, false
 	f := newFixture(t, func(c *Config) {

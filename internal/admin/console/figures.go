@@ -127,7 +127,8 @@ func ratesBetween(old, now *figures) rates {
 	return r
 }
 
-// reasons lists all reasons that had refusals between old and now, the most frequent first.
+// reasons lists all reasons that had refusals since the node started, the most frequent first. The
+// function each converts the increase from old to now into a rate.
 func reasons(old, now map[string]float64, each func(float64) float64) (list []reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {
@@ -138,9 +139,9 @@ func reasons(old, now map[string]float64, each func(float64) float64) (list []re
 	return list
 }
 
-// quantile estimates the quantile q of the durations that were counted between old and now, as
-// Prometheus does. It assumes that durations are uniform within a bucket. If the quantile is above
-// the last bucket's bound, quantile returns that bound, and beyond is true.
+// quantile estimates the quantile q of the durations by which the histogram now has grown since the
+// histogram old, in the way of Prometheus: durations are assumed to be uniform within a bucket. If
+// the quantile is above the last bucket's bound, quantile returns that bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false

@@ -50,11 +50,11 @@ func (s *streams) count() float64 {
 	return float64(s.open)
 }
 
-// parts holds rendered parts of a page, by the name in the attribute of the element that shows the
-// part.
+// parts holds rendered parts of a page, by name. The element that shows a part has the part's name
+// in its attribute data-live.
 type parts map[string]string
 
-// errAnotherPage says that the URL now has a different page than the open one, so the browser must
+// errAnotherPage says that the URL now leads to another page than the open one, so the browser must
 // reload it.
 var errAnotherPage = errors.New("the page is another one now")
 

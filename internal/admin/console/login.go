@@ -19,8 +19,8 @@ var (
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
 )
 
-// attempts counts wrong keys. Each network is assigned by a hash to one of a fixed number of
-// budgets, so the memory is bounded.
+// attempts limits wrong keys. A hash of the network selects one of a fixed number of budgets, so
+// the memory is bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget

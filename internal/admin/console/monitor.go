@@ -66,7 +66,7 @@ func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
-// PutVerdicts notes a vehicle's verdicts if its state is not cached.
+// PutVerdicts is like Put, for a vehicle whose state is not cached.
 func (m *Monitor) PutVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	m.watchlist.putVerdicts(id, d, t)
 }

@@ -69,8 +69,8 @@ func TestMonitor_RestsAfterASlowCount(t *testing.T) {
 	}
 }
 
-// TestWatchlistIsBounded checks that a list has a maximum length. A full list must keep the
-// vehicles that came first up to date, and accept others when those vehicles leave it.
+// TestWatchlistIsBounded checks that a list has a maximum length. A full list must accept another
+// vehicle only after one has left it, and drop vehicles without new readings.
 func TestWatchlistIsBounded(t *testing.T) {
 	w := newWatchlist()
 	put := func(i int, s vehicle.State) { w.put(vehicle.ID(fmt.Sprintf("car%d", i)), &s) }

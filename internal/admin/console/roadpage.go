@@ -14,7 +14,7 @@ import (
 // worstListed is the number of stretches that the page of roads lists.
 const worstListed = 20
 
-// aroundMetres is the radius around a car within which its page shows roads.
+// aroundMetres is half the side of the square around a car in which its page shows roads.
 const aroundMetres = 2000
 
 // roadsView is the page of roads.

@@ -105,8 +105,8 @@ func TestRoads_NotKept(t *testing.T) {
 	}
 }
 
-// TestVehicleWay checks that a vehicle's page shows its way as stretches that other cars drive,
-// too, and that the page contains no position.
+// TestVehicleWay checks that a vehicle's page shows the car's way only on stretches that other cars
+// drive, too, and that the page contains no position.
 func TestVehicleWay(t *testing.T) {
 	m := new(road.Map)
 	f := newFixture(t, func(c *Config) { c.Roads = m })

@@ -107,8 +107,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends sessions for which match is true until there are fewer than limit of them. It first
-// ends the sessions that were not used for the longest time. mu must be held.
+// makeRoom ends sessions that the function match selects until there are fewer than limit of them.
+// It first ends the sessions that were not used for the longest time. mu must be held.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)

@@ -91,7 +91,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 }
 
 // strip returns the cached strip of a vehicle, or "" if there is none or it is too old. It also
-// returns the value of the field forgotten.
+// returns how often a vehicle was forgotten so far, for keepStrip.
 func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -24,8 +24,9 @@ func drove(t *testing.T, kmh ...float64) (samples []vehicle.Sample) {
 	return samples
 }
 
-// TestStripSaysTheLastHour checks that a strip shows the last hour in colors and in words, and how
-// much of that hour was read. The strip must be cached for a while. A forgotten car has no strip.
+// TestStripSaysTheLastHour checks the strip of a vehicle in a list, which shows the last hour in
+// colors and in words. It must say how much of that hour was read, and must be cached for a while.
+// A forgotten car has no strip.
 func TestStripSaysTheLastHour(t *testing.T) {
 	var samples []vehicle.Sample
 	var fails error

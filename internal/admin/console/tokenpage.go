@@ -14,7 +14,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// expiringSoon is the time before a token's expiry from which on the token is marked.
+// expiringSoon is how long before its expiry a token is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
 type tokensView struct {

@@ -63,8 +63,8 @@ func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	return r.read(box, now)
 }
 
-// read selects from the stretches in a box. While it selects, it holds at most twice the maximum
-// number of stretches that it returns.
+// read selects from the stretches in a box. It holds at most twice as many stretches in memory as
+// it returns at most.
 func (r *Reader) read(box road.Box, now time.Time) Selection {
 	s := Selection{At: now}
 	keep := func() {

@@ -120,7 +120,7 @@ type (
 	// EventList is a page of the audit.
 	EventList struct {
 		Events []access.Event `json:"events"`
-		Older  uint64         `json:"older"` // the parameter before of the next page; 0: last page
+		Older  uint64         `json:"older"` // value of "before" for the next page; 0: last page
 	}
 	// Failure says what was wrong and what to do.
 	Failure struct {

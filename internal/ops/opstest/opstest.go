@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Store is an [ops.Store] that keeps records in the tables themselves. It records the order of the
-// calls. Make one with [New].
+// Store is an [ops.Store] that keeps its records in memory, in the tables from which Operations
+// reads. It records the order of the calls. Make one with [New].
 type Store struct {
 	access.Tables
 	Forgotten access.Forgotten // its key is all zeros
@@ -203,8 +203,8 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 	return 1, m.begin(ctx, "Backup")
 }
 
-// Restore reads a backup and reports RestoreSteps steps. It then returns the error that was set
-// with Fail, if any.
+// Restore reads a backup, calls audited, and reports RestoreSteps steps of progress. It then
+// returns the error that was set with Fail, if any.
 func (m *Store) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
