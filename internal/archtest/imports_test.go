@@ -56,8 +56,8 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
-// ourModules returns the modules of the tree: one for each go.mod that git tracks, as `go mod edit`
-// parses it. Each module has its direct requirements, except for our own modules.
+// ourModules returns the modules of the tree, each go.mod that git tracks, as `go mod edit` parses
+// it: its tools, and its direct requirements without other modules of the tree.
 func ourModules(t *testing.T) (modules []module) {
 	ours := map[string]bool{}
 	for _, name := range trackedFiles(t, "go.mod", "*/go.mod") {

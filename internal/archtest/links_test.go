@@ -78,8 +78,8 @@ func TestDeadLink_KnownLinks(t *testing.T) {
 	}
 }
 
-// deadLink returns what is wrong with a link, or "" if its target exists. from is the document that
-// contains it.
+// deadLink returns what is wrong with a link, or "" if its target exists. The parameter from is the
+// document that contains the link.
 func deadLink(from, link string) string {
 	path, fragment, _ := strings.Cut(link, "#")
 	target := from

@@ -81,8 +81,8 @@ func tortureRows(t *testing.T) map[string]bool {
 	return rows
 }
 
-// TestTortureRows checks that only the rows of the torture count as rows, and not its other
-// directories.
+// TestTortureRows checks that tortureRows returns rows, and none of the other directories of
+// torture.
 func TestTortureRows(t *testing.T) {
 	rows := tortureRows(t)
 	for name, is := range map[string]bool{"kill": true, "soak": true, "row": false, "load": false, "reliability": false,
@@ -93,8 +93,8 @@ func TestTortureRows(t *testing.T) {
 	}
 }
 
-// TestFuzzCorpora checks that the repository keeps the inputs with findings for every fuzz target,
-// and that SECURITY.md names all targets.
+// TestFuzzCorpora checks that the repository keeps at least one input in testdata/fuzz for every
+// fuzz target, and that SECURITY.md names all targets.
 func TestFuzzCorpora(t *testing.T) {
 	doc, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
 	if err != nil {

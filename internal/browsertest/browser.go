@@ -115,8 +115,8 @@ func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	}
 }
 
-// Prefer sets the colour scheme that the browser prefers. Animations are off, so that a click does
-// not miss an element that is scrolling.
+// Prefer sets the colour scheme that the browser prefers. It also switches animations off, so that
+// a click does not miss an element that is scrolling.
 func (b *Browser) Prefer(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -195,7 +195,8 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Fatalf("%s: got\n%q, want\n%q; the browser logged %q", expression, got, want, b.said())
 }
 
-// IsClean checks the page in its present state with axe-core.
+// IsClean fails the test if axe-core finds a fault in the page in its present state. The parameter
+// axe is the script (see Axe).
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	b.Run(chromedp.Evaluate[chromedp.Void](axe))
@@ -205,7 +206,8 @@ func (b *Browser) IsClean(axe string) {
 	}
 }
 
-// StayedHere reports all errors that the browser has logged and all requests to other servers.
+// StayedHere fails the test if the browser has logged an error, or if the page has sent a request
+// to another server.
 func (b *Browser) StayedHere() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -220,7 +222,7 @@ func (b *Browser) StayedHere() {
 	}
 }
 
-// SentNoReferer reports every request with a Referer.
+// SentNoReferer fails the test if a request had the header Referer.
 func (b *Browser) SentNoReferer() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -230,7 +232,7 @@ func (b *Browser) SentNoReferer() {
 	}
 }
 
-// Fit sets the height of the window to the height of the page, but at most to limit.
+// Fit sets the height of the window to that of the page, but at most to limit, in pixels.
 func (b *Browser) Fit(limit int64) {
 	b.t.Helper()
 	var width, height int64

@@ -17,7 +17,8 @@ var units = [...]struct {
 	unit time.Duration
 }{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Duration formats d, rounded down, in the largest unit that fits into d at least twice.
+// Duration formats d, rounded down, in the largest unit that fits into d at least twice, or in
+// seconds if none does.
 func Duration(d time.Duration) string {
 	for _, u := range units {
 		if d >= 2*u.unit {
@@ -35,8 +36,8 @@ func Ago(d time.Duration) string {
 	return Duration(d) + " ago"
 }
 
-// Until formats a time in the future. d is the time until then. It is rounded up, so that a period
-// of 90 days that began just now ends in 90 days.
+// Until formats a time in the future. d is the time until then, which is rounded up, so that a
+// period of 90 days that has just begun is said to end in 90 days.
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"

@@ -2,10 +2,10 @@ package netguard
 
 import "syscall"
 
-// FitToFiles scales limits of connections down, all by the same factor, so that the connections
-// leave reserve file descriptors of those that the process may have (RLIMIT_NOFILE). It makes no
-// limit less than 16, even if fewer than reserve descriptors are then left. It returns how many
-// descriptors the process may have, and whether it changed a limit.
+// FitToFiles scales limits of connections down, all by the same factor, so that at least reserve
+// of the file descriptors that the process may have (RLIMIT_NOFILE) are left for other uses. It
+// makes no limit less than 16, even if fewer than reserve descriptors are then left. It returns how
+// many descriptors the process may have, and whether it changed a limit.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {

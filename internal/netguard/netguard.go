@@ -1,7 +1,7 @@
 // Package netguard limits the open connections of a listener, in the same way on every listener. At
 // the limit it evicts a connection, if one may be closed, to admit a newer one. It also limits how
 // much the kernel buffers for a client that does not read, and Accept survives a lack of file
-// descriptors. It must never close a connection that its owner holds ([Held]).
+// descriptors. It must never evict a connection that its owner holds ([Held]).
 package netguard
 
 import (
@@ -168,8 +168,8 @@ func peerOf(c net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// clientOf returns the client to which the connections of a peer are counted. The client is an IPv4
-// address, or an IPv6 network of 64 bits.
+// clientOf returns the client to which the connections from an address belong. The client is the
+// IPv4 address itself, or the IPv6 network of 64 bits that contains the address.
 func clientOf(peer netip.Addr) netip.Prefix {
 	bits := 64
 	if peer.Is4() {
@@ -185,8 +185,8 @@ func clientOf(peer netip.Addr) netip.Prefix {
 // The order of eviction among the examined connections is: first those that were silent, or did not
 // read an answer, for staleAfter; then idle ones; last those that became silent or began to send
 // less than staleAfter ago, since they may be about to send a request. If a client has more than an
-// eighth of all connections, its connections of the last kind are evicted first, too. Among
-// connections of the same rank, one of the client with the most connections is evicted.
+// eighth of the maximum number of connections, its connections of the last kind are evicted first,
+// too. Among connections of the same rank, one of the client with the most connections is evicted.
 //
 // The connection is closed here, and not only by its owner. The newer connection takes its place at
 // once, so its file descriptor must be free, even if the owner notices the eviction late.
@@ -253,9 +253,9 @@ func (g *Guard) remove(c *Conn) {
 // more connections.
 func (g *Guard) End() { g.wakeAll(Silent, Idle) }
 
-// EndSilent is like [Guard.End], but wakes only silent connections. It is for a server of net/http.
-// Its Shutdown closes idle connections by itself, but would wait five seconds for the first request
-// of a silent one.
+// EndSilent is like [Guard.End], but wakes only silent connections. It is for a server of net/http,
+// whose Shutdown closes idle connections by itself, but would wait five seconds for the first
+// request on a silent one.
 func (g *Guard) EndSilent() { g.wakeAll(Silent) }
 
 func (g *Guard) wakeAll(uses ...Use) {
@@ -314,9 +314,9 @@ func (c *Conn) NetConn() net.Conn { return c.Conn }
 // no such address, it returns the zero Addr.
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
-// Crowded reports whether there was no room for the connection when it was accepted, and there is
-// still no room. If it can, it evicts another connection to make room. Only the owner's goroutine
-// may call it.
+// Crowded reports whether the connection was accepted beyond the maximum (see Config.Spare) and is
+// still beyond it. Before it returns true, it tries to evict another connection to make room. Only
+// the owner's goroutine may call it.
 func (c *Conn) Crowded() bool {
 	if !c.crowded {
 		return false
@@ -361,9 +361,8 @@ func (c *Conn) wake(used Use) bool {
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// The deadlines of an evicted connection remain in the past, even if its owner sets others.
-
-// SetDeadline is that of [net.Conn].
+// SetDeadline is that of [net.Conn]. But the deadlines of an evicted connection remain in the past,
+// also those that SetReadDeadline and SetWriteDeadline set.
 func (c *Conn) SetDeadline(t time.Time) error { return c.unlessEvicted(c.Conn.SetDeadline, t) }
 
 // SetReadDeadline is that of [net.Conn].

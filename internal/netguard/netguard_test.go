@@ -51,7 +51,6 @@ func open(t *testing.T, c Config) (g *Guard, dial func() (client net.Conn, ours 
 	}
 }
 
-// isEvicted reports whether a connection was evicted.
 func isEvicted(c *Conn) bool { return Use(c.use.Load()) == evicted }
 
 func age(c *Conn, d time.Duration) { c.since.Store(time.Now().Add(-d).UnixNano()) }
@@ -60,15 +59,15 @@ func age(c *Conn, d time.Duration) { c.since.Store(time.Now().Add(-d).UnixNano()
 // ones, and idle ones before those that became silent just now. Held ones must never be evicted.
 func TestEvict_Order(t *testing.T) {
 	dropped := 0
-	// All connections here have the same client. With the large Max below, they are
-	// less than its share.
+	// All connections here have the same client. With the large Max below, they are less than an
+	// eighth of the maximum.
 	g, dial := open(t, Config{Max: 4, Dropped: func() { dropped++ }})
 	var all [4]*Conn
 	for i := range all {
 		_, all[i] = dial()
 	}
 	held, idle, unread, silent := all[0], all[1], all[2], all[3]
-	g.c.Max = 1000 // four connections are less than an eighth
+	g.c.Max = 1000 // so that four connections are less than an eighth of it
 	held.Become(Held)
 	idle.Become(Idle)
 	unread.Send(time.Now().Add(-2 * staleAfter))
@@ -95,7 +94,7 @@ func TestEvict_Order(t *testing.T) {
 }
 
 // TestEvict_Share checks that a connection that became silent just now is evicted before idle ones
-// if its client has more than an eighth of all connections.
+// if its client has more than an eighth of the maximum number of connections.
 func TestEvict_Share(t *testing.T) {
 	g, dial := open(t, Config{Max: 2})
 	_, idle := dial()
@@ -109,8 +108,8 @@ func TestEvict_Share(t *testing.T) {
 	}
 }
 
-// TestAdmit_Crowded checks that if no connection can be evicted, Spare connections beyond Max are
-// accepted and crowded, and further ones are closed.
+// TestAdmit_Crowded checks that if no connection can be evicted, as many connections beyond Max as
+// Spare says are accepted and reported as crowded, and further ones are closed.
 func TestAdmit_Crowded(t *testing.T) {
 	g, dial := open(t, Config{Max: 1, Spare: 1})
 	_, held := dial()
@@ -192,8 +191,8 @@ func TestSendBuffer(t *testing.T) {
 	}
 }
 
-// TestAttach_HoldsRequests checks connections of a server of net/http. A connection whose request
-// is held must not be evicted until its answer was written. Another connection may be evicted.
+// TestAttach_HoldsRequests checks connections of a server of net/http. A connection whose handler
+// has called Hold must not be evicted until its answer was written. Another one may be evicted.
 func TestAttach_HoldsRequests(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -215,7 +214,7 @@ func TestAttach_HoldsRequests(t *testing.T) {
 	evict := func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.noneUntil = 0 // the search before found none
+		g.noneUntil = 0 // a search is allowed, although the previous one found none
 		return g.evict()
 	}
 	for _, path := range []string{"/held", "/other"} {
@@ -243,7 +242,7 @@ func TestAttach_HoldsRequests(t *testing.T) {
 		}
 	}
 
-	// A connection with half a head does not delay Shutdown.
+	// A connection on which half of a request's head has arrived must not delay Shutdown.
 	half, err := net.Dial("tcp", plain.Addr().String())
 	if err != nil {
 		t.Fatal(err)

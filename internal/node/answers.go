@@ -10,16 +10,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// answers holds the data from which this node answers queries. These are the fleet table and, on a
-// node with a console, the console's lists of vehicles. It implements [local.Answers].
+// answers holds the tables that are filled from the states: the fleet table, which answers queries,
+// and on a node with a console its lists of vehicles. It implements [local.Answers].
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil if the node has no console
 }
 
-// update stores the verdicts of a vehicle for answers. Nothing else writes to the fleet table. It
-// has two callers. Put runs while the engine of one machine opens; it knows only the verdicts, so
-// state is nil. PutState runs for every later change in the feed of STATES.
+// update puts the verdicts of a vehicle into the tables. The engine of one machine calls Put while
+// it opens. Put knows only the verdicts, so the parameter state is nil. PutState is called for
+// every later change in the feed of STATES.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	switch {
@@ -76,7 +76,7 @@ func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter
 	return now.Add(-expireAfter)
 }
 
-// expire drops, every hour, the vehicles that have been silent for expireAfter, until ctx ends.
+// expire drops vehicles that have been silent for expireAfter, or MaxAge if longer, until ctx ends.
 func (n *Node) expire(ctx context.Context) {
 	began := time.Now()
 	for range periodic.Every(ctx, time.Hour) {

@@ -12,10 +12,10 @@ import (
 	"carstate/internal/store"
 )
 
-// startBackground starts all work, besides the servers, that runs for as long as the node does. All
+// startBackground starts all work, except the servers, that runs for as long as the node does. All
 // steps start at once. Only folding waits for another step, the loading of the map of roads. No
-// step acknowledges anything to a client. The stored streams are the truth and the tables are
-// copies, so a crash between any two steps loses at most what the comment of the step says.
+// step acknowledges anything to a client, and the tables are copies of the stored streams. So a
+// crash between any two steps loses at most what the comment of the step says.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -86,11 +86,11 @@ func (n *Node) startBackground() {
 	if !n.config.has(Derive) {
 		return
 	}
-	// Telemetry becomes states. The new states are stored in one batch with the cursor, which is
-	// behind the telemetry that was folded into them. A crash before that batch leaves states and
-	// cursor unchanged, and the same telemetry is folded again after the restart. After the batch,
-	// nothing needs to be repeated. Folding waits up to roadsWithin for the map of roads, because
-	// the driving rules use it.
+	// Telemetry is folded into states. The new states are stored in one batch with the cursor,
+	// which is moved behind that telemetry. A crash before the batch leaves states and cursor
+	// unchanged, and the same telemetry is folded again after the restart. After the batch, nothing
+	// needs to be repeated. Folding waits up to roadsWithin for the map of roads, because the
+	// driving rules use it.
 	//
 	// This step and the two steps below stop for good once a newer version has stored something
 	// that this version cannot fold.
@@ -120,7 +120,7 @@ func (n *Node) background(f func() error) {
 	})
 }
 
-// roadsWithin is the maximum time for which a node waits for its map of roads before it folds
+// roadsWithin is the maximum time for which a node waits for its map of roads. Then it folds
 // without the map. Loading a million stretches takes about a second.
 const roadsWithin = 30 * time.Second
 
@@ -203,8 +203,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	return d
 }
 
-// joinMembers makes this node a member of the group that shares the partitions. It returns nil if
-// this node has all partitions to itself.
+// joinMembers makes this node one of the members among which the partitions are divided. It returns
+// nil if the engine is that of one machine, because this node then folds all partitions.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	if n.cluster == nil {
 		return nil

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// Go starts a garbage collection when the heap has grown by a percentage, which is 100 unless GOGC
-// is set. For a large heap that growth is much memory. Collecting earlier is cheap, because states
-// and blocks hold few pointers. With 600,000 vehicles and a flood of samples, 30 percent instead of
-// 100 lowered the peak from 1,076 MB to 684 MB and took no more processor time. Small heaps keep a
-// high percentage, so that a flood does not cause one collection after another.
+// leastGarbagePercent and mostGarbagePercent limit the percentage by which the heap grows before Go
+// collects garbage. Go's default is 100. For a large heap 100 percent is much memory. Collecting
+// earlier is cheap, because states and blocks hold few pointers. With 600,000 vehicles and a flood
+// of samples, 30 percent instead of 100 lowered the peak from 1,076 MB to 684 MB and took no more
+// processor time. Small heaps keep a high percentage, so that a flood does not cause one collection
+// after another.
 const (
 	leastGarbagePercent = 30
 	mostGarbagePercent  = 100
@@ -20,14 +21,14 @@ const (
 	collectorEvery      = 5 * time.Second
 )
 
-// garbagePercent returns the percentage for a heap. The parameter live is the number of bytes in
-// use.
+// garbagePercent returns the percentage by which a heap may grow before the next garbage
+// collection. The parameter live is the number of bytes that were in use after the last one.
 func garbagePercent(live uint64) int {
 	return int(min(max(leastGarbagePercent, leastGarbageBytes*100/max(live, 1)), mostGarbagePercent))
 }
 
-// tuneCollector adapts the percentage to the bytes in use every collectorEvery, until ctx ends. It
-// does nothing if GOGC is set, because then the operator has chosen the percentage.
+// tuneCollector sets the percentage of garbagePercent every collectorEvery, until ctx ends. It does
+// nothing if GOGC is set, because then the operator has chosen the percentage.
 func tuneCollector(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return

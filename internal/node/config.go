@@ -11,9 +11,8 @@ import (
 	"carstate/internal/store/local"
 )
 
-// Config holds the settings of a node. Its values are valid, because the caller has checked the
-// flags that they come from. [Start] checks only what depends on the machine: the ports, the files
-// and the store.
+// Config holds the settings of a node. The caller must have checked the flags from which the values
+// come. [Start] checks only what depends on the machine: the ports, the files and the store.
 type Config struct {
 	Roles     []string   // roles from the constants below; without a cluster, all of them
 	Listeners []Listener // the listeners that these roles need
@@ -32,10 +31,10 @@ type Config struct {
 
 	Drain time.Duration // how long Drain keeps serving
 
-	MaxStretches int // the most stretches of road that the map learns
-	// MaxVehicles is the maximum number of known vehicles; the node's ingest refuses samples of new
-	// vehicles above it. 0 means the number for which the memory is enough, or no limit on a node
-	// that does not need the states otherwise.
+	MaxStretches int // maximum number of stretches of road that the map learns
+	// MaxVehicles is the maximum number of known vehicles. When it is reached, the node refuses
+	// samples of new vehicles. 0 means a limit that is computed from the memory, or no limit on a
+	// node with neither the query nor the admin role.
 	MaxVehicles int
 
 	// The maximum number of connections of each listener. The two MQTT listeners share one limit.

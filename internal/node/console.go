@@ -24,9 +24,9 @@ func (n *Node) console(operations *ops.Operations) admin.Console {
 	return console.New(c)
 }
 
-// recent returns retained samples of a vehicle, the time since which they are complete, and whether
-// no earlier sample is retained. It stops reading once it has at least as many samples as the
-// parameter most says.
+// recent returns the newest retained samples of a vehicle, the time since which they are complete,
+// and whether no earlier sample is retained. It stops reading once it has at least as many samples
+// as the parameter most says.
 func (n *Node) recent(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
 	r, err := n.engine.Recent(ctx, id, most)
 	return r.Samples, r.Since, r.All, err

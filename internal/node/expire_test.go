@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSilentVehiclesExpire checks that a vehicle is dropped after it has been silent for a long
-// time, but not if a clock is only ahead for a while.
+// TestSilentVehiclesExpire checks that a vehicle is dropped 30 days after its last report, but not
+// earlier if only the wall clock has jumped ahead.
 func TestSilentVehiclesExpire(t *testing.T) {
 	const day = 24 * time.Hour
 	heard := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)

@@ -14,7 +14,7 @@ import (
 type health struct {
 	fed        func() (time.Time, bool) // as [store.Engine.Fed]
 	writable   func() error             // as [store.Engine.Writable]
-	newer      *store.Newer             // records met that a newer version stored
+	newer      *store.Newer             // records of a newer version that this node has met
 	maxFeedAge atomic.Int64             // ns
 	ingests    bool                     // whether the node has the ingest role
 	feeds      atomic.Int32             // how many feeds have not caught up yet
@@ -91,9 +91,9 @@ func (h *health) canAnswer(now time.Time) error {
 
 // inTouch returns nil, or the reason why this node's copies are too old for a query that arrived at
 // the time now. In nearly all calls it costs one atomic load, because after a heartbeat from the
-// engine the copies are new enough for maxFeedAge. inTouch compares the time of the query and does
-// not use an earlier result, because a process that was paused would still hold that result when it
-// resumes.
+// engine the copies are new enough for maxFeedAge. inTouch stores the end of that period and
+// compares it with now. It does not store its result, because a process that was paused would still
+// hold that result when it resumes.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -130,8 +130,8 @@ func (h *health) inTouchNow() error {
 	return err
 }
 
-// feedAge returns the maximum age of the copies that queries are answered from. ok is false before
-// the copies are loaded.
+// feedAge returns the maximum age of the copies that queries are answered from. The result ok is
+// false before the copies are loaded.
 func (h *health) feedAge() (age time.Duration, ok bool) {
 	fed, ok := h.fed()
 	return time.Since(fed), ok

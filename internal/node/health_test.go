@@ -13,8 +13,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestCanAnswer checks that the age of the copies is measured when a query arrives, not when health
-// was last evaluated.
+// TestCanAnswer checks that canAnswer refuses a query if this node's copies of the stored records
+// were too old when the query arrived. A query that arrived in time, but is answered late, must not
+// be refused.
 func TestCanAnswer(t *testing.T) {
 	const maxFeedAge = 5 * time.Second
 	start := time.Now()
@@ -46,8 +47,8 @@ func TestCanAnswer(t *testing.T) {
 	}
 }
 
-// TestReady_WithoutALeader checks a node that cannot store because the engine elects a leader. It
-// must refuse telemetry and still answer queries.
+// TestReady_WithoutALeader checks nodes of a cluster that can store nothing. A node that ingests
+// must report that it is not ready for telemetry. All nodes must stay ready for their other work.
 func TestReady_WithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)

@@ -82,21 +82,21 @@ func (c *keyPair) watch(ctx context.Context) {
 	}
 }
 
-// check uses a changed pair once two checks in a row have read the same pair, because a renewal
-// writes one file after the other. If a pair cannot be used, the old pair stays in use and the
-// error is logged once.
+// check reads the files. It makes a changed pair the current one as soon as two checks in a row
+// have read the same pair, because a renewal writes one file after the other. If a pair cannot be
+// used, the old pair stays in use and the error is logged once.
 func (c *keyPair) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checkOnce()
 }
 
-// checkNow uses the pair in the files at once. It is for a reload, because an operator reloads only
-// after both files are written.
+// checkNow makes the pair in the files the current one at once. It is for a reload, because an
+// operator reloads only after both files are written.
 func (c *keyPair) checkNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refused = [sha256.Size]byte{} // log it once more
+	c.refused = [sha256.Size]byte{} // log a bad pair once more
 	c.checkOnce()
 	c.checkOnce()
 }

@@ -119,7 +119,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 	// A missing admin key is created only now. The engine has opened the data directory, so no
 	// other node uses it. After a crash before this step, the next start creates the key. After a
-	// crash behind it, the next start loads the same key.
+	// crash after it, the next start loads the same key.
 	key, err := adminKey(&c)
 	if err != nil {
 		return nil, errors.Join(err, n.engine.Close())
@@ -224,8 +224,8 @@ func checkAdminKey(c *Config) error {
 	return ops.CheckKey(c.Store.DataDir)
 }
 
-// adminKey returns the key of the admin listener, and creates the key at the first start. It
-// returns "" on a node without the admin role.
+// adminKey returns the key of the admin listener. It creates the key at the first start. On a node
+// without the admin role it returns "".
 func adminKey(c *Config) (string, error) {
 	if !c.has(Admin) {
 		return "", nil
@@ -237,7 +237,7 @@ func adminKey(c *Config) (string, error) {
 }
 
 // Wait waits until ctx ends or a part of the node fails. It returns nil after ctx has ended, and
-// otherwise the error of that part.
+// otherwise the error of the part that failed.
 func (n *Node) Wait(ctx context.Context) error {
 	var err error
 	select {

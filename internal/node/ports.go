@@ -16,9 +16,9 @@ import (
 // clients' connections: the store, its engine, logs and others.
 const filesBesideConnections = 512
 
-// fitToFiles lowers the limits of connections if the process may open fewer file descriptors.
-// Otherwise the clients of one listener could use up the descriptors that the other listeners and
-// the store need, and the process would end.
+// fitToFiles lowers the limits of connections if the process may open too few file descriptors for
+// them. Otherwise the clients of one listener could use up the descriptors that the other listeners
+// and the store need, and the process would end.
 func (c *Config) fitToFiles() {
 	reserve := filesBesideConnections
 	var flags []string

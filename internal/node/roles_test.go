@@ -114,8 +114,8 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A vehicle that one node forgets must be forgotten on all nodes. It returns without its old
-	// state.
+	// A vehicle that one node forgets must be forgotten on all nodes. After it is allowed again, it
+	// must not have its old state.
 	if _, err := operator.Forget(t.Context(), "car0"); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 }
 
-// feedsOfStates returns how many consumers of STATES receive the whole stream or the states.
+// feedsOfStates returns how many consumers of the stream STATES receive the states of vehicles.
 func feedsOfStates(t *testing.T, urls string) (n int) {
 	t.Helper()
 	nc, err := nats.Connect(urls)

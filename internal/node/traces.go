@@ -51,10 +51,10 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	)}, nil
 }
 
-// proxyOf returns the environment's proxy for a request. The library calls it before each request,
-// so it can also reject redirects. The library would follow a redirect and send its headers, which
-// hold the collector's key, to the target. No other hook can prevent that without losing variables
-// such as OTEL_EXPORTER_OTLP_CERTIFICATE.
+// proxyOf returns the environment's proxy for a request, or an error if the request follows a
+// redirect. Otherwise the library would send its headers, which hold the collector's key, to the
+// target of the redirect. The library calls proxyOf before each request. No other hook can prevent
+// redirects without losing variables such as OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("the collector answers with a redirect, which is not followed")
@@ -99,7 +99,7 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	return nil
 }
 
-// withoutResponse returns the text of the library's error without the collector's response, because
+// withoutResponse removes the collector's response from the text of the library's error, because
 // the response may repeat the key.
 func withoutResponse(text string) string {
 	for _, mark := range []string{"body: ", "partial success: "} {

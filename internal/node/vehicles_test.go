@@ -12,8 +12,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestMemoryIsTheLeastLimit checks that the limit of vehicles is computed from the memory that the
-// process may use, not from the memory of the machine.
+// TestMemoryIsTheLeastLimit checks that memory returns the smallest of the machine's memory and the
+// limits of the process's control groups.
 func TestMemoryIsTheLeastLimit(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	machine := file("MemTotal:        1000 kB\nMemFree:  1 kB\n")
@@ -68,8 +68,8 @@ func TestVehicleBoundByRoles(t *testing.T) {
 	}
 }
 
-// TestVehiclesBeyondTheBound checks a service at its limit of vehicles. It must refuse samples of
-// new vehicles one by one, count them, and continue to accept samples of known vehicles, also after
+// TestVehiclesBeyondTheBound checks a service at its limit of vehicles. It must refuse and count
+// samples of new vehicles, but accept the samples of known vehicles in the same request, also after
 // a restart with a lower limit.
 func TestVehiclesBeyondTheBound(t *testing.T) {
 	t.Parallel()

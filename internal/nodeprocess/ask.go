@@ -25,8 +25,8 @@ var browser = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Until calls ask repeatedly until ask returns nil, limit has passed, or ctx has ended. In the last
-// two cases, the error of Until wraps the last error of ask.
+// Until calls ask repeatedly until ask returns nil, the time limit has passed, or ctx has ended. In
+// the last two cases, the error of Until wraps the last error of ask.
 func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -53,7 +53,7 @@ func (n *Node) Ready(ctx context.Context) error {
 }
 
 // AwaitReady waits until the node is ready, at most for the time limit. If the process ends first,
-// it returns an [EndedError].
+// AwaitReady returns an [EndedError].
 func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -141,7 +141,7 @@ func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []
 	return do(req)
 }
 
-// The paths of the two operations.
+// The URL paths of the two operations, for Ask.
 const (
 	DrivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	ThrottlePath = "/api/ic/if_dt_amo_throttle_system"
@@ -158,8 +158,8 @@ type Answer struct {
 	Modified time.Time // time of the sample that decided the verdict, in whole seconds
 }
 
-// Ask sends a query with one of the two paths of operations. It returns an error only if no valid
-// answer was received. A refusal is an answer, not an error.
+// Ask sends a query. The parameter path is DrivingPath or ThrottlePath. Ask returns an error only
+// if no valid answer was received. A refusal is an answer, not an error.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
@@ -194,8 +194,8 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return a, nil
 }
 
-// AwaitAnswer waits until a vehicle has a driving verdict of the time since or later. Both times
-// are compared in whole seconds.
+// AwaitAnswer waits until the sample that decided a vehicle's driving verdict is not older than the
+// parameter since, in whole seconds.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

@@ -1,5 +1,5 @@
-// Package nodeprocess starts the built carstate as a separate process. The tests, the bench and the
-// torture use it, so that they examine the program that users run. For example:
+// Package nodeprocess starts the program carstate as a separate process. The tests, the bench and
+// the torture use it, so that they examine the program that users run. For example:
 //
 //	o := nodeprocess.Options{Binary: binary, Dir: dir}
 //	n, err := nodeprocess.StartReady(ctx, o, time.Minute)
@@ -134,7 +134,7 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; last log line: %s", e.Code, e.Last)
 }
 
-// listeningLine matches the log line of a listener's address, in both formats of the log.
+// listeningLine matches the log line with the address of a listener, in both formats of the log.
 var listeningLine = regexp.MustCompile(
 	`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
@@ -161,8 +161,8 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 // than this.
 const lineLimit = 64 << 10
 
-// eachLine calls take with each line of r. A longer line than lineLimit is cut off, but the rest of
-// the line is read, so that the writer never blocks.
+// eachLine calls take with each line of r. A line that is longer than lineLimit is cut off there,
+// but its rest is read, so that the writer never blocks.
 func eachLine(r io.Reader, take func(line []byte)) {
 	lines := bufio.NewReaderSize(r, lineLimit)
 	for {

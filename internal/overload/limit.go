@@ -10,9 +10,9 @@ import (
 // connLimit is an adaptive limit on the open connections of a listener. It becomes active when the
 // mean queueing delay exceeds maxMean and the minimum delay exceeds target. While it is active, it
 // shrinks if the minimum delay is above target, and grows if that is below target. It is removed
-// when fewer than half of the allowed connections are open. So an overloaded node finds the number
-// of connections that it can serve. If it only refused all new connections while the delay is long,
-// it would admit all of them at once afterwards.
+// when the minimum delay is not above target and at most half of the allowed connections are open.
+// So an overloaded node finds the number of connections that it can serve. If it only refused all
+// new connections while the delay is long, it would admit all of them at once afterwards.
 //
 // A node serves the most requests with the fewest connections that keep it busy. Then each
 // connection sends its next request before its goroutine is descheduled, and its data stay in the
@@ -37,10 +37,10 @@ const (
 	adaptInterval  = 100 * time.Millisecond
 )
 
-// Far above the target, the limit shrinks by farStep, and far below the target it grows by half of
-// farStep. Near the target, it changes only by nearStep times the relative error. There are two
-// reasons: the delay follows a change late, and each connection that is closed and opened again
-// costs as much as many answers.
+// If the delay is far above the target, the limit shrinks by farStep; if it is far below, the limit
+// grows by half of farStep. Near the target, the limit changes only by nearStep times the relative
+// error of the delay. There are two reasons for small steps: the delay follows a change late, and
+// each connection that is closed and opened again costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1

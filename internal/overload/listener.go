@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// Listener is a net.Listener that sheds load. Under overload its server refuses each new
-// connection, and a refusal costs more CPU time than an answer on an open connection. So Accept
-// slows down and the listen backlog shrinks, because a connection that the kernel refuses costs the
-// process nothing. Make one with [NewListener].
+// Listener is a net.Listener that sheds load. Under overload, Accept slows down and the listen
+// backlog shrinks, so that the kernel refuses new connections, which costs the process nothing. A
+// new connection that is accepted is refused by the server, and that costs more CPU time than an
+// answer on an open connection. Make a Listener with [NewListener].
 type Listener struct {
 	net.Listener
 	probe *Probe
@@ -48,11 +48,11 @@ type Listener struct {
 	closed chan struct{}
 }
 
-// A refusal costs as much as many answers. So an overloaded listener pauses before each Accept, for
-// the time that turnsBetween requests take, but at most for longestPause. While the limit applies,
-// at most shortBacklog connections may wait to be accepted. So a client that finds no place learns
-// that soon, and few accepted connections belong to clients that have already given up, which would
-// also cost CPU time.
+// An overloaded listener pauses before each Accept, for the time that turnsBetween requests take,
+// but at most for longestPause, because the refusal of a connection costs as much as many answers.
+// While the limit applies, at most shortBacklog connections may wait to be accepted. So a client
+// that is not admitted learns that soon, and little CPU time is spent on accepted connections whose
+// clients have already given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -93,7 +93,7 @@ func (l *Listener) advanceClock(now time.Time) {
 // Limited reports whether the number of open connections is limited at present.
 func (l *Listener) Limited() bool { return l.limit.active() }
 
-// crowded reports whether there is a limit and enough connections are open for it to matter.
+// crowded reports whether there is a limit and at least minConnections connections are open.
 func (l *Listener) crowded() bool { return l.open.Load() >= minConnections && l.limit.active() }
 
 // updateBacklog makes the listen backlog short if the listener is crowded, and long otherwise.
@@ -128,7 +128,7 @@ func (l *Listener) markExcess() {
 
 // Overloaded reports whether new connections are to be refused.
 func (l *Listener) Overloaded() bool {
-	l.update(l.probe.now()) // counts a byte that is still in flight, too
+	l.update(l.probe.now()) // includes the delay of a byte that is still in flight
 	return l.open.Load() > l.limit.max.Load()
 }
 
@@ -261,8 +261,8 @@ func (l *Listener) evictIdle() {
 	}
 }
 
-// serviceTime estimates how long n requests take, at most longestPause. It assumes that the server
-// serves every open connection once within one mean queueing delay.
+// serviceTime estimates how long the server takes for n requests, at most longestPause. It assumes
+// that in one mean queueing delay the server answers as many requests as connections are open.
 func (l *Listener) serviceTime(n int) time.Duration {
 	return min(longestPause, time.Duration(n)*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
 }

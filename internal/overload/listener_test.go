@@ -71,14 +71,14 @@ func TestListener_ShedsLoad(t *testing.T) {
 	}
 }
 
-// layer is a layer over a connection, as servers use them.
+// layer is a layer over a connection, which NetConn returns.
 type layer struct{ net.Conn }
 
 func (l layer) NetConn() net.Conn { return l.Conn }
 
 // TestListener_MarksNewestAsExcess checks that exactly the newest connections beyond the limit are
-// marked, also after older ones were closed, and that none is marked if there is no limit. Excess
-// must see the mark through the layers over a connection.
+// in excess, also after older ones were closed, and that none is if there is no limit. Excess must
+// find a connection below the layers over it.
 func TestListener_MarksNewestAsExcess(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -43,12 +43,13 @@ type delays struct{ mean, min time.Duration }
 // Bounds say which queueing delays a listener accepts.
 type Bounds struct {
 	MaxMean time.Duration // a longer mean indicates that more requests arrive than are served
-	Target  time.Duration // the minimum to which the limit of an overloaded listener leads
+	Target  time.Duration // the minimum delay to which the limit of an overloaded listener leads
 }
 
-// maxMean is 125 ms because a process that has used up its CPU quota has a mean below 125 ms if the
-// quota is renewed ten times per second, which is usual. The mean is taken over about the time
-// memory, because a single byte may arrive fast while others wait.
+// maxMean is the bound of the mean delay for small requests. A process that uses up its CPU quota
+// stays below it, so it is not taken for overloaded, if the quota is renewed ten times per second,
+// which is usual. The mean is taken over about 250 ms (memory), because a single byte may arrive
+// fast while others wait.
 const maxMean = 125 * time.Millisecond
 
 var (

@@ -62,8 +62,8 @@ func TestProbe_MeanAndMinimum(t *testing.T) {
 	}
 }
 
-// TestProbe_EarlierTime checks a caller that has read the time before the byte was sent, and has
-// waited since. It must not see a delay that no request has.
+// TestProbe_EarlierTime checks that the delays at a time before the byte in flight was sent do not
+// include that byte. Such a time is that of a caller that has read the clock and then waited.
 func TestProbe_EarlierTime(t *testing.T) {
 	at := time.Now()
 	for _, late := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {

@@ -26,7 +26,7 @@ func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	}
 }
 
-// NowAndEvery yields at once, and from then on like [Every].
+// NowAndEvery yields at once, even if ctx has ended, and from then on like [Every].
 func NowAndEvery(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		if yield() {

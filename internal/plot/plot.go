@@ -57,8 +57,8 @@ func (s *Scale) At(v float64) float64 {
 // Top returns the value of the upper end.
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
-// roundStep returns the smallest number that is at least v and has the form 1, 2, 3, 5 or 10 times
-// a power of ten.
+// roundStep returns the smallest number that is at least v and is 1, 2, 3 or 5 times a power of
+// ten.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, n := range []float64{1, 2, 3, 5} {
@@ -75,8 +75,8 @@ type Point struct {
 	Gap  bool // there is no line from the point before to this one
 }
 
-// Curve returns the path of a curve. The drawing is divided into columns; the parameter column is
-// their width. In each column, only the lowest and the highest point are drawn, so that the path
+// Curve returns the path of a curve. If column is above 0, the drawing is divided into columns of
+// this width, and only the lowest and the highest point in each column are drawn, so that the path
 // stays short for any number of points. If column is 0, all points are drawn.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
@@ -110,8 +110,9 @@ type Span[X any, V comparable] struct {
 	Value    V
 }
 
-// Extend adds a point with a value to spans, which are sorted. The value of the last span lasts
-// until this point, unless gap says that there is a gap before the point.
+// Extend adds a point with a value to spans, which are sorted. The last span is extended to this
+// point, unless gap says that there is a gap before the point. A new span begins at the point if
+// the value has changed or there is a gap.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
 		spans[n-1].To = at
@@ -148,8 +149,8 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 }
 
 // Between returns the path around the area between the curves over and under, which have the same X
-// values. Each run of points without a gap becomes one part. In each column of the given width,
-// only the first point is drawn.
+// values. Each run of points without a gap becomes one part. Points whose distance in X from the
+// last drawn point is less than column are left out.
 func Between(over, under []Point, column float64) string {
 	var b strings.Builder
 	for start := 0; start < len(over); {

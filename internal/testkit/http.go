@@ -23,8 +23,8 @@ func Get(url string) (code int, text string, err error) {
 	return resp.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// Says returns a function that returns an error unless a page has the status code and a text that
-// matches pattern.
+// Says returns a function that requests a page and returns an error unless the response has the
+// status code and a text that matches pattern.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {

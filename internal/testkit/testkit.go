@@ -105,7 +105,7 @@ func (b *Buffer) String() string {
 	return b.text.String()
 }
 
-// Count returns how often the string text occurs in what was written so far.
+// Count returns how often text occurs in what was written so far.
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
