@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Command sametokens checks that a change to Go files is one of comments only: the
-// tokens of each file that differs from a commit are the same in the work tree.
+// Command sametokens checks that only comments of Go files were changed: the tokens of each file
+// that differs from a commit are the same in the work tree.
 //
 //	go run scripts/sametokens.go COMMIT
 package main
@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// tokens lists the tokens of a file, one a line. Of the comments it has only those that
-// the Go tools read, such as //go:embed.
+// tokens lists the tokens of a file, one a line. It leaves out comments, except those that the Go
+// tools read, such as //go:embed.
 func tokens(src []byte) []byte {
 	var s scanner.Scanner
 	files := token.NewFileSet()

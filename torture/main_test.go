@@ -57,8 +57,9 @@ func TestRows_Complete(t *testing.T) {
 	}
 }
 
-// TestDefects_MatchControls checks that every control has a patch that names its row, and that
-// every patch is a control of each row that it names.
+// TestDefects_MatchControls compares the controls of the rows with the patches in torture/defects.
+// Each control must have a patch whose first line names the row, and each row that a patch names
+// must have it as a control.
 func TestDefects_MatchControls(t *testing.T) {
 	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
 	for _, r := range rows {
@@ -141,8 +142,8 @@ func TestAttempt_Outcome(t *testing.T) {
 	}
 }
 
-// TestDo_BadProcesses checks the outcome of attempts whose process ends in an error or does not
-// end, and the verdict on the control that the attempt had to catch.
+// TestDo_BadProcesses checks the outcome of attempts whose process fails, hangs or has no output,
+// and whether the control of such an attempt counts as caught.
 func TestDo_BadProcesses(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

@@ -193,8 +193,9 @@ func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) 
 	return verdict(c, o, time.Since(began)), ctx.Err()
 }
 
-// verdict returns whether an outcome proves that the row catches a control. An outcome that is
-// incomplete, or that has only findings unrelated to the control, is no proof.
+// verdict returns the result of a control. The control was caught only if a finding shows the
+// effect of its defect. If none does, the first finding is stored instead, such as that the row was
+// not completed.
 func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Control {
 	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
 	if !v.Caught && len(o.Findings) > 0 {

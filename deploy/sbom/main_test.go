@@ -68,8 +68,8 @@ type build struct {
 	Modules             []struct{ Path, Version, Sum string }
 }
 
-// made returns the binary of `make sbom`, the document about it, and its output of `version
-// --json`.
+// made returns the binary of `make sbom`, the document about the binary, and what the binary prints
+// for `version --json`.
 func made(t *testing.T) (binary string, text []byte, is build) {
 	t.Helper()
 	binary, file := filepath.Join(t.TempDir(), "carstate"), filepath.Join(t.TempDir(), "sbom.json")
@@ -110,8 +110,8 @@ func own(t *testing.T) (binary string, text []byte, is build) {
 }
 
 // TestSBOM compares the document about a binary with the schema of the format, with the binary, and
-// with the output of `version --json`. In `make check`, which has no time for a build, the binary
-// is the binary of the test.
+// with the output of `version --json`. In `make check`, which has no time for a build, it uses the
+// binary of this test.
 func TestSBOM(t *testing.T) {
 	subject := made
 	if testing.Short() {

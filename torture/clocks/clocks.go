@@ -1,5 +1,5 @@
-// Package clocks is the row of the torture that sets the clocks of a running service:
-// ahead, back, and to other centuries.
+// Package clocks is a row (one test) of the torture. It sets the clocks of a running service ahead,
+// back, and to other centuries.
 package clocks
 
 import (
@@ -132,9 +132,9 @@ func (t *trial) start(ctx context.Context) (err error) {
 	return t.node.AwaitReady(ctx, time.Minute)
 }
 
-// between is the minimum and the maximum of a count of calls. The two differ because it is unknown
-// whether the node has counted a call for a day if the call was not answered or was made at
-// midnight.
+// between is the range in which the node's count of one day's calls must lie. The limits differ
+// because it is unknown whether the node has counted a call for that day if the call was not
+// answered or was made at midnight.
 type between struct{ least, most int64 }
 
 // called records a query with the steady token. The parameters before and after are the node's
@@ -222,7 +222,7 @@ func (t *trial) sequence(ctx context.Context, n int) error {
 	return nil
 }
 
-// monotonic lets the monotonic clock jump ahead.
+// monotonic lets the monotonic clock jump ahead, and checks that the node soon works again.
 func (t *trial) monotonic(ctx context.Context) error {
 	const once = "ONCE" // a car that reports only once, so that no later report restores it
 	if err := nodeprocess.Until(ctx, time.Minute, t.works(once)); err != nil {

@@ -131,7 +131,7 @@ func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool,
 	return status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`), status, err
 }
 
-// ends makes queries with secrets that expire.
+// ends queries with the secrets that expire. Each must be valid exactly until its end.
 func (s *scene) ends(ctx context.Context) error {
 	for _, x := range []struct {
 		what, token string
@@ -168,9 +168,9 @@ func (s *scene) report(ctx context.Context) error {
 	if why := s.honest(a); why != "" {
 		s.wrong("%s", why)
 	}
-	// The time of the car's last sample may be ahead of the node's clock by less or by more
-	// than slack. If it is within 5 s of that limit, advance the clock so that the result is
-	// certain.
+	// If the car's last sample is more than slack ahead of the node's clock, the new sample
+	// replaces it; otherwise, only a newer one does. If the last sample is within 5 s of that
+	// limit, advance the clock so that it is certain which is the case.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
 		if err := s.jump(ctx, s.wall+10*time.Second, s.mono); err != nil {
 			return err
@@ -243,7 +243,8 @@ func (s *scene) honest(a answered) string {
 	return ""
 }
 
-// limited uses up the rate, and waits as long as the node says.
+// limited uses up the rate of a token and waits as long as the node says. Then the token must be
+// valid for a call again, and after a window, for all calls of its rate.
 func (s *scene) limited(ctx context.Context) error {
 	served := 0
 	var last answered
@@ -257,8 +258,8 @@ func (s *scene) limited(ctx context.Context) error {
 		}
 		served++
 	}
-	// One more call is right if the part window/burst of the window has passed since the first
-	// call.
+	// The rate permits one more call for each window/burst that has passed. Only the duration
+	// of the last call is considered.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}

@@ -14,7 +14,7 @@ import (
 // Set is a set of processors.
 type Set = unix.CPUSet
 
-// Parts divides the processors that a process may use.
+// Parts divides the processors that a process may use into one processor and the others.
 type Parts struct {
 	All, One, Others Set
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal

@@ -14,7 +14,6 @@ import (
 	"time"
 )
 
-// answer is one answer as received.
 type answer struct {
 	status int
 	header http.Header

@@ -76,15 +76,16 @@ type expected struct {
 	size     int  // bytes of the stream that belong to the request
 }
 
-// caller is an address and the number of its refused tokens. The number is exact, since
-// only one goroutine at a time sends from an address.
+// caller is an address and the number of its refused tokens. Only one goroutine at a time sends
+// from an address, so the number is exact until forget is called.
 type caller struct {
 	address string
 	refused int
 	since   time.Time // time of the first refusal
 }
 
-// forget marks the number of refused tokens of an address as uncertain.
+// forget marks the number of refused tokens of an address as uncertain. From then on, a refused
+// token may be answered with 401 or 429.
 func (c *caller) forget() { c.refused, c.since = maxRefused, time.Time{} }
 
 var (
@@ -100,10 +101,10 @@ var (
 )
 
 // next returns the answers that the contract allows to the first request in the stream. A request
-// that net/http refuses, or in which it finds a body, must be refused. Exceptions are the errors of
-// net/http about the target and the host, because these parts are repaired and parsed again. Any
-// other request may be answered. sound says that the request is as the generator wrote it, without
-// changes; if it is false, the request may be refused too. by is the client that sends it.
+// that net/http cannot parse, or in which it finds a body, must be refused. But if only the target
+// or the host is wrong for net/http, a valid one replaces it, and the request is parsed again. Any
+// other request may be answered. The parameter sound says that the request is as the generator
+// wrote it; if it was changed afterwards, it may also be refused. The parameter by is the client.
 func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -114,7 +115,7 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	target := requestLine.FindSubmatchIndex(head)
 	if err != nil && target != nil && (strings.Contains(err.Error(), "parse ") ||
 		strings.Contains(err.Error(), "malformed Host")) {
-		// net/http parses targets and hosts more strictly than the contract does.
+		// The contract allows targets and hosts that net/http refuses.
 		plain := append(append(bytes.Clone(head[:target[4]]), '/'), head[target[5]:]...)
 		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(hostLine.ReplaceAll(plain, []byte("Host: a")))))
 	}
@@ -144,8 +145,9 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	return e
 }
 
-// answer determines the answer to a request with correct framing. It checks path, method,
-// query, token, operation and vehicle, in this order.
+// answer determines the answer to a request with correct framing. It checks path, method, query,
+// token, operation and vehicle, in this order. If certain is false, the service may find the
+// framing wrong and not check any of these.
 func (c *contract) answer(r *http.Request, path string, certain bool, by *caller, e *expected) {
 	give := func(o outcome) {
 		o.closes, o.keepAlive = r.Close, r.ProtoMinor == 0 && !r.Close
@@ -184,7 +186,7 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 	case !hasToken:
 		give(outcome{status: 401, kind: "invalid_token", challenge: challenge})
 	case t == nil || t.dead:
-		old := by.refused > 0 && time.Since(by.since) > 50*time.Second // some may have expired
+		old := by.refused > 0 && time.Since(by.since) > 50*time.Second // the service may count some no more
 		if by.refused < maxRefused || old {
 			give(outcome{status: 401, kind: "invalid_token", refused: true, challenge: challenge + `, error="invalid_token"`})
 		}

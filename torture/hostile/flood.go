@@ -123,14 +123,14 @@ func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	}
 }
 
-// hostility counts what hostile cars achieved.
+// hostility counts what hostile cars sent, and how much of it the service accepted or refused.
 type hostility struct {
-	cars, letIn, stored, denied atomic.Int64 // MQTT: connections, messages, subscriptions
-	uploads, taken, refused     atomic.Int64 // HTTP
+	cars, letIn, stored, denied atomic.Int64 // MQTT: connections, logins, messages; subscriptions refused
+	uploads, taken, refused     atomic.Int64 // HTTP: uploads, and how many were accepted and refused
 }
 
-// report reports the counts. If none of the hostile cars was accepted, or none was refused, the row
-// proves nothing about the code that handles such cars.
+// report reports the counts. A count of 0 is a finding, because the row then proves nothing about
+// the code that handles such traffic.
 func (h *hostility) report(a *row.Attempt) {
 	for _, x := range []struct {
 		name string
@@ -182,7 +182,7 @@ func (h *hostileCar) attackHTTP(ctx context.Context, w *world, met *hostility) {
 func (h *hostileCar) attack(ctx context.Context, w *world, network int, listener string, stream []byte,
 	check func(got []byte) string) {
 	x := talk(ctx, addressOf(network, h.IntN(1000)), w.Address(listener), stream, h.Rand)
-	if ctx.Err() != nil || x.alone { // beside a crowd, some cannot connect
+	if ctx.Err() != nil || x.alone { // during a crowd, some cannot connect
 		return
 	}
 	w.attempt.Offered(1)

@@ -1,6 +1,6 @@
-// Package hostile is the row of the torture with malicious clients. Some send requests that parsers
-// may misunderstand, some are slow on purpose, and some are cars that send what no real car would
-// send.
+// Package hostile is a row (one test) of the torture, with malicious clients. Some send requests
+// that parsers may misunderstand, some are slow on purpose, and some are cars that send what no
+// real car would send.
 package hostile
 
 import (
@@ -49,7 +49,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// files is how many descriptors this process and the node each need.
+// files is the number of descriptors that this process needs. The node needs as many.
 const files = 17_500
 
 func needs() error {

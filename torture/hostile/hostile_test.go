@@ -75,7 +75,8 @@ func TestCompare_DetectsWrongAnswers(t *testing.T) {
 }
 
 // TestNext_SingleRequests checks that the model agrees with the contract's text on single requests.
-// A sound request must be answered; a request that is not sound may also be refused.
+// A request as the generator wrote it must be answered with the listed status. A request that was
+// changed may also be answered with 400.
 func TestNext_SingleRequests(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
 	const end = " HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -113,8 +114,8 @@ func TestNext_SingleRequests(t *testing.T) {
 	}
 }
 
-// TestCheck_BrokenServer checks that check detects packets that only a broken server would send to
-// a car.
+// TestCheck_BrokenServer checks that check and checkUpload detect answers that only a broken server
+// would give to a car.
 func TestCheck_BrokenServer(t *testing.T) {
 	with := func(parts ...[]byte) []byte { return append([]byte{connack, 2, 0, 0}, bytes.Join(parts, nil)...) }
 	v4, v5 := sent{version: 4, known: true, good: map[uint16]bool{7: true}}, sent{version: 5, known: true}

@@ -32,7 +32,6 @@ func reading(vid string) string {
 		time.Now().UnixMilli())
 }
 
-// topic returns the topic of a vehicle's telemetry.
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
 // ownCar returns a vehicle for which the hostile source may send. victim returns one for which no
@@ -45,7 +44,7 @@ type sent struct {
 	version byte
 	stream  []byte
 	known   bool            // the credentials are right
-	good    map[uint16]bool // the messages that may be acknowledged
+	good    map[uint16]bool // by packet ID: the messages that may be acknowledged
 	any     bool            // bytes were changed, so any message may be good
 
 	// Set by check.
@@ -60,7 +59,8 @@ type hostileCar struct {
 	source, key string
 }
 
-// owned is a text that would form a line of the log if the service logged the text unescaped.
+// owned is a text that would become a line of its own in the log if the service logged it
+// unescaped.
 const owned = "\"}\n{\"level\":\"ERROR\",\"msg\":\"owned\"}"
 
 // connection returns everything that a hostile car sends over one connection.
@@ -77,7 +77,7 @@ func (h *hostileCar) connection() *sent {
 		s.stream = append(s.stream, h.packet(s)...)
 	}
 	if s.any = h.chance(3); s.any {
-		at *= h.IntN(2) // the login is mutated, too, or not
+		at *= h.IntN(2) // in half of the cases, the login is mutated, too
 		s.stream = append(s.stream[:at:at], h.mutate(slices.Clone(s.stream[at:]))...)
 	}
 	return s

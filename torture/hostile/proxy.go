@@ -140,8 +140,8 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 	return ctx.Err()
 }
 
-// refused returns how many requests the node has refused for a reason. If the parameter reason is
-// "", it returns the number for all reasons.
+// refused returns how many queries the node has refused with the given reason, or with any reason
+// if the parameter reason is "".
 func (w *world) refused(ctx context.Context, reason string) (sum float64, err error) {
 	m, err := w.Metrics(ctx)
 	for name, n := range m {

@@ -20,8 +20,8 @@ import (
 // talkers is the number of concurrent connections.
 const talkers = 8
 
-// patience is the time limit of a conversation. Nothing in a conversation waits, so only a hang or
-// an overloaded machine exceeds the limit.
+// patience is the time limit for everything that is sent and received over one connection. No
+// request makes the service wait, so only a hang or an overloaded machine exceeds the limit.
 const patience = 40 * time.Second
 
 // exchange is the result of sending a stream.
@@ -97,8 +97,10 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// compare compares the received answers with the allowed ones. It returns a description of the
-// first wrong answer, or "", and the number of answered requests.
+// compare compares the answers received in a conversation with those that the contract allows to
+// the client, the parameter by. The function seen returns what else is wrong with an allowed
+// answer, or "". The results are a description of the first wrong answer, or "", and the number of
+// requests answered.
 func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
 	answered int) {
 	got := x.got
@@ -181,8 +183,8 @@ func shown(b []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// maxMessages is the maximum number of different messages of all refusals. Messages are fixed
-// texts. A message that repeated its input would have a different form for every request.
+// maxMessages is the maximum number of different messages in all refusals of a run. Messages must
+// be fixed texts. One that repeated its input would be different for nearly every request.
 const maxMessages = 60
 
 // observed collects the answers of a whole run, for checks that concern several answers.
@@ -227,8 +229,8 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 			rng := rand.New(rand.NewPCG(a.Seed, uint64(worker)))
 			w, by := newWriter(worker, rng), new(caller)
 			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
-				// The service counts refusals for a minute. Use a new address
-				// instead of waiting.
+				// The service limits refusals per address and minute. Use a new
+				// address instead of waiting.
 				if n == 0 || by.refused > maxRefused+8 || by.refused > 0 && time.Since(by.since) > 40*time.Second {
 					by.address, by.refused = addressOf(worker, n), 0
 				}

@@ -26,8 +26,8 @@ import (
 // slowClients is the number of clients of slowhttptest.
 const slowClients = 4000
 
-// rounds is the maximum number of attacks. An attack is repeated while the delays of other
-// clients are too long, since other load on the machine can only lengthen them.
+// rounds is the maximum number of times that one attack is made. It is repeated while the delays of
+// other clients are too long. Other load can only lengthen them, so the shortest count.
 const rounds = 3
 
 // recoveries is the maximum number of measurements after an attack.
@@ -54,7 +54,7 @@ type attack struct {
 func slow(ctx context.Context, w *world) (err error) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
-	aimed := a.Count >= fullCount/5 // few windows and connections prove nothing
+	aimed := a.Count >= fullCount/5 // with fewer windows and connections, the aims would prove nothing
 	atRest, err := w.Descriptors()
 	if err != nil {
 		return err
@@ -164,7 +164,6 @@ func slow(ctx context.Context, w *world) (err error) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// underway holds the measurements during an attack.
 type underway struct {
 	p99  []time.Duration // of other clients, by window
 	held int             // median of the node's open descriptors
@@ -245,9 +244,9 @@ func (w *world) settle(ctx context.Context, atRest int) error {
 	return err
 }
 
-// dawdle opens connections that send a head byte by byte, a part of a head, or nothing. The service
-// must close each connection within the time limit for a head. A client that has sent something
-// must receive the reason.
+// dawdle opens connections that send the head of a request byte by byte, a part of a head, or
+// nothing. The service must close each connection within the time limit for a head. A client that
+// has sent more than two bytes must receive status 408.
 func dawdle(ctx context.Context, w *world) error {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
@@ -296,8 +295,9 @@ func dawdle(ctx context.Context, w *world) error {
 	return ctx.Err()
 }
 
-// The probe sends in an open loop. The delay of each request is measured from the time at which the
-// request was due, so a stall delays all requests that are due during it.
+// The probe sends in an open loop: its requests are due at a constant rate. The delay of each
+// request is measured from the time at which it was due, so a stall delays all requests that are
+// due during it.
 const (
 	probers   = 8
 	probeRate = 400 // requests a second
@@ -321,13 +321,12 @@ func newProbe(w *world) *probe {
 		took: make(map[int][]time.Duration)}
 }
 
-// question returns a good request.
 func question(w *world, vid string) string {
 	return "GET " + drivingPath + "?access_token=" + w.open[0].secret + "&vid=" + vid +
 		" HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
-// measure sends for a number of windows, and returns the 99th percentile of each.
+// measure sends for a number of windows, and returns the 99th percentile of the delays in each.
 func (p *probe) measure(ctx context.Context, windows int) (p99 []time.Duration) {
 	clear(p.took)
 	p.began = time.Now()

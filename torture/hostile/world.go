@@ -159,7 +159,6 @@ func (w *world) driveCars(ctx context.Context) error {
 	})
 }
 
-// writer returns the writer of one talker's requests.
 func (w *world) writer(worker int, rng *rand.Rand) *writer {
 	return &writer{
 		Rand: rng, name: string(rune('a' + worker)), tokens: w.open, strange: w.strange,
@@ -184,8 +183,8 @@ func (l *logWatch) secrets(s ...string) {
 	l.secret = append(l.secret, s...)
 }
 
-// hear checks one line of the log. Clients must not be able to write lines to the log, and the log
-// must not contain secrets.
+// hear checks one line of the log. A client must not be able to write a line of its own, and no
+// line may contain a secret.
 func (l *logWatch) hear(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

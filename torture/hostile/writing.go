@@ -130,8 +130,8 @@ var spoilers = []struct {
 		"\r\nContent-Length: 1@@", "\r\nContent-Length: 0\r\ncontent-length:0@@"}},
 }
 
-// spoil changes one part of a request, or extends its line or its head to a size near a
-// limit.
+// spoil changes one part of a request (see spoilers), or makes its request line or its head about
+// as long as a limit allows.
 func (w *writer) spoil(request string) string {
 	if w.chance(10) {
 		n := pick(w, 4096, maxLine, maxLine, maxHead, maxHead, maxHead, maxHead+1024, 20000, 40000) + w.IntN(5) - 2
@@ -182,8 +182,9 @@ func (w *writer) mutate(b []byte) []byte {
 	return b
 }
 
-// smuggle returns one request in which another one is hidden, in ways that have deceived servers.
-// Bytes that one parser takes for a body are a request for another parser.
+// smuggle returns a request with another request hidden in it, by tricks that have deceived
+// servers: one parser takes certain bytes for the body of the first request, and another parser
+// takes them for the second request.
 func (w *writer) smuggle() string {
 	hidden := "GET " + drivingPath + "?access_token=" + w.tokens[0].secret + "&vid=S" + w.nobody() +
 		" HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -232,8 +233,8 @@ func (v *conversation) add(text string, sound bool) {
 	v.stream = append(v.stream, text...)
 }
 
-// conversation generates a conversation. Its last request is correct, and shows whether the client
-// and the server still agree where a request begins.
+// conversation generates a conversation. Its last request is correct. The answer to it shows
+// whether the client and the server still agree on where a request begins.
 func (w *writer) conversation() *conversation {
 	v := &conversation{requests: 1 + w.IntN(12), sound: make(map[int]bool)}
 	for range v.requests {

@@ -90,7 +90,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return nil
 }
 
-// live starts the node and kills it.
+// live starts the node and kills it at the given moment (loaded, starting or recovering).
 func (t *torture) live(ctx context.Context, moment int) error {
 	switch moment {
 	case starting:

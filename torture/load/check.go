@@ -27,10 +27,10 @@ const barrierCar = "manybarrier"
 // errNotSeen means that the node acknowledged a sample and does not show it.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// Settle returns once everything that was acknowledged before the call must be visible. To find
-// out, it sends a further sample and waits until that sample is visible, and then does the same
-// with a second one. Two samples are needed because samples are folded and delivered to nodes in
-// order, but the states of one fold become visible in any order.
+// Settle waits until everything that was acknowledged before the call must be visible. To find out,
+// it sends a further sample and waits until that sample is visible, and then does the same with a
+// second one. One sample is not enough: samples are folded and delivered to nodes in order, but the
+// states of one fold become visible in any order.
 func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -71,8 +71,8 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is the number of audit events that one call returns. They are the newest events. If
-// there are more, only records made since the oldest returned event are compared with the journal.
+// maxEvents is the maximum number of audit events that one call returns: the newest ones. If it
+// returns that many, only tokens issued after the oldest of them are looked for in the audit.
 const maxEvents = 1000
 
 // adminLimit is longer than any call of the admin API takes.
@@ -86,8 +86,8 @@ const (
 	someSecrets = 40 // of each kind; callers with more than 100 refused tokens a minute are slowed down
 )
 
-// CheckSome compares the node with a part of the journal, mostly its newest entries. No operation
-// may be in progress, and the node must be settled.
+// CheckSome compares the node with a part of the journal, mostly its newest entries. Settle must
+// have returned, and no operation may be in progress.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) error {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
 	return l.checkOperations(ctx, n, someSecrets)
@@ -102,8 +102,8 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) error {
 	return l.checkLists(ctx, n)
 }
 
-// checkCars queries vehicles, several at a time. The function before returns what the journal knows
-// of a vehicle; the vehicle's answer is compared with it.
+// checkCars queries vehicles, several at a time, and compares each answer with the result of the
+// function before, which is what the journal knows of the vehicle.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	var asking sync.WaitGroup
 	const askers = 4
@@ -177,8 +177,8 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 // storedLimit is the time limit for storing a state that is already part of an answer.
 const storedLimit = 10 * time.Second
 
-// checkStates checks the stored state of some vehicles. Each reading in a state must be the reading
-// of the sample with the same time.
+// checkStates checks some stored states. No reading in a state may be older than the vehicle's
+// newest acknowledged sample, and each speed must be that of the sample with the same time.
 func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
 		was := l.journal.before(vid)
@@ -248,7 +248,7 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	l.journal.mu.Lock()
 	defer l.journal.mu.Unlock()
 	for _, r := range l.journal.records {
-		// The event is older than its acknowledgement by less than the duration of a call.
+		// The event of an operation is at most adminLimit older than the acknowledgement.
 		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
 			l.a.Lost("a token that was issued is not in the audit")
 		}

@@ -121,8 +121,9 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 // watchedCars is the number of vehicles that are queried all the time.
 const watchedCars = 200
 
-// watch queries the same vehicles repeatedly, in each life of the node. The event time of no
-// vehicle may decrease, and no vehicle may become unknown once it was known.
+// watch is the watcher with the given number. It queries its part of the vehicles that report
+// repeatedly, until ctx ends. Even after a restart of the node, no vehicle's event time may
+// decrease, and no vehicle that was known may be unknown.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
 		cars := l.journal.watched(watchedCars)

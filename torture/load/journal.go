@@ -1,7 +1,7 @@
 // Package load simulates the cars, developers and operators of a node that is about to be broken,
-// and keeps a journal of everything that the node acknowledges. The journal is outside the node.
-// The node is compared with the journal. Everything acknowledged must be present, and no event time
-// may decrease. The package itself causes no faults.
+// and keeps a journal, outside the node, of everything that the node acknowledges. The node is
+// compared with the journal: everything acknowledged must be present, and no event time may
+// decrease. The package itself causes no faults.
 package load
 
 import (
@@ -48,7 +48,7 @@ type car struct {
 	offered      int64 // time of the newest sample that was sent
 	acknowledged int64 // time of the newest sample that was acknowledged; 0: none
 	seen         int64 // time of the newest sample that an answer included
-	// unsure means that an operator requested to forget the vehicle, with unknown result.
+	// unsure means that an operator requested to forget the vehicle, and the result is unknown.
 	unsure, forgotten, lost bool
 }
 
@@ -60,7 +60,7 @@ type record struct {
 	only   string    // the only vehicle that a token may query; "": all
 	gone   bool      // revoked or removed
 	unsure bool      // an operation on it was not acknowledged; its result is unknown
-	made   time.Time // when it was acknowledged
+	made   time.Time // of a token: when its issue was acknowledged
 }
 
 type sample struct {

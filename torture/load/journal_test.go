@@ -19,9 +19,9 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// TestCheck_Answers checks answers about a vehicle with acknowledged samples of 100 and 101 and a
-// sample of 102 that was only sent. The findings must match the patterns that catch the rows'
-// controls.
+// TestCheck_Answers checks which answers about a vehicle are findings. Its samples of the seconds
+// 100 and 101 were acknowledged, and that of 102 was only sent. Findings about lost data must match
+// the patterns by which rows catch their controls.
 func TestCheck_Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer

@@ -14,8 +14,8 @@ import (
 	"carstate/torture/row"
 )
 
-// Flags are the flags of a node under load. The samples' times are up to a day in the past,
-// so that every vehicle can get a new one each second.
+// Flags are the flags of a node under load. A vehicle may send many samples in a second, each one
+// second newer than the one before. So their times begin 23 hours in the past.
 var Flags = []string{"--max-age", "48h"}
 
 // Numbers of concurrent senders and watchers.
@@ -34,7 +34,7 @@ type Load struct {
 	fleets  []*fleet
 	rnd     *rand.Rand // for checks
 	choices *rand.Rand
-	barrier int64 // event time of the next barrier
+	barrier int64 // time of barrierCar's newest sample, in s after base
 	base    int64
 
 	key, token string
@@ -70,7 +70,6 @@ func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
 	return err
 }
 
-// report reports a finding to the attempt.
 func (l *Load) report(f finding) {
 	if f.lost {
 		l.a.Lost("%s", f.text)

@@ -1,6 +1,6 @@
-// Package matrix is the row of the torture that checks the authorisation of queries. A token must
-// not obtain an answer about anything that it does not cover, and the time until an answer must not
-// show whether a vehicle exists.
+// Package matrix is a row (one test) of the torture. It checks the authorisation of queries: a
+// token must not obtain an answer about anything that it does not cover, and the time until an
+// answer must not show whether a vehicle exists.
 package matrix
 
 import (
@@ -69,13 +69,13 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return timing(ctx, a)
 }
 
-// perCheck is the approximate number of triples of one check of the state machine.
+// perCheck is the approximate number of triples in one random sequence of the test.
 const perCheck = 4_000
 
-// wrong matches a finding in the output of the state machine's test.
+// wrong matches a finding in the output of the test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
-// machine runs the state machine of internal/query against the binary.
+// machine runs TestMatrix of internal/query, a randomized test, against the binary.
 func machine(ctx context.Context, a *row.Attempt) error {
 	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", test, "./internal/query")

@@ -29,9 +29,9 @@ const (
 	batch  = 16
 	// aim is the maximum difference of the medians, in percent of an answer's time.
 	aim = 3.0
-	// detectable is the minimum difference of the medians, in percent, that a defect must cause
-	// to be caught. The bound of the confidence interval alone does not prove a defect, because
-	// a noisy machine increases it, too.
+	// detectable is the difference of the medians, in percent, that a defect must exceed to be
+	// caught. The bound of the confidence interval is not used for that, because a noisy
+	// machine increases it, too.
 	detectable = 10.0
 )
 
@@ -163,10 +163,10 @@ func median(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// paired compares two series that were measured alternately. It returns the median of the
-// differences (difference), and the upper limit of that median's distance from zero, with 99 %
-// confidence (bound). The limits are order statistics of the differences, so no distribution is
-// assumed. Load on the machine affects both series alike.
+// paired compares two series that were measured alternately, so that load on the machine affects
+// both alike. The result difference is the median of the differences a[i]-b[i]. The result bound is
+// the upper limit of that median's distance from zero, with 99 % confidence. It follows from the
+// order of the differences, so no distribution is assumed.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {

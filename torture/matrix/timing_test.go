@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// TestPaired_DetectsATenth checks that equal times are found to be equal, and that times that
-// differ by a tenth are found to differ.
+// TestPaired_DetectsATenth checks that paired finds no difference between equal times, and finds
+// one between times that differ by a tenth.
 func TestPaired_DetectsATenth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	measured := func(longer float64) (a []float64) {
 		for range 4000 {
 			v := 3 + longer + rng.NormFloat64()*0.3
 			if rng.IntN(20) == 0 {
-				v += rng.Float64() * 100 // something else ran
+				v += rng.Float64() * 100 // another process ran
 			}
 			a = append(a, v)
 		}

@@ -18,8 +18,8 @@ import (
 // its own vehicles.
 const askersOfNode = 2
 
-// asking queries all nodes all the time. Every query must be answered correctly. No answer about a
-// vehicle may be older than an earlier answer of the same node.
+// asking queries all nodes all the time. It reports a finding if a query is not answered correctly,
+// or if an answer about a vehicle is older than an earlier answer of the same node.
 type asking struct {
 	a       *row.Attempt
 	nodes   []*nodeprocess.Node
@@ -27,13 +27,13 @@ type asking struct {
 	asked   atomic.Int64
 	running sync.WaitGroup
 
-	// frozen marks the nodes that are stopped. They answer pending queries only after they
-	// resume, so the durations of these queries are not measured.
+	// frozen marks the nodes whose processes are stopped. They answer pending queries only
+	// after they are resumed, so the durations of these queries are not measured.
 	frozen [carstates]atomic.Bool
 
 	mu      sync.Mutex      // guards took and longest
 	took    []time.Duration // durations of a sample of the queries
-	longest time.Duration   // of all queries to nodes that are not frozen
+	longest time.Duration   // longest duration of all queries to nodes that are not frozen
 }
 
 // startAsking starts the queries. The nodes must know every car.
@@ -64,13 +64,14 @@ func (q *asking) ask(ctx context.Context, node, g int) {
 	}
 }
 
-// one sends one query. modified holds the times of earlier answers, by operation and
-// vehicle.
+// one sends one query and checks the answer. modified holds the times of the latest answers, by
+// operation and vehicle.
 func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, modified map[string]time.Time) {
 	began, frozen := time.Now(), q.frozen[node].Load()
 	ans, err := q.nodes[node].Ask(ctx, path, q.token, string(id))
 	if err != nil && q.frozen[node].Load() {
-		// The node was resumed, and its connection had exceeded its age limit.
+		// The connection had exceeded its age limit when the node was resumed. Query over a
+		// new one.
 		ans, err = q.nodes[node].Ask(ctx, path, q.token, string(id))
 	}
 	if ctx.Err() != nil {
@@ -102,14 +103,12 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 	modified[path+string(id)] = ans.Modified
 }
 
-// percentile returns a percentile of the sampled durations.
 func (q *asking) percentile(p float64) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return row.Percentile(q.took, p)
 }
 
-// longestWait returns the longest duration of any query to nodes that were not stopped.
 func (q *asking) longestWait() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()

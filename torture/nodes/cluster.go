@@ -112,13 +112,13 @@ func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.Cluster
 	return info, nil
 }
 
-// led returns an error until every stream has a leader that answers.
+// led returns an error unless every stream has a leader that answers.
 func (c *natsCluster) led(ctx context.Context) error {
 	return c.each(ctx, func(string, *jetstream.ClusterInfo) error { return nil })
 }
 
-// whole returns an error while a server is missing or its data lags behind. In that condition, the
-// loss of another server would have the effect of losing two servers.
+// whole returns an error while a NATS server is missing or its data lags behind. If another server
+// were disabled in that condition, the cluster would have lost two servers.
 func (c *natsCluster) whole(ctx context.Context) error {
 	return c.each(ctx, func(name string, info *jetstream.ClusterInfo) error {
 		for _, r := range info.Replicas {

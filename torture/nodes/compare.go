@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// compare compares the journal with the stored data and with the answers of the nodes. It must be
-// called after the cars have stopped reporting.
+// compare compares the acknowledged readings with the stored data and with the answers of the
+// nodes. It must be called after the cars have stopped reporting.
 func (s *system) compare(ctx context.Context) error {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })

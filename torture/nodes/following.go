@@ -12,15 +12,15 @@ import (
 	"carstate/torture/row"
 )
 
-// following reads every state when it is stored. No state of a vehicle may be older than the state
-// that was stored before it.
+// following reads every state when it is stored. It reports a finding if a vehicle's state is older
+// than the one that was stored before it.
 type following struct {
 	a *row.Attempt
 
 	mu     sync.Mutex // guards the fields below
 	at     map[vehicle.ID]vehicle.UnixMilli
 	states int
-	came   map[vehicle.ID][]arrival // since begin, until renewed; nil: not recorded
+	came   map[vehicle.ID][]arrival // recorded from the call of begin to that of renewed; else nil
 }
 
 // arrival records when a state was received, and the state's time.
@@ -61,9 +61,9 @@ func (f *following) begin() {
 	f.came = make(map[vehicle.ID][]arrival)
 }
 
-// renewed returns the time at which the last car received a state newer than the parameter when. It
-// considers only arrivals since begin. If a car has no such state, renewed returns the zero time.
-// It also ends the recording.
+// renewed returns the time at which a state newer than the parameter when had arrived for every
+// car. It considers only arrivals since begin. If a car has none, it returns the zero time. It also
+// ends the recording that begin started.
 func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -89,7 +89,8 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 	return f.reached(wanted)
 }
 
-// someNewerThan returns an error until the state of any car is newer than the parameter when.
+// someNewerThan returns an error until the state of at least one car is newer than the parameter
+// when.
 func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +102,8 @@ func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
 }
 
-// reached returns an error until the state of every car is at least as new as wanted.
+// reached returns an error until the state of every car in wanted is of the time given there, or
+// newer.
 func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -95,8 +95,8 @@ const (
 	speedClients = 8
 )
 
-// measureSpeed queries a node as fast as a few clients can. Of several windows of time it returns
-// the best values, since other load on the machine can only make them worse.
+// measureSpeed queries a node as fast as a few clients can, several times. It returns the best
+// value of each quantity, since other load on the machine can only make the values worse.
 func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (best speed, err error) {
 	for i := range speedWindows {
 		v, err := s.measureWindow(ctx, n)
@@ -159,8 +159,7 @@ func (s *system) alone(ctx context.Context) (before, without, after speed, err e
 	if err := s.net.pullAll(); err != nil {
 		return before, without, after, err
 	}
-	// Measure only after the node has noticed the loss; an earlier measurement would say
-	// nothing.
+	// Measure only when the node's copy is old, which shows that the node has lost the servers.
 	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
 		if s.watch.greatestAge() < 2*current {
 			return fmt.Errorf("its copy is not old")

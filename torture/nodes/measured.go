@@ -7,11 +7,11 @@ import (
 	"carstate/torture/row"
 )
 
-// measured holds the longest durations of the disturbances.
+// measured holds the longest durations that were measured during the disturbances.
 type measured struct {
-	by    map[string]*recovery // by kind
-	age   time.Duration        // age of a node's copy
-	taken longest              // from the stop of an owner until every car had a new verdict
+	by    map[string]*recovery // by kind of disturbance
+	age   time.Duration        // of a node's copy of the states
+	taken longest              // from the stop of a node that folds until every car had a new verdict
 }
 
 func newMeasured() *measured {
@@ -24,9 +24,9 @@ func newMeasured() *measured {
 
 // recovery holds the durations of the recovery from the loss of a server.
 type recovery struct {
-	stall   longest // until writes were acknowledged again
-	verdict longest // from stall's end until every car had a new verdict, if the server was away that long
-	feeds   longest // from when a node could store again until its copy was current, if it could not
+	stall   longest // wait of a writer for an acknowledgement
+	verdict longest // from the end of that wait until every car had a new verdict, in lasting disturbances
+	feeds   longest // from when a node could store again until its copy was current
 }
 
 // longest is the maximum of several durations, if any was measured.

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// network is a switch with a cable to each NATS server and one to this machine, where the
-// nodes of carstate run. Each server has its own network namespace. Packets on a
+// network is a virtual switch with a virtual cable to each NATS server, and one to this machine,
+// where the nodes of carstate run. Each server has its own network namespace. Packets on a
 // disconnected cable are lost without an error.
 type network struct {
 	tag    string // prefix of every name
@@ -159,7 +159,6 @@ func (n *network) close() (err error) {
 	return err
 }
 
-// ip runs the program ip.
 func ip(ctx context.Context, args string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -40,8 +40,8 @@ func TestMissing_FindsLostReadings(t *testing.T) {
 	}
 }
 
-// TestFollowing_FindsStatesThatGoBack checks that a state that is older than the vehicle's previous
-// state is reported.
+// TestFollowing_FindsStatesThatGoBack checks that a state older than the vehicle's previous state
+// is reported as a finding.
 func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	a := attempt(t)
 	f := newFollowing(a)
@@ -64,7 +64,8 @@ func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	}
 }
 
-// TestNothingMeasured checks that each aim counts as missed if its measurement is absent.
+// TestNothingMeasured checks that a limit counts as missed if the duration that it limits was never
+// measured.
 func TestNothingMeasured(t *testing.T) {
 	full := func() *measured {
 		m := newMeasured()
@@ -95,8 +96,8 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// TestEveryPartitionHasCars checks that every partition has cars, so that the row notices if any
-// partition has no owner.
+// TestEveryPartitionHasCars checks that every partition has cars. Otherwise the row would not
+// notice that a partition has no owner.
 func TestEveryPartitionHasCars(t *testing.T) {
 	has := make(map[int]int)
 	for _, id := range layout.All() {

@@ -1,5 +1,5 @@
-// Package nodes is the row of the torture that disables servers of the NATS cluster and nodes of
-// carstate, while cars report and developers query.
+// Package nodes is a row (one test) of the torture. It disables servers of the NATS cluster and
+// nodes of carstate, while cars report and developers query.
 package nodes
 
 import (

@@ -15,13 +15,13 @@ import (
 	"carstate/torture/row"
 )
 
-// kind is a way to disable a server and to bring it back.
+// kind is a way to disable a NATS server and to bring it back.
 type kind struct {
 	name         string
 	strike, heal func(c *natsCluster, server int) error
 }
 
-// killed is the kind of loss for which limits are promised.
+// killed is the name of the kind for which limits are promised.
 const killed = "killed"
 
 var kinds = []kind{
@@ -47,13 +47,13 @@ const (
 // turn is one disturbance.
 type turn struct {
 	kind
-	lasting bool // hits a leader until writes and verdicts resume; else any server for seconds
-	freeze  bool // before, a node that folds is stopped for a while
+	lasting bool // a leader is disabled until writes and verdicts resume; else any server for seconds
+	freeze  bool // before that, the process of a node that folds is stopped for a while
 }
 
-// plan returns the order of the disturbances. All kinds occur once before any occurs again, and
-// every second disturbance is lasting. The first one is of kind killed. Limits are promised for
-// this kind, so its durations are measured even if n is 1.
+// plan returns n disturbances in their order. Each kind occurs once before any kind occurs again.
+// The first, third, fifth disturbance and so on are lasting (see turn). The first is of the kind
+// killed: limits are promised for that kind only, so it must be measured even if n is 1.
 func plan(rnd *rand.Rand, n int) (turns []turn) {
 	var order []int
 	for i := range n {
@@ -128,10 +128,12 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 	return nil
 }
 
-// outlast waits until all work resumes without the struck server, which requires that every stream
-// has a leader. Some samples may be acknowledged right after the strike, because another server may
-// lead the telemetry's stream, and the nodes may not have noticed yet that they cannot store
-// states. So the time until new verdicts is measured from the end of the writers' longest wait.
+// outlast waits until the service works without the struck server: every stream has a leader,
+// samples are acknowledged, and every car has a new verdict. It adds to r the time from the end of
+// the writers' longest wait for an acknowledgement until every car had a newer verdict. That time
+// does not begin at the strike, because samples may still be acknowledged right after it: another
+// server may lead the telemetry's stream, and the nodes may not have noticed yet that they cannot
+// store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -155,7 +157,8 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 		over.Sub(struck).Seconds(), renewed.Sub(over).Seconds())
 }
 
-// settle waits until the system is as before.
+// settle waits until the system has recovered: new samples are acknowledged and folded, all nodes
+// are ready with current copies, and no server is missing.
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
@@ -186,7 +189,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error 
 	if err := s.nodes[i].Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	at := time.Now() // before this, it may still have folded newer samples
+	at := time.Now() // only now, since the node may have folded samples until it was stopped
 	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i),
 		func() error { return s.follow.newerThan(vehicle.At(at)) })
 	m.taken.take(time.Since(at))
@@ -212,8 +215,8 @@ func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error
 	return 0, errors.New("no node has a partition to fold")
 }
 
-// promise waits until the function holds returns nil. It is a finding if that does not happen
-// within limit.
+// promise waits until the function holds returns nil. It reports a finding if that does not happen
+// within limit. The parameter when says in the finding what was disabled.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
 	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil ||
 		ctx.Err() != nil {

@@ -20,13 +20,13 @@ import (
 // carstates is the number of nodes of carstate. Each has all roles.
 const carstates = 3
 
-// sourceName is the source of the cars, and layout their number.
+// sourceName is the name of the cars' source. layout says how many cars report.
 const sourceName = "gateway"
 
 var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
 
-// partitions is small enough that each partition has cars, so the row notices if a partition has no
-// owner.
+// partitions is the number of partitions. It is so small that each partition has cars. So if a
+// partition has no owner, some cars get no new verdicts, and the row notices.
 const partitions = 8
 
 // startWithin is the time limit of each step of the start, even on a busy machine.
@@ -38,8 +38,8 @@ type system struct {
 	net     *network
 	cluster *natsCluster
 	nodes   []*nodeprocess.Node
-	folder  *nodeprocess.Node // a further node that only folds, while there is one; nil before the first
-	folders int               // how many of those were started
+	folder  *nodeprocess.Node // the last node that was started with only the role derive; nil: none yet
+	folders int               // how many such nodes were started
 	engine  *cluster.Engine   // of this process, to read what is stored
 
 	token    string
@@ -150,7 +150,7 @@ func (s *system) close() error {
 		_ = s.net.plugAll() // so that operations that wait for the servers end
 	}
 	if s.engine != nil {
-		s.engine.Cut() // the operations below would wait for its answers
+		s.engine.Cut() // otherwise goroutines that wait for an answer of NATS would delay the end
 	}
 	if s.load != nil {
 		s.load.Wait()

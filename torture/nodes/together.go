@@ -24,7 +24,7 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error
 	if err := s.folder.Signal(syscall.SIGKILL); err != nil {
 		return 0, err
 	}
-	at := time.Now() // before this, it may still have folded newer samples
+	at := time.Now() // only now, since the node may have folded samples until it was killed
 	s.promise(ctx, outageWithin, "while a node that folds is killed",
 		func() error { return s.follow.newerThan(vehicle.At(at)) })
 	taken = time.Since(at)
@@ -34,12 +34,13 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error
 }
 
 // together kills two processes at the same moment: a node that has only the role derive, and the
-// server that leads a stream on which the node depends. Without a leader, no node can renew its
-// lease, so the other nodes cannot tell that the killed node is gone.
+// NATS server that leads the stream of the telemetry or of the states. While the states' stream has
+// no leader, no node can renew its lease, so the other nodes cannot tell that the killed node is
+// gone.
 //
-// Telemetry may be accepted without interruption if another server leads its stream. back is the
-// time until samples and the first new verdicts are stored again. all is the further time until
-// every car has a new verdict.
+// The result back is the time until samples are acknowledged and the first new verdicts are stored.
+// (Acknowledgements are not interrupted if the telemetry's stream keeps its leader.) The result all
+// is the further time until every car has a new verdict.
 func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.Duration, err error) {
 	if err := s.startFolder(ctx); err != nil {
 		return 0, 0, err
@@ -74,16 +75,17 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	return back, all, nil
 }
 
-// startFolder starts a node that has only the role derive, and waits until it folds. Which
-// partitions it gets depends on its name, and a few names get none. So the name is new in each try.
+// startFolder starts a node that has only the role derive, and waits until it folds. The node's
+// name decides which partitions it gets. A few names get none; then startFolder tries again with
+// another name.
 func (s *system) startFolder(ctx context.Context) (err error) {
 	for range 20 {
 		s.folders++
 		if s.folder, err = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive"); err != nil {
 			return err
 		}
-		// The previous owners must have released the partitions. Otherwise the death of the
-		// node would change nothing.
+		// Wait until the node folds, so that the previous owners have released the
+		// partitions. Otherwise the death of the node would change nothing.
 		folds := func(m nodeprocess.Metrics) bool {
 			return m["carstate_fold_members"] == carstates+1 &&
 				(m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)

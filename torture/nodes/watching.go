@@ -11,8 +11,8 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// current is the maximum age of a node's copy of the states that counts as up to date. It is more
-// than two seconds because the node's feed brings a heartbeat once a second, which renews the age.
+// current is the maximum age at which a node's copy of the states is considered up to date. It is
+// more than two seconds, because a heartbeat on the feed renews the copy only once a second.
 const current = 2500 * time.Millisecond
 
 // watching observes the nodes' readiness and metrics.
@@ -29,8 +29,8 @@ type watching struct {
 type look struct {
 	at      time.Time // zero: nothing yet
 	age     time.Duration
-	refused time.Time // when it was last not ready to store
-	old     time.Time // when its copy was last not current
+	refused time.Time // the last time at which the node was not ready to store
+	old     time.Time // the last time at which its copy was not current
 }
 
 func newWatching(nodes []*nodeprocess.Node) *watching { return &watching{nodes: nodes} }
@@ -61,7 +61,7 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	notReady := n.Ready(ctx)
 	m, err := n.Metrics(ctx)
 	if err != nil || w.frozen[i].Load() {
-		return // the queries of asking report an error
+		return // errors are reported by asking, which queries the same nodes
 	}
 	var age time.Duration
 	for name, v := range m {
@@ -83,8 +83,8 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	}
 }
 
-// healthy returns an error until the latest observation of every node since begin shows the node
-// ready and its copy current.
+// healthy returns an error unless the latest observation of every node, made since begin, found the
+// node ready and its copy current.
 func (w *watching) healthy() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,15 +96,15 @@ func (w *watching) healthy() error {
 	return nil
 }
 
-// greatestAge returns the greatest age of the copy of any node since begin.
+// greatestAge returns the greatest age that a node's copy has had since begin.
 func (w *watching) greatestAge() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.oldest
 }
 
-// feedsBehind returns the longest time, over all nodes, from the node's last failure to store until
-// its copy was current. ok is false if every node could always store.
+// feedsBehind returns how long a node's copy was still too old after the node could store again:
+// the longest such time of all nodes since begin. ok is false if every node could always store.
 func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

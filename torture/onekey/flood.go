@@ -19,8 +19,8 @@ import (
 	"carstate/torture/row"
 )
 
-// flood is a number of concurrent requests with the stolen key of a source. Each request begins and
-// does not end by itself. When the service ends a request, another one replaces it.
+// flood is a number of concurrent requests with the stolen key of a source. Only the beginning of
+// each request is sent. When the service ends a request, another one replaces it.
 type flood struct {
 	name   string
 	count  int
@@ -29,9 +29,8 @@ type flood struct {
 	held   atomic.Int64 // number of those in progress
 }
 
-// stall sends one request that stalls, and returns when the request has ended. It calls
-// begun once the beginning of the request is sent. i is the number of the request in the
-// flood.
+// stall sends the beginning of one request, calls begun, and waits until the request has ended. i
+// is the number of the request in the flood.
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
@@ -50,7 +49,8 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	var running sync.WaitGroup
 	for i := range f.count {
 		running.Go(func() {
-			// The requests neither begin nor end all at the same time.
+			// Do not begin all requests at the same time, so that they do not end at
+			// the same time.
 			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
 			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
 				here := false

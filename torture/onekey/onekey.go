@@ -1,6 +1,6 @@
-// Package onekey is the row of the torture in which the key of one source is stolen and used to
-// occupy as much of the service as possible. At the same time, the row measures the delays of
-// another source.
+// Package onekey is a row (one test) of the torture. In it, the key of one source is stolen and
+// used to occupy as much of the service as possible, while the delays of another source are
+// measured.
 package onekey
 
 import (
@@ -46,8 +46,9 @@ var Row = row.Row{
 
 const (
 	windows = 8 // seconds measured before and during each flood
-	// rounds is the maximum number of floods. A flood is repeated while the other source's
-	// delays are too long, since other load on the machine can only lengthen them.
+	// rounds is the maximum number of times that a flood is made. It is repeated while the
+	// other source's delays are too long. Other load can only lengthen them, so the shortest
+	// count.
 	rounds = 3
 )
 

@@ -16,8 +16,9 @@ import (
 	"carstate/torture/row"
 )
 
-// The other source sends in an open loop. The delay of each sample is measured from the time at
-// which the sample was due, so a stall delays all samples that are due during it.
+// The source whose delays are measured sends in an open loop: its samples are due at a constant
+// rate. The delay of each sample is measured from the time at which it was due, so a stall delays
+// all samples that are due during it.
 const (
 	senders = 16  // per protocol
 	rate    = 200 // samples a second, per protocol
@@ -26,7 +27,7 @@ const (
 
 var protocols = []string{"HTTP", "MQTT"}
 
-// probe sends as the other source and measures its delays.
+// probe sends as the source whose key is not stolen, and measures its delays.
 type probe struct {
 	a       *row.Attempt
 	senders [][]sender // by protocol

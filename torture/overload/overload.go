@@ -1,6 +1,6 @@
-// Package overload is the row of the torture in which the service receives far more queries
-// and samples than it can handle. The row checks that the service keeps answering at the
-// rate that it can handle.
+// Package overload is a row (one test) of the torture. It sends the service far more queries and
+// samples than it can handle, and checks that the service keeps answering at the rate that it can
+// handle.
 package overload
 
 import (
@@ -325,7 +325,6 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 	return nil
 }
 
-// report reports the figures of the curve.
 func (n *node) report(points []point, resident int64) {
 	var peak *point
 	for i := range bearable {
@@ -377,7 +376,8 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovery returns how long the node took to recover after the end of the load.
+// recovery returns how long the node took to recover after the load, as measured with a light load,
+// and the result of that light load.
 func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
 	light := &users{addr: n.users.addr, request: n.users.request, good: n.users.good, light: true,
 		acknowledged: n.users.acknowledged, sent: n.users.sent}
@@ -388,10 +388,10 @@ func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duratio
 	return recovered(r.all, began, normal), r
 }
 
-// recovered returns the end of the last bad request, as the time since began. A request is bad if
-// it failed. It is also bad if it was slow and many of the requests that were due in the second
-// after it were slow: at least a hundredth of them, and at least two, itself included. Slow means
-// longer than the parameter normal.
+// recovered returns the time from began until the end of the last bad request. A request is bad if
+// it failed, or if it was slow together with others: of the requests that were due in the second
+// that begins with it, at least two, itself included, and at least a hundredth took longer than the
+// parameter normal.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {

@@ -15,9 +15,9 @@ type quota struct {
 }
 
 // period is the interval at which the kernel grants CPU time to the group, in microseconds. It is
-// the same as in a container. The kernel may notice only at its next tick, up to 4 ms late, that
-// the group has used up its time, and deducts the excess from the next period. With a shorter
-// period, the excess would be most of the period's time.
+// the same as in a container. It must not be much shorter, because the kernel may notice up to 4 ms
+// late, at its next tick, that the group has used up its time. It then deducts the excess from the
+// next period, and in a short period, the excess would be most of the time.
 const period = 100_000
 
 // newQuota creates a group that may use some thousandths of a core.

@@ -18,8 +18,8 @@ import (
 )
 
 // patience is how long a user waits for an answer. maxUsers is the maximum number of users, each
-// with at most one connection. While all users wait for answers, newcomers send the requests that
-// are due.
+// with at most one connection. If all of them are waiting for answers, further requests are sent by
+// newcomers (see startNewcomers).
 const (
 	patience = time.Second
 	maxUsers = 2000
@@ -88,7 +88,6 @@ func (r *result) add(o result) {
 	r.took = append(r.took, o.took...)
 }
 
-// outcome is the outcome of one request.
 type outcome struct {
 	due  time.Time
 	good bool
@@ -253,8 +252,8 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// release makes a user free. Before that, it gives out the requests that have become due.
-// Otherwise, requests would be sent in bursts at the ticks of a timer.
+// release makes a user free. Before that, it gives out the requests that have become due. Otherwise
+// they would wait for the next tick of the timer in openLoop, and be sent in bursts.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -427,7 +426,8 @@ func (c *users) startNewcomers() (stop func()) {
 	}
 }
 
-// newcomerDone counts the outcome of a newcomer.
+// newcomerDone makes a newcomer that is connected a user. Otherwise it counts the request as one
+// that was not sent or was dropped.
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

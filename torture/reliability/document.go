@@ -36,7 +36,7 @@ type Done struct {
 	Controls []Control     `json:"controls,omitempty"`
 }
 
-// Control is the result of a row against a broken build.
+// Control says whether a row caught a control, which is a build that was broken on purpose.
 type Control struct {
 	Defect string        `json:"defect"`
 	Caught bool          `json:"caught"`
@@ -123,8 +123,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 }).Parse(pageText))
 
-// number formats a value with up to three significant digits. If the value has more than three
-// digits before the point, it shows all of them.
+// number formats a value. An integer, and any value of 1000 or more, has all its digits before the
+// point and none after it. Any other value has up to three significant digits.
 func number(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e15 || math.Abs(v) >= 1000 {
 		return report.Thousands(strconv.FormatInt(int64(math.Round(v)), 10))
@@ -132,7 +132,6 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// page renders the document.
 func (d *Document) page(rows []row.Row) (string, error) {
 	data := struct {
 		Whole  *Whole
@@ -191,8 +190,8 @@ func (s section) Body() (string, error) {
 	return strings.TrimSpace(body), err
 }
 
-// Caught returns the result of a control as Markdown: the last two cells of the control's line in
-// the table.
+// Caught returns the last two cells of a control's line in the Markdown table: whether the control
+// was caught, and by which finding.
 func (s section) Caught(c row.Control) string {
 	i := slices.IndexFunc(s.Done.Controls, func(done Control) bool { return done.Defect == c.Defect })
 	if i < 0 {

@@ -1,6 +1,6 @@
-// Package row defines what a row of the torture is. A row is a way to break the service, with the
-// promises that must hold in spite of that, and the defects that the row must catch as proof that
-// it works.
+// Package row defines the rows of the torture. A row is one test. It breaks the service in one way,
+// says which promises must hold in spite of that, and lists the defects that it must catch as proof
+// that the row works.
 package row
 
 import (

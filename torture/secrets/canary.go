@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// window is the length, in characters, of the parts of a canary that are searched for. A text that
-// contains any such part contains the canary.
+// window is the length, in characters, of the parts of a canary, or of an encoded form of it, that
+// are searched for. A text that contains any such part contains the canary.
 const window = 12
 
-// canaries are texts that must not appear in the output of the service. Every window of each text
-// is searched for in these forms: as it is, in base64, in hexadecimal, and with every character
-// percent-encoded.
+// canaries are texts that must not appear in the output of the service. Each text is searched for
+// in these forms: as it is, in base64, in hexadecimal, and with every character percent-encoded.
 type canaries struct {
 	windows map[[window]byte]form
 	begins  [1 << 16]bool // the first two bytes of each window, for a quick check
@@ -28,8 +27,8 @@ type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
 
-// add adds a text. Its first skip characters, such as the prefix that marks the kind of a secret,
-// are not secret and are not searched for.
+// add adds a text. Its first skip characters are left out of the encoded forms, because they are
+// not secret: the prefix that marks the kind of a secret.
 func (c *canaries) add(what, text string, skip int) {
 	c.put(what, "as it is", text)
 	rest := text[skip:]
@@ -53,8 +52,8 @@ func (c *canaries) addHash(what, text string) {
 	c.base64(what, "as its SHA-256", string(sum[:]))
 }
 
-// base64 adds the three base64 forms of a text. The form depends on the text's offset in the
-// encoded data.
+// base64 adds the three base64 forms of a text. Which one appears depends on the text's offset in
+// the encoded data, modulo three.
 func (c *canaries) base64(what, as, text string) {
 	for shift := range 3 {
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {

@@ -21,8 +21,7 @@ const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pr
 	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n" +
 	"23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
 
-// typedWhole names the secrets with which every command line is run. One more secret, chosen at
-// random, is treated like them.
+// typedWhole names the secrets with which typeCommands always runs every command line.
 var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
 // typedOthers is the number of command lines, chosen at random, that are run with each of the other

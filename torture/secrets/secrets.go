@@ -1,5 +1,5 @@
-// Package secrets is the row of the torture that sends keys and tokens to every place of the
-// service where a user might enter one. It checks that no key or token appears where it must not.
+// Package secrets is a row (one test) of the torture. It sends keys and tokens to every place of
+// the service where a user might enter one, and checks that none appears where it must not.
 package secrets
 
 import (

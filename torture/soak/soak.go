@@ -1,5 +1,5 @@
-// Package soak is the row of the torture that runs for a long time. It applies a steady load of all
-// kinds, and observes memory, goroutines, descriptors and the store.
+// Package soak is a row (one test) of the torture that runs for a long time. It applies a steady
+// load of all kinds, and observes memory, goroutines, descriptors and the size of the store.
 package soak
 
 import (
@@ -41,7 +41,7 @@ var Row = row.Row{
 const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// The samples of the journal have times up to a day in the past.
+	// The samples that Load.Settle sends are about a day old, and after a day's run about two.
 	flags := []string{"--retention", "1m", "--max-age", "87600h"}
 	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: flags}, time.Minute)
@@ -77,7 +77,7 @@ type series struct {
 }
 
 // limits define, for each quantity, the growth over the second half of the run that chance can
-// cause, and the maximum of the quantity. A maximum of 0 means that there is none.
+// cause (floor), and the maximum (most; 0: none).
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -127,7 +127,6 @@ func watch(ctx context.Context, n *nodeprocess.Node) (*series, error) {
 	}
 }
 
-// report reports the result of each series to the attempt.
 func (s *series) report(a *row.Attempt) {
 	half := len(s.at) / 2
 	if len(s.at)-half < 5 {

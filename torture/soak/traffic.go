@@ -226,8 +226,8 @@ func (t *traffic) operations(ctx context.Context, i int) error {
 	return errors.Join(err1, err2, err3)
 }
 
-// expect waits until the node answers a query with the token with status. The wait is necessary
-// because the node learns of operations by its feed.
+// expect waits until the node answers a query with the given token by the given status. The node
+// learns of operations by its feed, so its answer may change only after a moment.
 func (t *traffic) expect(ctx context.Context, token string, status int) error {
 	return nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))

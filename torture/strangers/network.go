@@ -139,7 +139,8 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) error {
 	return <-sent
 }
 
-// listen checks the answers to n strangers, and returns an error about the first wrong answer.
+// listen checks the answers to n strangers, and reports the first wrong one as a finding. It
+// returns an error if an answer cannot be read.
 func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) error {
 	reported := false
 	for i := range n {

@@ -1,6 +1,6 @@
-// Package strangers is the row of the torture with very many unknown callers. Their tokens,
-// vehicles, keys and names do not exist, and each caller has an address of its own. The row checks
-// that the service keeps no data about them.
+// Package strangers is a row (one test) of the torture, with very many unknown callers. Their
+// tokens, vehicles, keys and names do not exist, and each caller has an address of its own. The row
+// checks that the service keeps no data about them.
 package strangers
 
 import (
@@ -33,8 +33,8 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) error {
-	// counted is how many strangers of each group of kinds strangers are part of the row's
-	// count.
+	// counted is the number of kinds of strangers that are part of the row's count: those with
+	// an unknown token, and those that query an unknown vehicle.
 	const counted = 2
 	strangers := a.Count * kinds / counted
 	k, err := startKnown(ctx, a)

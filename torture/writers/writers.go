@@ -86,9 +86,9 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 // Wait waits until all writers have ended.
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// write reports until ctx ends. It sends a batch to one node after the other until the batch is
-// acknowledged, and only then the next batch. Otherwise, a later sample of a car could arrive
-// before an earlier one, and the expected state of the car would be unknown.
+// write is one writer. It sends batches until ctx ends. It offers a batch to one node after the
+// other until it is acknowledged, and only then sends the next. Otherwise, a later sample of a car
+// could arrive before an earlier one, and the expected state of the car would be unknown.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
 	send := f.post
@@ -223,8 +223,8 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst returns the longest wait of a writer for an acknowledgement since Begin, and the time at
-// which that wait ended. The result over is now if the wait has not ended.
+// Worst returns the longest wait of a writer for an acknowledgement since the last call of Begin,
+// and the time at which that wait ended. If it has not ended, that time is the parameter now.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
