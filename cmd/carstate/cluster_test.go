@@ -24,13 +24,14 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"carstate/internal/nodeprocess"
+	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
 // TestNATSConfig checks the NATS configuration that we ship. It starts three servers with it, each
-// on its own ports, and a node that uses them. Telemetry that the node acknowledges must be
-// answered.
+// on its own ports, and a node that uses them. The node must fold a drive, and a node with a wrong
+// password must not start.
 func TestNATSConfig(t *testing.T) {
 	startsPrograms(t)
 	const password = "inTheTestOnly"
@@ -52,14 +53,22 @@ func TestNATSConfig(t *testing.T) {
 		o.ServerName, o.StoreDir, o.NoSigs = fmt.Sprintf("nats-%d", i+1), t.TempDir(), true
 		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", -1, "127.0.0.1", -1
 		o.Routes = nats.RoutesFromStr(strings.Join(routes, ","))
-		s := clustertest.Serve(t, o)
+		s, err := nats.NewServer(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+		if !s.ReadyForConnections(time.Minute) {
+			t.Fatal("a NATS server did not start")
+		}
 		routes = append(routes, fmt.Sprintf("nats-route://route:%s@%s", password, s.ClusterAddr()))
 		urls = append(urls, fmt.Sprintf("nats://carstate:%s@%s", password, s.Addr().(*net.TCPAddr)))
 	}
 	dir := t.TempDir()
 	flags := []string{"--nats", strings.Join(urls, ","), "--partitions", "4", "--max-age", "24h"}
 	var p *process
-	// Until the servers have elected a leader, the node exits. So the test starts it
+	// Until the servers have elected a leader, the node exits. So the test starts the node
 	// repeatedly, as a supervisor does.
 	if err := until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
@@ -350,4 +359,19 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	}); err != nil {
 		t.Error(err)
 	}
+}
+
+// openCluster opens an engine on a cluster and closes it with the test.
+func openCluster(t *testing.T, c cluster.Config) *cluster.Engine {
+	t.Helper()
+	e, err := cluster.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
 }

@@ -132,6 +132,7 @@ func alertNames(t *testing.T) []string {
 // must fire in one of the tests and have its section in docs/alerts.md. The document must have no
 // section for anything else.
 func TestAlerts_FireAndAreDocumented(t *testing.T) {
+	t.Parallel()
 	dir := deployDir + "/prometheus/"
 	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")
 	tool(t, "", "promtool", "check", "rules", "--lint-fatal", dir+"alerts.yml")

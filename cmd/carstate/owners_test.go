@@ -43,8 +43,8 @@ func ownedConfig(urls string, lease time.Duration) cluster.Config {
 		Timeouts: cluster.Timeouts{Try: lease + 500*time.Millisecond, Lease: lease, Stall: 2 * lease}}
 }
 
-// shortestLease is the shortest lease of the test. It is long enough on a disk of usual speed. A
-// lease is renewed three times before it expires, and each renewal must be stored.
+// shortestLease is the lease of the test on a disk of usual speed, which can store a lease's three
+// renewals in time. On a slower disk leaseFor returns a longer lease.
 const shortestLease = 1500 * time.Millisecond
 
 // leaseFor measures the store and returns a lease that this machine can renew in time.
@@ -214,8 +214,8 @@ func (r *truth) sent(x vehicle.Sample) {
 	r.states[x.Vehicle] = append(all, vehicle.Observe(last, x))
 }
 
-// put checks a stored state. It must be one of the states that result from the samples, and must
-// not be older than the vehicle's previous state.
+// put checks a stored state that the feed has delivered. The state must be one of those that result
+// from the vehicle's samples, and must not be older than the previous one.
 func (r *truth) put(id vehicle.ID, s vehicle.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,7 +256,8 @@ var (
 // TestOwners_NothingLostOrFoldedTwice checks that no sample is lost or folded twice, and that a
 // process that has lost a partition writes nothing. At random times, it pauses, kills and ends
 // processes that fold partitions, and kills or pauses NATS servers. Every stored state must be one
-// that results from the samples, states may only advance, and the final state must be the last one.
+// that results from the samples, a vehicle's states may only advance, and its final state must be
+// the one after its last sample.
 func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Parallel()
 	seed := *ownerSeed
@@ -266,7 +267,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 	t.Logf("-owners.seed=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	servers := clustertest.StartCluster(t)
-	e := clustertest.Open(t, ownedConfig(servers.URLs(), shortestLease))
+	e := openCluster(t, ownedConfig(servers.URLs(), shortestLease))
 	r := &truth{states: make(map[vehicle.ID][]vehicle.State), seen: make(map[vehicle.ID]int),
 		changed: make(chan struct{}, 1)}
 	following, stopFollowing := context.WithCancel(context.Background())
@@ -373,13 +374,11 @@ func (r *truth) report(t *testing.T) {
 	t.Logf("%d samples, %d states", samples, r.updates)
 }
 
-// knownSenders is the number of senders.
 const knownSenders = 3
 
 // carsOf returns the vehicles of a sender. Together, the senders have one vehicle in every
-// partition. This is necessary because a process that was paused continues with its partitions. It
-// notices that it has lost a partition only when it stores something for that partition, or after a
-// minute.
+// partition. This is necessary because a process that was paused notices that it has lost a
+// partition only when it stores something for that partition, or after a minute.
 func carsOf(sender int) (ids []vehicle.ID) {
 	for p := sender; p < ownedPartitions; p += knownSenders {
 		for i := 0; ; i++ {

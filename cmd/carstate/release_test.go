@@ -25,6 +25,7 @@ func release(t *testing.T, version, dist string) (string, error) {
 // TestReleaseIsWhole checks that each file of a release is listed with its checksum, that the
 // program prints its version, and that another build of the same commit gives the same bytes.
 func TestReleaseIsWhole(t *testing.T) {
+	t.Parallel()
 	startsPrograms(t)
 	const version = "v0.0.0-test"
 	dist := filepath.Join(t.TempDir(), "dist")
@@ -65,8 +66,8 @@ func TestReleaseIsWhole(t *testing.T) {
 	tool(t, "", "../../scripts/reproduce.sh", program, strings.TrimSpace(tool(t, "", "go", "env", "GOCACHE")))
 }
 
-// TestReleaseRefuses checks that `make release` refuses to build anything that would not be a
-// proper release. It must print a line that says what to do.
+// TestReleaseRefuses checks that `make release` refuses a wrong version, changes that are not
+// committed, and a directory that holds anything else. It must print a line that says what to do.
 func TestReleaseRefuses(t *testing.T) {
 	startsPrograms(t)
 	full := t.TempDir()

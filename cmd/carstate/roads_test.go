@@ -34,7 +34,7 @@ func onRoad(vid string, at time.Time, metres, kmh float64) string {
 }
 
 // driveOn returns the readings of a car's drive along the road. There is one reading every five
-// seconds, and the last one is at the time until.
+// seconds, and the last one is at the time in the parameter until.
 func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	var lines strings.Builder
 	readings := int(metres / (kmh / 3.6 * 5))
@@ -103,7 +103,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 
 	// At first, the other node's car is alone on the road. Then the cars of the first node are
 	// in a jam.
-	e := clustertest.Open(t, cluster.Config{URLs: c.URLs()})
+	e := openCluster(t, cluster.Config{URLs: c.URLs()})
 	metres, readings := 0.0, 0
 	last := began.Add(-time.Minute)
 	crawl := func() (vehicle.State, error) {
@@ -143,15 +143,15 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Logf("%.2f s after the last reading of the others was acknowledged, the verdict about the car uses %d cars: the "+
 		"way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
-	// The first node must not have folded that car, and this node must not have folded the cars
-	// of the first node.
+	// The node of the one car must have folded the readings of that car only, so it can know of the
+	// jam only from the other node.
 	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-folded > float64(readings+1) {
 		t.Errorf("the node of the one car has folded %g readings, %v; the car sent %d", n-folded, err, readings+1)
 	}
 }
 
-// split returns several cars that one node folds, and one car that another node folds. It finds out
-// which node folds a car by letting one car report at a time.
+// split returns several cars that one node folds, and one car that another node folds (the result
+// by). To find out which node folds a car, it lets one car report at a time.
 func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
 	t.Helper()
 	cars := make(map[*process][]string)

@@ -15,7 +15,7 @@ type rules struct {
 	dependencies map[string]bool // module paths
 }
 
-// allowed is the parsed third column of the table under "## Packages".
+// allowed is what a package may import: the third column of the table under "## Packages".
 type allowed struct {
 	everything bool
 	packages   map[string]bool
@@ -102,12 +102,12 @@ func section(doc, name string) string {
 // can read or reuse them.
 var standardOnly = []string{"internal/vehicle", "client"}
 
-// testsMayImport lists the packages that tests of any package may import. They are the packages
-// made for tests, and the reader of recorded drives, because the rules of internal/vehicle are
-// tested on such drives.
+// testsMayImport lists the packages that tests of any package may import: those made for tests, the
+// local engine, the client of the admin API, the reader of recorded drives, on which the rules of
+// internal/vehicle are tested, and the road map, which learns from recorded fleets.
 var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
 	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
-	"internal/testkit", "internal/lab/drivelog", "internal/ops/opstest", "internal/admin/client"}
+	"internal/testkit", "internal/lab/drivelog", "internal/road", "internal/ops/opstest", "internal/admin/client"}
 
 // pkg is one of our packages and what it imports.
 type pkg struct {

@@ -42,9 +42,10 @@ func allFaults() (fs []Fault) {
 	)
 }
 
-// floor returns the least share of the observable faults of a class that must be found. It is 0 if
-// nothing that the car reports can show these faults. The floors are slightly below the figures of
-// the full table of docs/verdicts.md.
+// floor returns the share of the observable faults of a class (one kind of fault of one sensor, in
+// one kind of car) that the rules must find at least. It is 0 if nothing that the car reports can
+// show these faults. The floors are slightly below the figures of the full table of
+// docs/verdicts.md.
 func (c class) floor() float64 {
 	pedal := c.on == "AcceleratorPositionD" || c.on == "AcceleratorPositionE"
 	switch c.kind {
@@ -74,9 +75,9 @@ func (c class) floor() float64 {
 	return 0
 }
 
-// healthyExcursion returns, in percent, how far a healthy reading may deviate for some seconds
-// from the value expected from its partner, as measured on these drives. A fault is observable
-// from the first reading that it changes by more than that.
+// healthyExcursion returns how far, in percent, a healthy sensor may deviate for some seconds from
+// the value expected from the sensor that it is compared with, as measured on these drives. A fault
+// is observable from the first reading that it changes by more than that.
 func healthyExcursion(g vehicle.Signal) float64 {
 	switch g {
 	case vehicle.ThrottleActuator:
@@ -97,7 +98,7 @@ type outcome struct {
 	early      bool // found before observable
 }
 
-// watched is how much time the rules get to find a fault.
+// watched is the time after the beginning of a fault in which the rules must find it.
 const watched = 15 * time.Minute
 
 func try(t testing.TB, s vehicle.State, j *Injector, rest []vehicle.Sample, watched time.Duration) (o outcome) {
@@ -146,8 +147,8 @@ type tally struct {
 	rules                                   map[string]int
 }
 
-// TestInjectedFaultsAreFound checks that the rules find enough of the faults if every fault is put
-// into every drive.
+// TestInjectedFaultsAreFound puts every fault into every drive. It checks that the rules find the
+// share of the faults that floor returns, and that they find 70 % of them within 10 s.
 func TestInjectedFaultsAreFound(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	tallies := map[class]*tally{}
@@ -169,7 +170,7 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 				j.Watch(&d.samples[i].Readings)
 			}
 			for _, f := range allFaults() {
-				if !has(f.On) || f.Kind >= StuckPlate && !has(vehicle.ThrottleActuator) && f.Kind == LimpHome {
+				if !has(f.On) || f.Kind == LimpHome && !has(vehicle.ThrottleActuator) {
 					continue
 				}
 				o := try(t, s, j.Begin(f), d.samples[first:], watched)
@@ -212,7 +213,6 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 	}
 }
 
-// line returns a row of the table.
 func (y *tally) line(c class) string {
 	slices.Sort(y.after)
 	at := func(share float64) float64 {

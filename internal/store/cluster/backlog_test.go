@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/internal/store"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -137,7 +138,7 @@ func TestBacklogByBytes(t *testing.T) {
 	storeSample(t, e, at+1)
 }
 
-// TestTelemetryFull checks that if the stream fills up between two measurements of the backlog,
+// TestTelemetryFull checks that if TELEMETRY fills up between two measurements of the backlog,
 // samples are refused with the same error as for a large backlog.
 func TestTelemetryFull(t *testing.T) {
 	const limit = 64 << 10
@@ -165,7 +166,7 @@ func TestTelemetryFull(t *testing.T) {
 }
 
 func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
-	url := startNATS(t)
+	url := clustertest.External(t)
 	e := openOne(t, Config{URLs: url})
 	for at := range int64(10) {
 		storeSample(t, e, at+1)
@@ -193,7 +194,7 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 // TestTrimWithSeveralPartitions checks that telemetry is kept until the slowest partition has
 // folded it.
 func TestTrimWithSeveralPartitions(t *testing.T) {
-	url := startNATS(t)
+	url := clustertest.External(t)
 	e := openOne(t, Config{Partitions: 2, URLs: url})
 	ids := make([]string, 2)
 	for i := 0; ids[0] == "" || ids[1] == ""; i++ {
@@ -278,8 +279,8 @@ func TestTrimRaces(t *testing.T) {
 		func() bool { trim(t, e); return telemetryState(t, e).Msgs == 0 })
 }
 
-// TestBacklogOfManyPartitions checks that when nothing has changed, a measurement does not send a
-// request for each partition. It must still notice every change.
+// TestBacklogOfManyPartitions checks that a measurement of the backlog sends no request for a
+// partition in which nothing has changed. It must still notice every change.
 func TestBacklogOfManyPartitions(t *testing.T) {
 	const partitions = 200
 	e := openOne(t, Config{Partitions: partitions})
@@ -320,8 +321,8 @@ func TestBacklogOfManyPartitions(t *testing.T) {
 }
 
 // TestBacklogWhileFolding checks that the first sequence that is not folded never decreases while
-// samples are stored and folded. Otherwise all retained telemetry would count as waiting, with far
-// too great an age.
+// samples are stored and folded. Otherwise retained telemetry that is folded already would count as
+// waiting, and the age of the backlog would be far too great.
 func TestBacklogWhileFolding(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	e := openOne(t, Config{})
@@ -374,7 +375,7 @@ func TestTrimWithAWrongClock(t *testing.T) {
 	for _, ahead := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		var c clock
 		c.move(ahead)
-		url := startNATS(t)
+		url := clustertest.External(t)
 		e := openOne(t, Config{Now: c.now, URLs: url})
 		storeSample(t, e, 1)
 		foldAll(t, e, 1)

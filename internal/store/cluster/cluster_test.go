@@ -6,37 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
-
-// serve starts a server with a configuration and returns its port.
-func serve(t *testing.T, config string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	opts, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
-	if opts.JetStream {
-		opts.StoreDir = t.TempDir()
-	}
-	return fmt.Sprint(clustertest.Serve(t, opts).Addr().(*net.TCPAddr).Port)
-}
 
 // refused checks that an engine does not open, and that the error is one line that contains want.
 func refused(t *testing.T, c cluster.Config, want string) {
@@ -73,7 +51,7 @@ func TestUnfitCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := "nats://" + c.user + "127.0.0.1:" + serve(t, c.config)
+			url := "nats://" + c.user + clustertest.StartProcess(t, c.config).Addr
 			refused(t, cluster.Config{URLs: url, Replicas: c.replicas}, c.want)
 		})
 	}
@@ -94,11 +72,11 @@ func TestMissingRights(t *testing.T) {
 	} {
 		t.Run(denied, func(t *testing.T) {
 			t.Parallel()
-			port := serve(t, `jetstream {}
+			server := clustertest.StartProcess(t, `jetstream {}
 				accounts { A { jetstream: enabled, users: [
 					{user: a, password: secret, permissions: { publish: { deny: "`+denied+`" } } }
 				] } }`)
-			c := cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port}
+			c := cluster.Config{URLs: "nats://a:secret@" + server.Addr}
 			first, _, _ := strings.Cut(denied, "*")
 			first, _, _ = strings.Cut(first, ">")
 			refused(t, c, "lacks a right: Publish to "+strings.TrimSuffix(first, "."))
@@ -106,19 +84,19 @@ func TestMissingRights(t *testing.T) {
 	}
 	t.Run("to subscribe", func(t *testing.T) {
 		t.Parallel()
-		port := serve(t, `jetstream {}
+		server := clustertest.StartProcess(t, `jetstream {}
 			accounts { A { jetstream: enabled, users: [
 				{user: a, password: secret, permissions: { subscribe: { deny: ">" } } }
 			] } }`)
-		refused(t, cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port}, "lacks a right: Subscription to ")
+		refused(t, cluster.Config{URLs: "nats://a:secret@" + server.Addr}, "lacks a right: Subscription to ")
 	})
 	t.Run("to hear of roads", func(t *testing.T) {
 		t.Parallel()
-		port := serve(t, `jetstream {}
+		server := clustertest.StartProcess(t, `jetstream {}
 			accounts { A { jetstream: enabled, users: [
 				{user: a, password: secret, permissions: { subscribe: { deny: "carstate.>" } } }
 			] } }`)
-		refused(t, cluster.Config{URLs: "nats://a:secret@127.0.0.1:" + port},
+		refused(t, cluster.Config{URLs: "nats://a:secret@" + server.Addr},
 			"lacks a right: Subscription to carstate.roads.*")
 	})
 }
@@ -176,7 +154,7 @@ func TestOldServerAmongOthers(t *testing.T) {
 	gone := clustertest.StartServer(t)
 	url := gone.URL()
 	gone.Stop()
-	clustertest.Open(t, cluster.Config{URLs: good + "," + url, Replicas: 1})
+	open(t, cluster.Config{URLs: good + "," + url, Replicas: 1})
 }
 
 // pretend starts a fake server that reports a version and answers no requests.

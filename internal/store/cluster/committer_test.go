@@ -10,28 +10,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
-// watchful and slowStore configure engines that notice silence within 1 s instead of 10 s, but wait
-// for a slow write.
+// watchful and slowStore configure engines that check a silent subscription after 1 s instead of 10
+// s, but wait for a slow write.
 var (
 	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 
-// onServer starts a server for a configuration without URLs, and sets a long Try, because the
-// machine may be busy. Tests of a failing try set a Try of their own.
+// onServer starts a server for a configuration without URLs, and sets a long Timeouts.Try, because
+// the machine may be busy. Tests of a failing write set a Try of their own.
 func onServer(t *testing.T, c Config) Config {
 	t.Helper()
 	if c.URLs == "" {
-		c.URLs = startNATS(t)
+		c.URLs = clustertest.External(t)
 		c.Timeouts.Try = cmp.Or(c.Timeouts.Try, time.Minute)
 	}
 	return c
@@ -48,15 +48,6 @@ func openOne(t *testing.T, c Config) *Engine {
 	}
 	t.Cleanup(func() { e.Close() })
 	return e
-}
-
-// startNATS starts a NATS server with a directory of its own.
-func startNATS(t *testing.T) (url string) {
-	t.Helper()
-	s := runNATS(t, &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-	})
-	return s.ClientURL()
 }
 
 func speedAt(vid string, at int64) vehicle.Sample {
@@ -135,8 +126,9 @@ func TestSharedCommits(t *testing.T) {
 	commits(t, e, writers*each)
 }
 
-// TestLargeBatches checks that a large batch is split. After the split, the states of each commit
-// must fit into one batch, and each message must be below the size limit of NATS.
+// TestLargeBatches checks that the samples of a large Append are split into several commits. The
+// states that are folded from one commit must fit into one batch, and its message must be below the
+// size limit of NATS.
 func TestLargeBatches(t *testing.T) {
 	t.Parallel()
 	fat := strings.Repeat("v", vehicle.MaxReportingID)

@@ -81,7 +81,7 @@ func TestConformance_ThreeServers(t *testing.T) {
 	storetest.RunOn(t, func(t *testing.T) store.Engine {
 		c.Wipe()
 		log := new(testkit.Buffer)
-		e := clustertest.Open(t, cluster.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
+		e := open(t, cluster.Config{Partitions: 4, Log: slog.New(slog.NewTextHandler(log, nil)),
 			URLs: urls, Replicas: 3})
 		t.Cleanup(func() {
 			if log.Count("violation") > 0 {
@@ -96,12 +96,12 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return storetest.Speed(vehicle.ID(vid), ms, speed)
 }
 
-// TestCursorsFollow checks a node that follows only the cursors, not the states. If a vehicle of its
+// TestCursorsFollow checks a node that follows only cursors, not states. If a vehicle of its
 // partition is forgotten, reading on must fail with store.ErrRecalled, so that the node takes the
 // partition again. The node must also know how old its copies of the streams that it follows are.
 func TestCursorsFollow(t *testing.T) {
 	t.Parallel()
-	e := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: clustertest.External(t)})
+	e := open(t, cluster.Config{Partitions: 4, URLs: clustertest.External(t)})
 	ctx, cancel := context.WithCancel(testkit.Context(t))
 	vid := vehicle.ID("carA")
 	k, _ := storetest.RunKeeper(t, e, store.Config{})
@@ -136,8 +136,8 @@ func TestCursorsFollow(t *testing.T) {
 func TestUsageOfSeveralNodes(t *testing.T) {
 	url := clustertest.External(t)
 	now := time.Now()
-	first := clustertest.Open(t, cluster.Config{Partitions: 4, DataDir: t.TempDir(), URLs: url})
-	second := clustertest.Open(t, cluster.Config{Partitions: 4, URLs: url}) // a node without a directory
+	first := open(t, cluster.Config{Partitions: 4, DataDir: t.TempDir(), URLs: url})
+	second := open(t, cluster.Config{Partitions: 4, URLs: url}) // a node without a directory
 	k, _ := storetest.RunKeeper(t, first, store.Config{})
 	tok, _ := storetest.Issue(t, k, access.AllVehicles())
 	for round := range 3 {

@@ -11,6 +11,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -37,7 +38,7 @@ func startNode(t *testing.T, c Config) node {
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	url := startNATS(t)
+	url := clustertest.External(t)
 	a := startNode(t, Config{Partitions: 4, URLs: url})
 	b := startNode(t, Config{URLs: url})
 	p := codec.PartitionOf(storetest.SecretVID, 4)
@@ -120,8 +121,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 }
 
 // TestForgetWithoutStoredState forgets a vehicle without a stored state. This happens when STATES
-// is full: it then drops the record of the vehicle longest unheard of, while every node's table
-// still has the vehicle's answer.
+// is full: it then drops the record of the vehicle that has been silent for the longest time, while
+// every node's table still has the vehicle's answer.
 func TestForgetWithoutStoredState(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -237,7 +238,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		stop()
 	}
 
-	// This is like a node that has read up to 5000 of the old SOURCES.
+	// This is like a node that has read the old SOURCES up to sequence 5000.
 	store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	tombstoneFeed := e.tombstoneFeed.Load()
 	tombstoneFeed.created = time.Unix(0, old)

@@ -18,14 +18,14 @@ import (
 
 // TestCommitInProgress checks a commit whose batch the leader refuses because an earlier try of the
 // same batch is still in progress. The refusal does not say whether the earlier try will be stored.
-// So the commit must neither count the states of the next batch as stored, nor the partition as
-// lost.
+// So until that is known, the commit must count neither the states of the batch as stored nor the
+// partition as lost.
 func TestCommitInProgress(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
-	clustertest.Open(t, cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
+	open(t, cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	leader := c.Leader(codec.States)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + leader.Addr, Replicas: 3,
+	e := open(t, cluster.Config{Partitions: 1, URLs: "nats://" + leader.Addr, Replicas: 3,
 		Timeouts: cluster.Timeouts{Try: time.Second}})
 	ctx := testkit.Context(t)
 	p, err := e.Take(ctx, 0, "test", store.Anyone)

@@ -40,7 +40,7 @@ func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
 	log := new(testkit.Buffer)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, Log: slog.New(slog.NewTextHandler(log, nil)),
+	e := open(t, cluster.Config{Partitions: 1, Log: slog.New(slog.NewTextHandler(log, nil)),
 		URLs: "nats://a:right@" + server.Addr, Timeouts: impatient})
 	ctx := testkit.Context(t)
 	follow(t, e)
@@ -91,7 +91,7 @@ func TestClosedForGood(t *testing.T) {
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
 	c := cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient}
-	e := clustertest.Open(t, c)
+	e := open(t, c)
 	wire.say("-ERR 'nobody knows this error'\r\n")
 	select {
 	case err := <-e.Failed():
@@ -215,7 +215,7 @@ func TestCredentialsFile(t *testing.T) {
 	}
 	first := renew()
 	c := cluster.Config{Partitions: 1, URLs: "nats://" + server.Addr, CredsFile: file, Timeouts: impatient}
-	e := clustertest.Open(t, c)
+	e := open(t, c)
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 1, 10)}); err != nil {
 		t.Fatal(err)
 	}

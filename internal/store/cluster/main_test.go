@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 )
 
@@ -21,4 +22,19 @@ func TestMain(m *testing.M) {
 		clustertest.RemoveServerBinary()
 		os.Exit(code)
 	}))
+}
+
+// open opens an engine and closes it with the test.
+func open(t testing.TB, c cluster.Config) *cluster.Engine {
+	t.Helper()
+	e, err := cluster.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
 }

@@ -16,6 +16,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -314,8 +315,9 @@ func TestNewerPartition(t *testing.T) {
 	}
 }
 
-// TestNewerLease checks that a node of a newer version gets its share of the partitions although
-// this version cannot read its leases.
+// TestNewerLease checks leases of a node of a newer version, which this version cannot read. Follow
+// must report them, so that the node gets its share of the partitions. NewerFolds must be true only
+// after a renewal, because the first lease may be that of a node that no longer runs.
 func TestNewerLease(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -365,7 +367,7 @@ func TestNewerEvent(t *testing.T) {
 }
 
 // TestNewerTile checks a tile (one stored record of the road map) of a newer version. The tile must
-// not change, and it is in no backup. The other tiles must be stored.
+// not change, and must be in no backup. The other tiles must be stored.
 func TestNewerTile(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
@@ -423,11 +425,11 @@ func TestStreamOfNewer(t *testing.T) {
 }
 
 // TestAwayForTooLong checks that a node fails if it received nothing for more than half of the time
-// for which STATES keeps the marks of removed states. Such a node cannot know which vehicles were
+// for which STATES keeps the markers of removed states. Such a node cannot know which vehicles were
 // forgotten in the meantime.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{Partitions: 1, URLs: startNATS(t)})
+	e, err := Open(t.Context(), Config{Partitions: 1, URLs: clustertest.External(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// impatient configures engines that notice within 1 s what engines with the defaults notice within
-// 10 s.
+// impatient are short time-outs, with which an engine notices an outage within 1 s. With the
+// defaults, it takes up to 10 s.
 var impatient = cluster.Timeouts{
 	Try: time.Second, Stall: time.Second,
 	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
@@ -67,7 +67,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
+	e := open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	f := follow(t, e)
 	storetest.RunKeeper(t, e, store.Config{})
@@ -150,7 +150,7 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second},
+	e := open(t, cluster.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second},
 		URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	part, err := e.Take(ctx, 0, "test", store.Anyone)
@@ -199,7 +199,7 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
+	e := open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	f := follow(t, e)
 	js := server.JetStream()
@@ -208,7 +208,8 @@ func TestReplacedStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
-		// Only this feed runs, so the error of FeedAge names another feed.
+		// FeedAge returns an error that names a feed without a heartbeat. The other feeds do not
+		// run, so it then names one of them.
 		_, err := e.FeedAge()
 		return err != nil && !strings.Contains(err.Error(), codec.States)
 	})
@@ -241,7 +242,7 @@ func TestReplacedStream(t *testing.T) {
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
+	e := open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
 	js := server.JetStream()
 	telemetry, err := js.Stream(ctx, codec.Telemetry)
@@ -303,7 +304,7 @@ func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
+	e := open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
 	ctx := testkit.Context(t)
 	js := server.JetStream()
 	commits := func() uint64 {
@@ -372,7 +373,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := clustertest.Open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
+	e := open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
 	k, tables := storetest.RunKeeper(t, e, store.Config{})
 	tok, _ := storetest.Issue(t, k, access.AllVehicles())
 	ctx := testkit.Context(t)

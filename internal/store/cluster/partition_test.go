@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"carstate/internal/store"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -101,7 +102,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := startNATS(t)
+			url := clustertest.External(t)
 			e := openOne(t, Config{URLs: url})
 			for at := range int64(10) {
 				storeSample(t, e, at+1)

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store/cluster"
@@ -43,15 +42,15 @@ func hasThree(t *testing.T, c cluster.Config) {
 	}
 }
 
-// TestConsumersOfMadeStreams checks that existing streams get the consumer limit that their number
-// of partitions needs, and keep it.
+// TestConsumersOfMadeStreams checks that TELEMETRY, if it exists with another consumer limit, gets
+// the limit that its number of partitions needs, and keeps it at later starts.
 func TestConsumersOfMadeStreams(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
 	c := cluster.Config{Partitions: 1001, URLs: server.URL()}
 	most := func() (is jetstream.StreamConfig) {
-		clustertest.Open(t, c)
+		open(t, c)
 		s, err := server.JetStream().Stream(t.Context(), codec.Telemetry)
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +91,7 @@ func TestPartitionsOutlastTelemetry(t *testing.T) {
 }
 
 // TestForeignStream checks a NATS account that has a stream with the name of one of carstate's
-// streams, but not created by carstate. The engine must be refused, and must change nothing.
+// streams, but not created by carstate. Open must fail, and must change nothing.
 func TestForeignStream(t *testing.T) {
 	t.Parallel()
 	for name, metadata := range map[string]map[string]string{
@@ -124,9 +123,9 @@ func TestForeignStream(t *testing.T) {
 	}
 }
 
-// TestExternalRefused checks that a cluster with a lower limit for the size of messages is refused
-// at the start, not at the first large commit. A cluster that cannot be reached must be refused,
-// too. The error must not repeat the address, which may contain a password.
+// TestExternalRefused checks that a cluster that accepts only small messages is refused at the
+// start, not at the first large commit. A cluster that cannot be reached must be refused, too. The
+// error must not repeat the address, which may contain a password.
 func TestExternalRefused(t *testing.T) {
 	t.Parallel()
 	s := clustertest.StartServer(t)
@@ -140,9 +139,6 @@ func TestExternalRefused(t *testing.T) {
 		}
 	}
 
-	small := clustertest.Serve(t, &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
-		MaxPayload: 512 << 10, NoSigs: true, NoLog: true,
-	})
-	refused(t, cluster.Config{URLs: small.ClientURL()}, "max_payload")
+	small := clustertest.StartProcess(t, "jetstream {}, max_payload: 512KB")
+	refused(t, cluster.Config{URLs: small.URL()}, "max_payload")
 }

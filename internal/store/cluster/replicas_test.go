@@ -66,6 +66,7 @@ func small(c cluster.Config) cluster.Config {
 // TestReplicas_NeverReduced checks that the flags of one node never reduce the replicas for all
 // nodes.
 func TestReplicas_NeverReduced(t *testing.T) {
+	t.Parallel()
 	c := clustertest.StartCluster(t)
 	js := manager(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr
@@ -111,7 +112,7 @@ func TestALostServerShows(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	config := small(cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	config.Registry = registry
-	clustertest.Open(t, config)
+	open(t, config)
 	missing := func(want float64) func() bool {
 		return func() bool {
 			families, err := registry.Gather()
@@ -141,10 +142,10 @@ func TestALostServerShows(t *testing.T) {
 // Such an update could undo a change by another node.
 func TestNothingToChange(t *testing.T) {
 	t.Parallel()
-	url := "nats://a:secret@127.0.0.1:" + serve(t, `jetstream {}
+	url := "nats://a:secret@" + clustertest.StartProcess(t, `jetstream {}
 		accounts { A { jetstream: enabled, users: [
 			{user: a, password: secret, permissions: { publish: { deny: "$JS.API.STREAM.UPDATE.*" } } }
-		] } }`)
+		] } }`).Addr
 	for range 2 {
 		e, err := cluster.Open(t.Context(), cluster.Config{URLs: url})
 		if err != nil {
@@ -161,6 +162,7 @@ func TestNothingToChange(t *testing.T) {
 // TestFirstStartsAtOnce starts nodes with different numbers of partitions at the same time. All
 // nodes that open must agree on the number, and the other nodes must be refused.
 func TestFirstStartsAtOnce(t *testing.T) {
+	t.Parallel()
 	c := clustertest.StartCluster(t)
 	for kind, urls := range map[string]string{"one server": clustertest.External(t), "three servers": c.URLs()} {
 		t.Run(kind, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -72,20 +73,6 @@ func configFile(t *testing.T, text string) string {
 	return file
 }
 
-func runNATS(t *testing.T, o *server.Options) *server.Server {
-	t.Helper()
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("a NATS server did not start")
-	}
-	return s
-}
-
 // rightsCluster is a cluster of three servers with one account. In that account carstate has the
 // permissions of deploy/nats, and a second user receives all messages.
 type rightsCluster struct {
@@ -102,37 +89,14 @@ func startRightsCluster(t *testing.T) *rightsCluster {
 	c := &rightsCluster{used: make(map[string]bool)}
 	rights := shippedRights(t)
 	c.publish = publishRights(t, rights)
-	config := fmt.Sprintf(`
-		jetstream { max_file_store: 1TB }
-		cluster { name: test }
+	servers := clustertest.StartClusterAs(t, fmt.Sprintf(`
 		accounts { A { jetstream: enabled, users: [
 			{ user: carstate, password: secret, %s },
 			{ user: operator, password: secret }
 		] } }
-	`, rights)
-	file := configFile(t, config)
-	var routes, urls []string
-	var servers []*server.Server
-	for i := range 3 {
-		o, err := server.ProcessConfigFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.ServerName, o.StoreDir, o.NoSigs, o.NoLog = fmt.Sprintf("nats-%d", i+1), t.TempDir(), true, true
-		o.Host, o.Port = "127.0.0.1", server.RANDOM_PORT
-		o.Cluster.Host, o.Cluster.Port = "127.0.0.1", server.RANDOM_PORT
-		o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
-		s := runNATS(t, o)
-		servers = append(servers, s)
-		routes = append(routes, "nats-route://"+s.ClusterAddr().String())
-		urls = append(urls, "nats://carstate:secret@"+s.Addr().String())
-	}
-	c.urls = strings.Join(urls, ",")
-	testkit.Await(t, "the cluster has three servers and a leader", func() bool {
-		return slices.ContainsFunc(servers,
-			func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 })
-	})
-	nc, err := nats.Connect(strings.ReplaceAll(c.urls, "carstate:", "operator:"))
+	`, rights), nats.UserInfo("operator", "secret"))
+	c.urls = strings.ReplaceAll(servers.URLs(), "nats://", "nats://carstate:secret@")
+	nc, err := nats.Connect(servers.URLs(), nats.UserInfo("operator", "secret"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,6 +144,7 @@ func (c *rightsCluster) unused() (rights []string) {
 // everything that a node does for cars, developers and operators, and that every permission is
 // used.
 func TestRights_SufficientAndAllUsed(t *testing.T) {
+	t.Parallel()
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	c := startRightsCluster(t)
 	log := new(testkit.Buffer)
@@ -333,16 +298,10 @@ func TestEachRightIsProbed(t *testing.T) {
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
 			without := strings.Replace(rights, `"`+right+`"`, `"nothing.of.use"`, 1)
-			file := configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
+			server := clustertest.StartProcess(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
 				{ user: carstate, password: secret, %s }
 			] } }`, without))
-			o, err := server.ProcessConfigFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o.Host, o.Port, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, t.TempDir(), true, true
-			s := runNATS(t, o)
-			e, err := Open(testkit.Context(t), Config{URLs: "nats://carstate:secret@" + s.Addr().String()})
+			e, err := Open(testkit.Context(t), Config{URLs: "nats://carstate:secret@" + server.Addr})
 			if err == nil {
 				e.Close()
 				t.Fatal("it was not missed")
@@ -366,16 +325,10 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	if strings.Contains(without, "STREAM.CREATE") || strings.Contains(without, "STREAM.UPDATE") {
 		t.Fatal(without)
 	}
-	file := configFile(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
+	addr := clustertest.StartProcess(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
 		{ user: first, password: secret, %s }
 		{ user: later, password: secret, %s }
-	] } }`, rights, without))
-	o, err := server.ProcessConfigFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Host, o.Port, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, t.TempDir(), true, true
-	addr := runNATS(t, o).Addr().String()
+	] } }`, rights, without)).Addr
 	for _, user := range []string{"first", "later"} {
 		url := "nats://" + user + ":secret@" + addr
 		n := startNode(t, Config{URLs: url})

@@ -53,7 +53,7 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 // start of a node waits for this.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
-	e := clustertest.Open(b, cluster.Config{Partitions: 4, URLs: clustertest.External(b)})
+	e := open(b, cluster.Config{Partitions: 4, URLs: clustertest.External(b)})
 	ctx, cancel := context.WithCancel(b.Context())
 	m := manyRoads(b, stretches)
 	for p := range e.Partitions() {

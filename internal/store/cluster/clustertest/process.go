@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Process is one NATS server that runs as a separate process. A test may change its configuration
@@ -22,8 +23,11 @@ type Process struct {
 // parameter config contains neither the server's address nor its store directory.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
-	testkit.Slow(t, "it starts a NATS server")
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "carstate-nats-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &Process{file: filepath.Join(dir, "nats.conf")}
 	for range startAttempts {
 		addr := freeAddrs(t)[0]
@@ -36,8 +40,7 @@ func StartProcess(t testing.TB, config string) *Process {
 		}})
 		p.Configure(config)
 		t.Cleanup(p.Kill)
-		p.Start()
-		if p.serves(startTimeout) {
+		if p.start() {
 			return p
 		}
 		p.Kill()
@@ -49,18 +52,47 @@ func StartProcess(t testing.TB, config string) *Process {
 // Configure writes the configuration for the next start.
 func (p *Process) Configure(config string) { p.must(os.WriteFile(p.file, []byte(config), 0o600)) }
 
-// Said returns how often a text occurs in the logs of all runs.
-func (n *Node) Said(text string) int { return strings.Count(n.server.Log(), text) }
+// URL returns the address of the server, which is the same after each start.
+func (p *Process) URL() string { return "nats://" + p.Addr }
 
-// serves waits until a started server reports that it serves, or that it cannot serve.
-func (p *Process) serves(limit time.Duration) bool {
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if p.Said("Server is ready") > 0 {
+// Start starts the server, and waits until it serves.
+func (p *Process) Start() {
+	p.t.Helper()
+	if !p.start() {
+		p.t.Fatalf("the NATS server does not start:\n%s", p.server.Log())
+	}
+}
+
+// start starts the server and waits until it reports that it serves, or that it cannot serve.
+func (p *Process) start() bool {
+	ready, failed := p.Said(serving), p.failures()
+	p.Node.Start()
+	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if p.Said(serving) > ready {
 			return true
 		}
-		if p.Said("[FTL]")+p.Said("nats-server: ") > 0 {
+		if p.failures() > failed {
 			return false
 		}
 	}
 	return false
 }
+
+const serving = "Server is ready"
+
+func (p *Process) failures() int { return p.Said("[FTL]") + p.Said("nats-server: ") }
+
+// JetStream returns an operator's connection for managing the server's streams. It is closed
+// when the test ends.
+func (p *Process) JetStream() jetstream.JetStream {
+	p.t.Helper()
+	nc, err := nats.Connect(p.URL())
+	p.must(err)
+	p.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	p.must(err)
+	return js
+}
+
+// Said returns how often a text occurs in the logs of all runs.
+func (n *Node) Said(text string) int { return strings.Count(n.server.Log(), text) }

@@ -1,4 +1,4 @@
-package main
+package fcd_test
 
 import (
 	"compress/gzip"
@@ -18,9 +18,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestLearnedFreeFlow checks the free flow that is learned from a day of traffic. It learns two
-// road networks from their fleets, and compares the learned free flow of the stretches with the
-// speeds of a run with very light traffic. It logs the median error that docs/verdicts.md reports.
+// TestLearnedFreeFlow checks the free flow that is learned from a day of traffic on each of two
+// road networks. It compares the learned free flow of the stretches with the speeds of a run with
+// very light traffic. It logs the median error that docs/verdicts.md reports.
 func TestLearnedFreeFlow(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded fleet")
 	dir := testkit.RecordedDrives("no learned free flow is held against that of light traffic")
@@ -54,7 +54,7 @@ func TestLearnedFreeFlow(t *testing.T) {
 // do.
 var freeFlowOrigin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// learn teaches a map the road network of a fleet.
+// learn makes a map learn from all samples of a fleet.
 func learn(t *testing.T, m *road.Map, name string) {
 	t.Helper()
 	fleet, err := fcd.Open(t.Context(), name)
@@ -109,8 +109,8 @@ func edges(t *testing.T, name string) (all []edge) {
 }
 
 // learned returns the free flow of the stretches along an edge. ok is false if the edge is short or
-// bent, because the ends of such an edge do not determine its stretches. ok is also false if any of
-// the stretches is unknown.
+// bent, because the ends of such an edge do not determine its stretches. ok is also false if the
+// free flow is known on less than 80 % of its length.
 func (e *edge) learned(m *road.Map) (kmh float64, ok bool) {
 	const perDegree = math.Pi / 180 * 6_371_008.8
 	north := (e.latitude[1] - e.latitude[0]) * perDegree
