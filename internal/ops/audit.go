@@ -10,9 +10,9 @@ import (
 	"carstate/internal/access"
 )
 
-// storeTimeout limits each call of the Store, except the long ones: backups, restores, and Bury.
-// The audit event, the operation, and the event that reports a failure each have this limit of
-// their own.
+// storeTimeout limits each call of the Store, except backups, restores, and Bury. An operation
+// makes up to three calls, each with this limit: the audit event before it, the operation itself,
+// and the event that reports a failure.
 const storeTimeout = 30 * time.Second
 
 // within calls f with a timeout of storeTimeout. It does not cancel f when the client disconnects,
@@ -23,16 +23,16 @@ func within(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// audited is like auditedAtLength, for an operation that takes at most storeTimeout.
+// audited is like auditedAtLength, but limits the operation to storeTimeout.
 func (p *Operations) audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
-// auditedAtLength writes the intention to the audit and then carries out the operation. If the
-// intention cannot be written, nothing is done. If the operation fails, or may have failed, a
-// second event reports it.
+// auditedAtLength writes an event with the outcome "intended" to the audit, and then calls do,
+// without a time limit. If the event cannot be written, do is not called. If do fails, or may have
+// failed, a second event has the outcome "failed".
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -66,8 +66,8 @@ var Actions = []string{
 	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore", "node.change",
 }
 
-// Change makes a change to this node only, which is not stored. It is audited with an action and a
-// detail.
+// Change audits a change to this node only, such as another log level, and makes it by calling do.
+// The change is not stored.
 func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
 	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail},
 		func(context.Context) error {
@@ -93,12 +93,11 @@ func Refuse(status int, format string, args ...any) *Refusal {
 var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 	"the audit cannot be read at present; the service's log says why")
 
-var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: list them to see the names")
+var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: carstate token list, source list and operator list show the names")
 
 // Explain returns the [Refusal] that the caller of an operation gets for err. If err is not a
 // Refusal itself but wraps one, Explain logs err and returns the Refusal. Known errors of the
 // [Store] have texts of their own. Any other error is logged and replaced by a general text.
-// Explain logs an error once.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {

@@ -56,8 +56,9 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 	return p.tokenRecord(g.Credential), nil
 }
 
-// TokensThatSee returns the valid tokens whose grant covers a vehicle, but not more than the
-// parameter most. The result more is the number of the tokens that are left out.
+// TokensThatSee returns valid tokens whose grant covers a vehicle, without sandbox tokens. The
+// parameter most is the maximum number of tokens to return; the result more is the number of the
+// others.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -126,12 +127,12 @@ type SourceSummary struct {
 // SourceActivity is what the answering node has seen of a source since the node started.
 type SourceActivity struct {
 	LastSeenAt        *time.Time  `json:"last_seen_at"`        // null: never
-	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // of its key or a sample; null: never
+	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // when its key or a sample was refused; null: never
 	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
 	Accepted          int64       `json:"accepted"`            // number of samples
 	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
-	IgnoredByName     NamedCounts `json:"ignored_by_name"` // for the first names seen; the total is IgnoredSignals
+	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
 }
 
 // SourceRecord describes one source completely.
@@ -178,7 +179,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 }
 
 // IgnoredOthers returns the number of ignored signals that are not counted in IgnoredByName.
-func (s *SourceActivity) IgnoredOthers() int64 {
+func (s SourceActivity) IgnoredOthers() int64 {
 	return max(0, s.IgnoredSignals-s.IgnoredByName.Total())
 }
 
@@ -237,8 +238,8 @@ func stateAt(now time.Time, expires, ended *time.Time, end string) string {
 	return "active"
 }
 
-// EarlierUntil returns the times at which the replaced secrets end that are still valid. It is
-// empty if the credential has ended or expired.
+// EarlierUntil returns the end of each replaced secret that is still valid. It returns none if the
+// credential has ended or expired.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if !c.Ended.IsZero() || !c.Expires.IsZero() && !now.Before(c.Expires) {

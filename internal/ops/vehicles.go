@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Forget erases a vehicle everywhere. The audit identifies it by its hash; no stored record may
-// contain its vid.
+// Forget deletes everything about a vehicle and refuses its telemetry from then on. The audit
+// identifies the vehicle by its hash, because no stored record may contain its vid.
 func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
@@ -21,6 +21,9 @@ func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) 
 	}
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
 }
+
+// IsForgotten reports whether telemetry of a vehicle is refused because the vehicle was forgotten.
+func (p *Operations) IsForgotten(id vehicle.ID) bool { return p.cfg.Forgotten.Has(id) }
 
 func (p *Operations) onVehicle(
 	ctx context.Context, by access.Actor, action string, id vehicle.ID,

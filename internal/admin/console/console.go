@@ -32,9 +32,9 @@ type Config struct {
 	// Known is called with the context of each request that has a session.
 	Known func(request context.Context)
 
-	// Recent reads a vehicle's retained samples until it has read at least as many as the parameter
-	// most says, or all, or until ctx ends. It returns all samples that were stored since the
-	// returned time. The result all reports that no earlier sample is stored.
+	// Recent reads a vehicle's newest retained samples: at least as many as the parameter most
+	// says, unless fewer are retained or ctx ends. It returns all samples that were stored since
+	// the returned time. The result all reports that no earlier sample is stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)
 	// Ready returns an error if the node is not ready. Writable returns an error if the node cannot
@@ -145,6 +145,7 @@ func (c *Console) routes() *http.ServeMux {
 	page("POST /vehicles", c.findVehicle)
 	page("GET /vehicles/{vid}", c.vehiclePage)
 	page("POST /vehicles/{vid}/forget", c.forget)
+	page("POST /vehicles/{vid}/allow", c.allow)
 	page("GET /roads", c.roadsPage)
 	page("GET /tokens", c.tokensPage)
 	page("POST /tokens", c.issueToken)

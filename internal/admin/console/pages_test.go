@@ -93,8 +93,8 @@ func TestTokenForm(t *testing.T) {
 		"the form is too long")
 }
 
-// TestTokenOperations rotates and revokes an existing token and an unknown token, and checks an
-// operation that fails.
+// TestTokenOperations checks the rotation and the revocation of an existing token and of an unknown
+// one, and an operation that fails.
 func TestTokenOperations(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -107,7 +107,7 @@ func TestTokenOperations(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_",
 		"The old one stays valid for another 24 h.")
-	f.want(f.get("/tokens"), http.StatusOK, "valid until 2026-11-21 12:00 UTC")
+	f.want(f.get("/tokens/"+tok.Name), http.StatusOK, "valid until 2026-11-21 12:00 UTC")
 	a := f.post("/tokens/"+tok.Name+"/rotate", "mark", "2", "overlap", "0")
 	f.want(a, http.StatusOK, "End the old secret of Ada at once?", `name="mark" value="2"`,
 		`name="overlap" value="0"`, `name="sure" value="yes"`)
@@ -133,10 +133,10 @@ func TestTokenOperations(t *testing.T) {
 	f.store.Fail("Update token", nil)
 	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
-	if a := f.get("/tokens"); strings.Contains(a.body, "valid until") {
+	if a := f.get("/tokens/" + tok.Name); strings.Contains(a.body, "valid until") {
 		t.Error("an old secret of a revoked token is said to count")
 	}
-	if a := f.get("/tokens"); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
+	if a := f.get("/tokens/" + tok.Name); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
 		t.Error("the notice is shown twice, or a revoked token can be rotated")
 	}
 }
@@ -341,8 +341,8 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	}
 }
 
-// TestListsAfterAStart checks that a vehicle is listed even if it was loaded without its state. The
-// start of its jam is then read from its state.
+// TestListsAfterAStart checks that a vehicle is listed even if only its verdicts were loaded at the
+// start, without its state. The page must then read the start of its jam from the stored state.
 func TestListsAfterAStart(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
@@ -405,11 +405,35 @@ func TestVehicle_Pages(t *testing.T) {
 	if did := f.did(); strings.Contains(did, "forget") {
 		t.Errorf("forgotten without a confirmation: %s", did)
 	}
-	f.want(f.post("/vehicles/carA/forget", "vid", "carA"), http.StatusOK, "Forgotten")
+	f.want(f.post("/vehicles/carA/forget", "vid", "carA"), http.StatusOK, "Forgotten", `/vehicles/carA">the vehicle`)
 	f.clock.Advance(time.Hour)
 	f.want(f.get("/login"), http.StatusOK)
 	if strings.Contains(f.log.String(), "carA") {
 		t.Error("a vid is in the log")
+	}
+}
+
+// TestForgetIsUndone checks that the page of a forgotten vehicle accepts its telemetry again, once.
+func TestForgetIsUndone(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	f.want(f.post("/vehicles/typo/allow"), http.StatusConflict, "this vehicle is not forgotten")
+	f.want(f.post("/vehicles/typo/forget", "vid", "typo"), http.StatusOK, "Forgotten")
+	a := f.get("/vehicles/typo")
+	f.want(a, http.StatusNotFound, "This vehicle was forgotten", `/vehicles/typo/allow"`)
+	if strings.Contains(a.body, "No vehicle with this vid has reported") || strings.Contains(a.body, "Forget it") {
+		t.Error("the page of a forgotten vehicle asks for its spelling, or offers to forget it again")
+	}
+	a = f.post("/vehicles/typo/allow")
+	if a.status != http.StatusSeeOther || a.leadsTo() != "/vehicles/typo" {
+		t.Errorf("allowing answered %d to %q, want a redirect to the vehicle's page", a.status, a.leadsTo())
+	}
+	f.want(f.get("/vehicles/typo"), http.StatusNotFound, "Telemetry of this vehicle is accepted again.",
+		"No vehicle with this vid has reported")
+	f.want(f.post("/vehicles/typo/allow"), http.StatusConflict, "this vehicle is not forgotten")
+	f.want(f.post("/vehicles/a-b/allow"), http.StatusNotFound)
+	if did := f.did(); !strings.Contains(did, "vehicle.allow") {
+		t.Errorf("the operator did %s, want vehicle.allow", did)
 	}
 }
 
@@ -585,7 +609,7 @@ func TestTokenChoice(t *testing.T) {
 		a := f.get(address)
 		f.want(a, http.StatusOK, "Choose tokens")
 		var got []string
-		for _, after := range strings.Split(a.body, "<h2><a href=")[1:] {
+		for _, after := range strings.Split(a.body, `<th scope="row"><a href=`)[1:] {
 			got = append(got, after[strings.Index(after, ">")+1:][:3])
 		}
 		if strings.Join(got, " ") != strings.Join(want, " ") {

@@ -23,7 +23,7 @@ func TestLogin_IsAllWithoutASession(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/vehicles", "/tokens", "/tokens/x/revoke", "/sources", "/operators", "/adminkey",
-		"/vehicles/A/forget", "/logout"} {
+		"/vehicles/A/forget", "/vehicles/A/allow", "/logout"} {
 		f.want(f.post(path, "name", "x"), http.StatusUnauthorized)
 	}
 	f.want(f.get("/live/fleet"), http.StatusUnauthorized)
@@ -124,9 +124,9 @@ func TestCookieBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestSessionNeedsRootAndCookie checks that neither the cookie nor the path is enough alone. The
-// plain cookie must be sent only with the paths of its session, so that no other server on the same
-// host receives it.
+// TestSessionNeedsRootAndCookie checks that a request needs both the cookie and the path of its
+// session. The plain cookie must be sent only with the paths of its session, so that no other
+// server on the same host receives it.
 func TestSessionNeedsRootAndCookie(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		f := newFixture(t, func(c *Config) { c.Secure = secure })

@@ -26,14 +26,17 @@ func TestSources_AddRotateRemove(t *testing.T) {
 		"mark", "1")
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
 	key := a.body[strings.Index(a.body, "css_"):][:40]
-	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s",
+	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "strict")
+	f.want(f.get("/sources/gateway"), http.StatusOK, "A, B", "not yet", "1000/s",
 		"<dt>Unknown signals</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>",
 		"<dt>Samples refused</dt><dd>0</dd>")
 	g, _ := f.store.Sources.Get("gateway")
 	g.CountSamples(12345, 3)
 	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2, noon.Add(-2*time.Minute))
-	f.want(f.get("/sources"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago",
+	f.want(f.get("/sources"), http.StatusOK, `<td class="n">12,345</td>`, "<code>impossible</code> 2", "2 min ago",
+		": <code>impossible</code>", `<td class="n">3</td>`)
+	f.want(f.get("/sources/gateway"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago",
 		": <code>impossible</code>", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
 	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
 		t.Fatal(err)
@@ -147,11 +150,10 @@ func TestListsAreSorted(t *testing.T) {
 	} {
 		a := f.get(address)
 		f.want(a, http.StatusOK, "Choose ")
-		_, list, _ := strings.Cut(a.body, `<ul class="records">`)
+		_, list, _ := strings.Cut(a.body, `<table class="records">`)
 		var got []string
-		for _, after := range strings.Split(list, "<h2>")[1:] {
-			name, _, _ := strings.Cut(after, "</h2>")
-			name = strings.TrimSuffix(name, "</a>")
+		for _, after := range strings.Split(list, `<th scope="row">`)[1:] {
+			name, _, _ := strings.Cut(after, "</")
 			got = append(got, name[strings.LastIndex(name, ">")+1:])
 		}
 		if strings.Join(got, " ") != want {
@@ -178,7 +180,7 @@ func TestOperators(t *testing.T) {
 	hers := &fixture{t: t, server: f.server, browser: f.anotherBrowser(), roots: make(map[*http.Client]string)}
 	hers.logIn(key)
 	a = hers.get("/operators")
-	hers.want(a, http.StatusOK, "<h2>ada</h2>")
+	hers.want(a, http.StatusOK, `<th scope="row">ada</th>`)
 	if strings.Contains(a.body, "/operators/ada/") || strings.Contains(a.body, "/adminkey") {
 		t.Error("an operator is offered what only the admin key does")
 	}

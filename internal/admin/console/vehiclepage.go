@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -30,6 +31,7 @@ func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session
 type vehicleView struct {
 	VID        vehicle.ID
 	Known      bool
+	Forgotten  bool // its telemetry is refused
 	Verdicts   []verdictView
 	Readings   []ops.ReadingRecord
 	Curve      curveView
@@ -107,6 +109,7 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 	record, s, err := c.Ops.Vehicle(ctx, id)
 	if errors.Is(err, ops.ErrNotReported) {
 		c.Monitor.curves.forget(id) // a page that was being rendered may have cached it again
+		v.Forgotten = c.Ops.IsForgotten(id)
 		return v, nil
 	}
 	if err != nil {
@@ -159,5 +162,30 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, s, statusOf(err), "Not forgotten", err.Error())
 		return
 	}
-	c.showTo(w, s, http.StatusOK, "forgotten", page{Title: "Forgotten", Section: "vehicles", Data: receipt})
+	c.showTo(w, s, http.StatusOK, "forgotten",
+		page{Title: "Forgotten", Section: "vehicles", Data: forgottenView{receipt, id}})
+}
+
+// forgottenView is the page after a vehicle was forgotten.
+type forgottenView struct {
+	access.ForgetReceipt
+	VID vehicle.ID
+}
+
+// allow accepts telemetry of a forgotten vehicle again.
+func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
+	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
+	if err != nil {
+		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
+		return
+	}
+	if !c.Ops.IsForgotten(id) {
+		c.fail(w, s, http.StatusConflict, "Nothing to accept", "this vehicle is not forgotten")
+		return
+	}
+	if _, err := c.Ops.Allow(r.Context(), s.who, id); err != nil {
+		c.fail(w, s, statusOf(err), "Not accepted", err.Error())
+		return
+	}
+	c.done(w, r, s, "/vehicles/"+string(id), "Telemetry of this vehicle is accepted again.")
 }
