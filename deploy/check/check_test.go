@@ -52,36 +52,59 @@ func TestDockerfile(t *testing.T) {
 	if len(complaints) > 0 {
 		t.Errorf("BuildKit's linter: %q", complaints)
 	}
-	if len(stages) != 2 || stages[1].BaseName != "scratch" {
-		t.Fatalf("%d stages, the last is not from scratch", len(stages))
-	}
-	var user, entrypoint string
-	built := false
-	for _, c := range stages[0].Commands {
-		if run, ok := c.(*instructions.RunCommand); ok {
-			built = built || strings.Contains(strings.Join(run.CmdLine, " "), "CGO_ENABLED=0")
+	named := make(map[string]bool)
+	for _, stage := range stages {
+		if !named[stage.BaseName] && stage.BaseName != "scratch" && !strings.Contains(stage.BaseName, "@sha256:") {
+			t.Errorf("the image %s is not named by its digest", stage.BaseName)
 		}
-		if cp, ok := c.(*instructions.CopyCommand); ok {
+		named[stage.Name] = true
+		checkCopies(t, stage)
+	}
+	images := map[string]string{"nats": "/nats-server", "": "/carstate"}
+	for _, stage := range stages {
+		want, ok := images[stage.Name]
+		if !ok {
+			continue
+		}
+		delete(images, stage.Name)
+		var user, entrypoint string
+		for _, c := range stage.Commands {
+			switch c := c.(type) {
+			case *instructions.UserCommand:
+				user = c.User
+			case *instructions.EntrypointCommand:
+				entrypoint = strings.Join(c.CmdLine, " ")
+			case *instructions.RunCommand:
+				t.Error("nothing can run in an image from scratch")
+			}
+		}
+		if stage.BaseName != "scratch" || entrypoint != want || user == "" || strings.HasPrefix(user, "0") ||
+			strings.HasPrefix(user, "root") {
+			t.Errorf("%s: base %s, entry point %q, user %q", want, stage.BaseName, entrypoint, user)
+		}
+	}
+	if len(images) > 0 || stages[len(stages)-1].Name != "" {
+		t.Errorf("the images %v are missing, or carstate is not the last", images)
+	}
+}
+
+// checkCopies checks that the files exist that a stage copies out of the repository, and that each
+// program it builds is static.
+func checkCopies(t *testing.T, stage instructions.Stage) {
+	for _, c := range stage.Commands {
+		if run, ok := c.(*instructions.RunCommand); ok {
+			if line := strings.Join(run.CmdLine, " "); strings.Contains(line, "go build") && !strings.Contains(line,
+				"CGO_ENABLED=0") {
+				t.Errorf("%s: not a static program: %s", stage.Name, line)
+			}
+		}
+		if cp, ok := c.(*instructions.CopyCommand); ok && cp.From == "" {
 			for _, source := range cp.SourcePaths {
 				if _, err := os.Stat(filepath.Join(top, source)); err != nil {
 					t.Errorf("COPY: %v", err)
 				}
 			}
 		}
-	}
-	for _, c := range stages[1].Commands {
-		switch c := c.(type) {
-		case *instructions.UserCommand:
-			user = c.User
-		case *instructions.EntrypointCommand:
-			entrypoint = strings.Join(c.CmdLine, " ")
-		case *instructions.RunCommand:
-			t.Error("nothing can run in an image from scratch")
-		}
-	}
-	if !built || entrypoint != "/carstate" || user == "" || strings.HasPrefix(user, "0") ||
-		strings.HasPrefix(user, "root") {
-		t.Errorf("static %v, entry point %q, user %q", built, entrypoint, user)
 	}
 }
 
@@ -163,6 +186,9 @@ func TestCompose_ThreeServers(t *testing.T) {
 			if own := s.Environment["NATS_NAME"]; own == nil || *own != name ||
 				!slices.Equal(s.Command, []string{"--config", "/etc/nats/nats.conf"}) {
 				t.Errorf("%s: NATS_NAME %v, command %q", name, own, s.Command)
+			}
+			if s.Build == nil || s.Build.Target != "nats" {
+				t.Errorf("%s: its image is not built from the source that go.sum names", name)
 			}
 			if _, outside := s.Networks["outside"]; outside {
 				t.Errorf("%s is on the outer network", name)
