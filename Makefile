@@ -92,7 +92,7 @@ test: setup ## install what the tests need, then run all tests; with the race de
 			echo "go test $(UNRACED)"; \
 			$(GOTESTSUM) -- -timeout 5m $(TESTFLAGS) $(UNRACED:%=./%); \
 			echo "go test -run of power, full disks and damage in internal/store/local"; \
-			$(GOTESTSUM) -- -timeout 5m -run '^Test(PowerCuts|DiskFull|Damage)$$' $(TESTFLAGS) ./internal/store/local; \
+			$(GOTESTSUM) -- -timeout 5m -run '^Test(PowerCuts|DiskFull|Damage|LogDamage)$$' $(TESTFLAGS) ./internal/store/local; \
 			raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%)); \
 		fi; \
 		echo "go test -race in $$m"; \

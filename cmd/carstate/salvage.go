@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"text/tabwriter"
 
 	"carstate/internal/store/local"
@@ -21,11 +22,12 @@ others. If there is a backup, restore that instead: where a record is lost, an o
 in its place, such as that of a token that was revoked later or a vehicle that was forgotten later.
 
 Example:
-  carstate salvage /var/lib/carstate.damaged /var/lib/carstate`
+  carstate salvage /var/lib/carstate.damaged /srv/salvage/carstate`
 }
 
 // Run copies the intact records and reports what it found.
 func (c *salvageCommand) Run(ctx context.Context, w streams) error {
+	syscall.Umask(0o077) // Pebble would make directories that others can read
 	found, err := local.Salvage(ctx, nil, c.Damaged, c.New)
 	if err != nil {
 		return err

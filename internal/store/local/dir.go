@@ -52,9 +52,9 @@ type identity struct {
 	Ready      bool   `json:"ready"` // the store was created: if it is missing from now on, it is damaged
 	// Ends contains the last sequence of each stream, and each cursor, at the last orderly close.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest says how much of Pebble's manifest is on disk. Pebble takes a damaged record of the
-	// manifest for the end of the manifest. It would then open the store without the tables that
-	// follow the record.
+	// Manifest says how much of Pebble's manifest, the list of its tables, is on disk. Pebble takes
+	// a damaged record of the manifest for its end, and would open the store without the tables
+	// that follow the record.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of the text with Sum set to 0
 }
@@ -150,9 +150,26 @@ func inUse(err error) bool {
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// read returns the identity of the directory. If the directory is absent or empty, the identity is
-// the zero value. If the directory is not carstate's or cannot be used, read returns an error.
+// CheckFormat returns an error if this version cannot open the data directory dir, because another
+// program or another version of carstate wrote it. It changes nothing, and a service may be using
+// the directory. If the directory is absent or empty, CheckFormat returns nil.
+func CheckFormat(dir string) error {
+	_, err := (&dataDir{fs: vfs.Default, path: dir}).identify()
+	return err
+}
+
+// read returns the identity of the directory, like identify, and an error if the store is not whole.
 func (d *dataDir) read() (id identity, err error) {
+	if id, err = d.identify(); err != nil || id.Format == 0 {
+		return id, err
+	}
+	return id, d.checkStore(id)
+}
+
+// identify returns the identity of the directory. If the directory is absent or empty, the identity
+// is the zero value. If the directory is not carstate's or of another format, identify returns an
+// error.
+func (d *dataDir) identify() (id identity, err error) {
 	entries, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return id, nil
@@ -186,11 +203,11 @@ func (d *dataDir) read() (id identity, err error) {
 	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
 		return id, d.damaged(identityFile + " is invalid")
 	}
-	return id, d.checkStore(id)
+	return id, nil
 }
 
 // checkStore returns an error if the store lacks its write-ahead log or a part of its manifest.
-// Pebble would open such a store with records missing.
+// Pebble would open such a store without the missing records.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -239,8 +256,8 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error if other users may create files in the directory. The checksums of
-// records protect against damage, but not against forgery.
+// checkOwner returns an error if other users may create files in the directory, because the
+// checksums of records protect against damage, but not against forgery.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -268,8 +285,8 @@ func (d *dataDir) damaged(what string) error {
 		"is good with carstate salvage", d.path, what)
 }
 
-// unusable returns the error for a directory that cannot be created, read or written. The parameter
-// what is the name of the file concerned, or "" for the whole directory.
+// unusable returns the error for a directory that cannot be created, read or written (the parameter
+// done). The parameter what is the name of the file concerned, or "" for the whole directory.
 func (d *dataDir) unusable(done, what string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err // the message names the path already

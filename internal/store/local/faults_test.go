@@ -65,7 +65,7 @@ func TestDiskFull(t *testing.T) {
 		writes /= 10
 	}
 	if raceDetector {
-		writes /= 3
+		writes /= 10
 	}
 	r := rand.New(rand.NewPCG(first, 5))
 	for at := int64(1); at <= int64(writes); at++ {
@@ -156,8 +156,9 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// TestDamage changes a byte of a closed store, truncates a file or removes a file. It checks that
-// either a start or a reader reports the damage, or all promised data is still there.
+// TestDamage changes a byte, truncates a file or removes a file, in the store of a closed engine or
+// of a killed process. It checks that either a start or a reader reports the damage, or all
+// promised data is still there. After a kill, it accepts that a damaged log loses data.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -219,7 +220,7 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
-// damage damages one file and describes the damage. cut is set if the file is a log.
+// damage damages one file and describes the damage. The result cut says whether the file is a log.
 func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
 	t.Helper()
 	names, err := fs.List("/data/store")
@@ -278,10 +279,10 @@ func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
 	}
 }
 
-// TestLogDamage flips a bit in the log of a killed process. The log contains large batches that
-// were not synced, between acknowledged records. A start must either report damage, or have all
-// acknowledged records except possibly the last one, because nothing after the last record says
-// that it was synced.
+// TestLogDamage flips a bit in the log of a killed process. Between acknowledged records, the log
+// contains large batches that were not synced. A start must either report damage, or find all
+// acknowledged records. Only the last one may be missing, because nothing after it says that it was
+// synced.
 func TestLogDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -314,11 +315,14 @@ func TestLogDamage(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const places = 20
+	places := 20
+	if raceDetector {
+		places = 4 // make test tries all of them without the race detector
+	}
 	refused := 0
 	for i := range places {
 		config.FS = killed.CrashClone(vfs.CrashCloneCfg{})
-		flip(t, config.FS.(*vfs.MemFS), ".log", (float64(i)+0.5)/places)
+		flip(t, config.FS.(*vfs.MemFS), ".log", (float64(i)+0.5)/float64(places))
 		e, err := Open(ctx, config)
 		if err != nil {
 			if refused++; !strings.Contains(err.Error(), "damaged") {
@@ -377,9 +381,9 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	return files
 }
 
-// TestRoadsDamage flips a bit in a table of road profiles. It checks that the profiles of the
-// damaged block and of the block before it are removed, that the other profiles remain, and that
-// the next start finds no damage.
+// TestRoadsDamage flips a bit in a table of road profiles. It checks that the records of the
+// damaged block and the last record before it are removed, that at least 80 % of the records
+// remain, and that the next start finds no damage.
 func TestRoadsDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -59,8 +59,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	defer func() { _ = db.Close() }() // nothing was written
 
 	unfinishedDir := to + unfinished
-	if err := fsys.RemoveAll(unfinishedDir); err != nil {
-		return nil, err
+	if _, err := fsys.Stat(unfinishedDir); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s exists already, where the copy is made first: move it away", unfinishedDir)
 	}
 	defer func() {
 		if err != nil {

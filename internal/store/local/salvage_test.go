@@ -16,8 +16,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSalvage damages one byte of a table or of the log, and checks that an engine can open the
-// directory that Salvage creates.
+// TestSalvage damages one byte of a table or of the log. Salvage must leave the damaged directory
+// unchanged, keep most records, and create a directory that an engine can open.
 func TestSalvage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -142,6 +142,9 @@ func TestSalvageRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := fs.MkdirAll("/other.new/kept", 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ from, to, want string }{
 		{"/data", "/data", "exists already"}, {"/none", "/new", "is not a data directory"}, {"/data", "/new", "in use"},
 	} {
@@ -151,5 +154,12 @@ func TestSalvageRefuses(t *testing.T) {
 	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
+	}
+	if _, err := Salvage(t.Context(), fs, "/data", "/other"); err == nil ||
+		!strings.Contains(err.Error(), "/other.new exists already") {
+		t.Errorf("Salvage beside another directory: %v", err)
+	}
+	if _, err := fs.Stat("/other.new/kept"); err != nil {
+		t.Errorf("the other directory: %v", err)
 	}
 }
