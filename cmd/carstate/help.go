@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"slices"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -18,6 +20,9 @@ func (*helpCommand) Help() string { return "Example:\n  carstate help token issu
 // Run prints the help of a command and exits as --help does.
 func (c *helpCommand) Run(given *kong.Context) error {
 	_, err := given.Kong.Parse(append(slices.Clone(c.Command), "--help"))
+	if errors.Is(err, syscall.EPIPE) {
+		return err
+	}
 	return usageError("%s", unquoted(access.OneLine(err)))
 }
 

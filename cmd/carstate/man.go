@@ -22,7 +22,7 @@ func (*manCommand) Run(w streams, given *kong.Context) error {
 	fmt.Fprintf(&b, ".TH CARSTATE 1 \"\" \"carstate %s\"\n", roff(version))
 	b.WriteString(".SH NAME\ncarstate \\- answer how cars drive and whether their throttle systems are healthy\n" +
 		".SH SYNOPSIS\n.B carstate\n.I COMMAND\n[\\fIFLAG\\fR ...] [\\fIARGUMENT\\fR ...]\n.SH DESCRIPTION\n")
-	manText(&b, root.Help+"\n\nEach flag has an environment variable, which its text names.")
+	manText(&b, root.Help+"\n\nMost flags have an environment variable, which their text names.")
 	manValues(&b, root)
 	b.WriteString(".SH COMMANDS\n")
 	for _, n := range root.Children {
@@ -39,6 +39,7 @@ func (*manCommand) Run(w streams, given *kong.Context) error {
 		{exitNoAnswer, "There is no answer about the vehicle."},
 		{exitConfig, "The configuration of carstate serve is wrong."},
 		{exitStopped, "Ctrl-C ended the command."},
+		{exitPipe, "Nothing reads the output any more."},
 	} {
 		fmt.Fprintf(&b, ".TP\n.B %d\n%s\n", e.code, roff(e.text))
 	}

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/access"
 )
 
-// commands is the command line. Every flag can also be set by an environment variable: --query-addr
-// is CARSTATE_QUERY_ADDR.
+// commands is the command line. Each flag without the tag env:"-" can also be set by an environment
+// variable: --query-addr is CARSTATE_QUERY_ADDR.
 type commands struct {
 	Serve    serveCommand    `cmd:"" help:"Run the service."`
 	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
@@ -45,24 +45,37 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// settings are the values of serve for those defaults that differ between serve and demo.
+// settings are the defaults of serve for those flags whose default differs between serve and demo.
 var settings = kong.Vars{
 	"max_age": "5m", "log_level": "info", "drain": "5s",
 	"query_connections": "16384", "ingest_connections": "4096", "mqtt_connections": "20000", "admin_connections": "512",
 }
 
-// demoSettings are the values of demo for the same defaults. Readings stay fresh for a day, so that
-// queries about the recorded drive are answered as long as somebody tries the demo. Only warnings
-// are logged, because log lines appear between the lines that the demo prints. The limits on
-// connections suit a process that may have 2,048 descriptors. No load balancer is in front of a
+// demoSettings are the defaults of demo for the flags in [settings]. Readings stay fresh for a day,
+// so that queries about the recorded drive are answered as long as somebody tries the demo. Only
+// warnings are logged, because log lines appear between the lines that the demo prints. The limits
+// on connections suit a process that may have 2,048 descriptors. No load balancer is in front of a
 // demo, so it does not drain.
 var demoSettings = kong.Vars{
 	"max_age": "24h", "log_level": "warn", "drain": "0s",
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
 }
 
-// moreHelp has the ends of help texts that are too long for the line of their struct tag.
-var moreHelp = kong.Vars{
+// moreHelp puts the moreTexts into the help of each flag. They are no kong.Vars, because the parser
+// interpolates every variable again for every flag, which took 45 ms at the start of each command.
+var moreHelp = kong.PostBuild(func(k *kong.Kong) error {
+	return kong.Visit(k.Model.Node, func(v kong.Visitable, next kong.Next) error {
+		if f, ok := v.(*kong.Flag); ok && strings.Contains(f.Help, "${more_") {
+			for name, text := range moreTexts {
+				f.Help = strings.ReplaceAll(f.Help, "${"+name+"}", text)
+			}
+		}
+		return next(nil)
+	})
+})
+
+// moreTexts are the ends of help texts that are too long for the line of their struct tag.
+var moreTexts = map[string]string{
 	"more_access_log": " It has no token, and a hash in place of the vehicle. SIGHUP reopens the file, after a" +
 		" rotation.",
 	"more_admin_addr": " A node without the role admin serves only health and metrics there, or nothing if this is" +
@@ -112,6 +125,8 @@ const (
 	exitConfig = 78
 	// exitStopped is the code that shells report for a program ended by Ctrl-C.
 	exitStopped = 130
+	// exitPipe is the code that shells report for a program whose output is no longer read.
+	exitPipe = 141
 )
 
 // streams are the outputs of a command: results go to out, everything else to err.
@@ -166,6 +181,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		args = append(args, "--help")
 	}
 	parsed, err := parser.Parse(args)
+	if errors.Is(err, syscall.EPIPE) {
+		return exitPipe
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "carstate: %s\n%s\n", unquoted(access.OneLine(err)), usageHint(err))
 		if isServe(err) {
@@ -183,6 +201,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.Is(err, syscall.EPIPE):
+		return exitPipe // without a message, because the reader of the output has seen enough
 	case errors.Is(err, errNoAnswer):
 		return exitNoAnswer // the reason went to stdout, as an answer does
 	}

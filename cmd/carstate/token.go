@@ -34,7 +34,7 @@ type tokenIssue struct {
 	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query; a file has one vid on each line.${more_vehicles}"`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it is valid (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"Maximum rate of calls; no limit by default."`
-	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and nine others, and no real one."`
+	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and ten others, and no real one."`
 	JSON       bool     `name:"json" help:"Print one JSON value and nothing else."`
 }
 

@@ -153,8 +153,8 @@ func (h *HTTP) isShed(c *httpConn) bool {
 	return false
 }
 
-// beginRequest notes that a request of source is in progress. It reports whether the source's share
-// of the connections allows that.
+// beginRequest notes that a request of source is in progress and returns true. If the source has
+// used up its share of the connections, it notes nothing and returns false.
 func (c *httpConn) beginRequest(slots *quota, source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,6 +284,9 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 	}
 	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	s, err := h.in.Sources.Verify([]byte(strings.TrimSpace(key)), h.in.Now())
+	if errors.Is(err, access.ErrMalformed) {
+		err = fmt.Errorf("%w, which is css_ and 36 letters and digits (carstate source add)", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the source key is refused: %w", err)
 	}

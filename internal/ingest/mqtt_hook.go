@@ -85,14 +85,14 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		why := errSlow.Error() + ": the minimum is 1 KB/s, and at most 60 s in total"
 		h.m.disconnect(cl, withReason(packets.ErrImplementationSpecificError, why))
 	}
-	// A client that connects with the client ID of another takes over its session. The prefix
-	// confines that to clients of the same source.
+	// A client that connects with the client ID of another takes over its session. Because of the
+	// prefix, the other client can only be one of the same source.
 	cl.ID = name + "/" + cl.ID
 	return true
 }
 
-// refuseLogin sends a CONNACK with code and closes the connection. If it stayed open, the library
-// would send another CONNACK.
+// refuseLogin sends a CONNACK with code and closes the connection. If the connection stayed open,
+// the library would send another CONNACK.
 func (m *MQTT) refuseLogin(cl *mqtt.Client, code packets.Code) {
 	_ = m.server.SendConnack(cl, code, false, nil)
 	_ = cl.Net.Conn.Close()
@@ -105,7 +105,7 @@ func (h *hook) OnACLCheck(_ *mqtt.Client, _ string, write bool) bool {
 }
 
 // OnPacketRead refuses a PUBLISH that the library would change or drop before it calls OnPublish.
-// The library would lower QoS 2, and drop a message with a topic that begins with $ without a
+// The library would lower QoS 2 to 1, and would drop a message whose topic begins with $, without a
 // response. OnPacketRead also refuses long topics, which the library could store as aliases.
 func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	if pk.FixedHeader.Type != packets.Publish {
@@ -128,7 +128,7 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 	return pk, nil
 }
 
-// OnPacketEncode adds limits to a CONNACK that the library does not announce by itself. In a
+// OnPacketEncode adds to a CONNACK the limits that the library does not announce by itself. In a
 // CONNACK of MQTT 3.1.1 it replaces reason codes that only MQTT 5 defines.
 func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	switch {
@@ -181,7 +181,7 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	case !ok:
 		m.in.refuse(source, access.BadTopic, 1)
 		p.outcome, p.refusal = rejected, withReason(packets.ErrTopicNameInvalid,
-			"wrong topic: send telemetry to vehicles/VID/telemetry")
+			"wrong topic: send telemetry to vehicles/VID/telemetry; a VID has letters and digits only")
 	case !source.Vehicles.Include(id):
 		m.in.refuse(source, access.NotAllowed, 1)
 		p.outcome, p.refusal = unauthorised, withReason(packets.ErrNotAuthorized, errNotAllowed.text)

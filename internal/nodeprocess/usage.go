@@ -74,8 +74,11 @@ type Metrics map[string]float64
 // Metrics reads the node's metrics.
 func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 	status, text, err := n.Get(ctx, Admin, "/metrics")
-	if err != nil || status != http.StatusOK {
-		return nil, fmt.Errorf("the metrics cannot be read: %d, %w", status, err)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("status %d", status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the metrics cannot be read: %w", err)
 	}
 	m := make(Metrics)
 	for line := range strings.Lines(string(text)) {

@@ -209,11 +209,15 @@ func malformed(token []byte) *failure {
 	for _, kind := range []access.Kind{access.TokenKind, access.SandboxKind} {
 		switch {
 		case !begins(string(kind)):
-		case len(token) < kind.Length():
-			return failChecksum
 		case len(token) > kind.Length():
 			return failTokenLong
+		case len(token) < kind.Length() && !bytes.ContainsFunc(token[len(kind):], isNotBase62):
+			return failChecksum
 		}
 	}
 	return failTokenForm
+}
+
+func isNotBase62(c rune) bool {
+	return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }
