@@ -78,6 +78,8 @@ class Client:
         u = urlsplit(base_url)
         if u.scheme not in ("http", "https") or not u.hostname or u.username or u.password or u.query or u.fragment:
             raise ValueError("the base URL must look like https://cars.example or http://127.0.0.1:8080, without user, query and fragment")
+        if not isinstance(token, str) or not token:
+            raise ValueError("the token is missing: it is the access token that the operator gave to you, cst_… or cstest_…")
         self._tls = u.scheme == "https"
         self._host, self._port, self._path = u.hostname, u.port, u.path.rstrip("/")
         self._token, self._timeout, self._patience, self._context = token, timeout, patience, context
@@ -123,7 +125,7 @@ class Client:
         except ssl.SSLCertVerificationError as e:
             raise CarstateError(self._redact(f"{self._host} has a certificate that is not trusted: {e.verify_message}")) from None
         except (OSError, http.client.HTTPException) as e:
-            raise CarstateError(self._redact(f"cannot reach {self._host}: {type(e).__name__}: {e}"), broken=True) from None
+            raise CarstateError(self._redact(f"cannot reach {self._host}:{link.port}: {type(e).__name__}: {e}"), broken=True) from None
         finally:
             link.close()
         return self._parse(response, body, field, vid)
@@ -148,7 +150,7 @@ class Client:
                 message = "the server answers with a redirect, which is not followed because it would send the token elsewhere"
             if is_envelope and code == 200 and str(envelope["code"]).isdigit():
                 code = int(envelope["code"])  # the HTTP status does not show the failure
-            raise CarstateError(message or f"the server answers HTTP {code}, but does not speak this interface", code,
+            raise CarstateError(message or f"the server answers HTTP {code}, but does not speak this interface: is this its base URL?", code,
                                 _seconds(header.get("Retry-After")), request_id, broken=code in _OUTAGES)
         record = envelope.get("data") if is_envelope else None
         if not isinstance(record, dict):

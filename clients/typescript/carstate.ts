@@ -70,6 +70,7 @@ export class Client {
     if (!u || !/^https?:$/.test(u.protocol) || u.username || u.password || u.search || u.hash) {
       throw new TypeError("the base URL must look like https://cars.example or http://127.0.0.1:8080, without user, query and fragment");
     }
+    if (!token) throw new TypeError("the token is missing: it is the access token that the operator gave to you, cst_… or cstest_…");
     this.#base = u.href.replace(/\/+$/, "");
     this.#token = token;
     this.#options = options;
@@ -132,7 +133,7 @@ export class Client {
       const cause = e instanceof Error && e.cause instanceof Error ? e.cause : e;
       const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
       const why = limit.aborted ? "it did not answer in time" : code || "the connection failed";
-      throw new CarstateError(`cannot reach the service: ${why}`, 0, undefined, "", !/CERT|ALTNAME|ENOTFOUND/.test(code));
+      throw new CarstateError(`cannot reach ${new URL(this.#base).origin}: ${why}`, 0, undefined, "", !/CERT|ALTNAME|ENOTFOUND|ERR_SSL/.test(code));
     }
     return this.#parse<S>(response, body, field, vid);
   }
@@ -151,7 +152,7 @@ export class Client {
       }
       if (code === 200) code = Number(envelope?.code) || code; // the HTTP status does not show the failure
       const wait = /^\d{1,9}$/.exec(header.get("Retry-After") ?? "");
-      throw new CarstateError(message || `the server answers HTTP ${code}, but does not speak this interface`, code,
+      throw new CarstateError(message || `the server answers HTTP ${code}, but does not speak this interface: is this its base URL?`, code,
         wait ? Math.min(Number(wait[0]), 365 * 86_400) : undefined, requestId, outages.includes(code));
     }
     const record = envelope?.code === undefined ? undefined : object(envelope.data);
