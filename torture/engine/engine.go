@@ -1,7 +1,7 @@
-// Package engine has the rows of power cuts, full disks and damaged files. The work is done by
-// tests of the store's engine, in one process and on a file system in memory, many times a second.
-// A row runs such a test with the row's own number of repetitions, and turns the test's log into
-// findings.
+// Package engine holds the rows of the torture (see package row) with power cuts, full disks and
+// damaged files. The work is done by tests of the storage engine, in one process and on a file
+// system in memory, many times a second. A row runs such a test with the row's own number of
+// repetitions, and turns the test's log into findings.
 package engine
 
 import (
@@ -70,7 +70,7 @@ var Full = row.Row{
 	Name:   "full",
 	Title:  "A full disk",
 	Text:   fullText,
-	Counts: "times full", CI: 2000, Long: 50_000,
+	Counts: "times full", CI: 1000, Long: 2000,
 	Controls: []row.Control{
 		{Defect: "swallowed-errors", Says: "takes a write that failed for one that was stored", By: []string{lostSamples}},
 		{Defect: "untold-errors", Says: "stores nothing more and does not say so",
@@ -97,8 +97,8 @@ var Damage = row.Row{
 	Run:   running("TestDamage", "damages"),
 }
 
-// running returns a function that runs one of the engine's tests. The parameter count is the name
-// of that test's flag for the number of repetitions.
+// running returns the function Run of a row that runs one of the engine's tests. The parameter
+// count is the name of that test's flag for the number of repetitions.
 func running(test, count string) func(context.Context, *row.Attempt) error {
 	return func(ctx context.Context, a *row.Attempt) error {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
@@ -117,7 +117,7 @@ func running(test, count string) func(context.Context, *row.Attempt) error {
 		for lines.Scan() {
 			done = max(done, evaluate(a, lines.Text()))
 		}
-		a.Offered(max(done, a.Count)) // a workload goes on until it has ended, which may be more cuts
+		a.Offered(max(done, a.Count)) // the last workload runs to its end, and may make more cuts
 		a.Acknowledged(done)
 		err = errors.Join(lines.Err(), cmd.Wait())
 		if o := a.Outcome(); err != nil && o.Found() {
