@@ -75,7 +75,8 @@ func (n *Node) registerMetrics() {
 	}
 	if n.config.has(Admin) {
 		n.registry.MustRegister(gauge("carstate_backup_timestamp_seconds",
-			"When the last backup of this node was taken; 0: never.", func() float64 {
+			"When this node last sent a whole backup; 0: never. Whether it was stored, only `carstate backup` knows, by "+
+				"its exit code.", func() float64 {
 				if at := ops.LastBackup(n.config.Store.DataDir); !at.IsZero() {
 					return float64(at.Unix())
 				}
