@@ -15,11 +15,11 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/node"
-	"carstate/internal/store/local"
 )
 
-// check rejects a configuration that cannot work, and a data directory of another format. For a valid configuration it prints every
-// setting, the source of the setting, and the listeners. It opens no port and changes nothing.
+// check rejects a configuration that cannot work, and a data directory of another format. For a
+// valid configuration it prints every setting, the source of the setting, and the listeners. It
+// opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
 	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)), nil)
 	if err != nil {
@@ -28,11 +28,6 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	certificateEnds, err := node.Check(config)
 	if err != nil {
 		return err
-	}
-	if c.Nats == "" {
-		if err := local.CheckFormat(c.DataDir); err != nil {
-			return err
-		}
 	}
 	if c.NatsCreds != "" {
 		if _, err := os.ReadFile(c.NatsCreds); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -320,6 +321,14 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine "+
 			"and a cluster\", or give --nats-fresh to start without them", f.DataDir)
+	}
+	if f.Nats == "" {
+		switch err := local.CheckFormat(f.DataDir); {
+		case errors.Is(err, local.ErrFormat):
+			return node.Config{}, usageError("%s", err)
+		case err != nil:
+			return node.Config{}, err
+		}
 	}
 	// validate has already parsed the interval and the networks, so they cause no error here.
 	interval, _ := f.syncInterval()

@@ -30,9 +30,9 @@ Examples:
 func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	path := "/readyz"
+	path, want := "/readyz", "ready"
 	if c.Live {
-		path = "/healthz"
+		path, want = "/healthz", "healthy"
 	}
 	base, err := adminURL(c.AdminAddr)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	lines := bufio.NewScanner(response.Body)
 	lines.Scan()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the node is not healthy: %s", lines.Text())
+		return fmt.Errorf("the node is not %s: %s", want, lines.Text())
 	}
 	_, err = fmt.Fprintln(w.out, lines.Text())
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,8 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// movedCars is how many cars report to the service that is moved.
-const movedCars = 1000
+var movedCars = flag.Int("move.cars", 1000, "cars of TestMove_BetweenMachineAndCluster")
 
 // TestMove_BetweenMachineAndCluster checks that a service can move from one machine to a cluster
 // and back, by backup and restore, while cars report to the old and the new service.
@@ -101,10 +101,10 @@ func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
 func (m *moved) move(t *testing.T, from, to *process) {
 	t.Helper()
 	left := time.Now()
-	end := carsReport(t, from, m.key, movedCars)
+	end := carsReport(t, from, m.key, *movedCars)
 	// Every car's new state must be in the backup. On a cluster, a state is stored before a query
 	// is answered from it. On one machine, taking a backup stores the states.
-	for i := 0; i < movedCars; i += 7 {
+	for i := 0; i < *movedCars; i += 7 {
 		if err := from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left); err != nil {
 			t.Fatal(err)
 		}
@@ -118,17 +118,17 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	end()
 
 	arrived := time.Now()
-	end = carsReport(t, to, to.addSource(t, "there"), movedCars/2)
+	end = carsReport(t, to, to.addSource(t, "there"), *movedCars/2)
 	to.carstate(t, "restore", file, "--backup-key-file", key)
 	end()
 	to.carstate(t, "source", "remove", "there")
 
-	if n, err := sumOf(to, "carstate_vehicles"); err != nil || n < movedCars {
+	if n, err := sumOf(to, "carstate_vehicles"); err != nil || n < float64(*movedCars) {
 		t.Errorf("%g vehicles are known, %v", n, err)
 	}
-	for i := 0; i < movedCars; i += 7 {
+	for i := 0; i < *movedCars; i += 7 {
 		since := left
-		if i < movedCars/2 {
+		if i < *movedCars/2 {
 			since = arrived
 		}
 		if err := to.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), since); err != nil {
@@ -142,8 +142,9 @@ func (m *moved) move(t *testing.T, from, to *process) {
 func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	t.Helper()
 	// Even a slow machine folds more samples than this in the time of one pause, so no sample
-	// waits behind many others.
-	const perBody, pause = 100, 100 * time.Millisecond
+	// waits behind many others. A million cars report within 200 s.
+	const pause = 100 * time.Millisecond
+	perBody := max(100, cars/2000)
 	round := func(ctx context.Context) error {
 		pace := time.NewTicker(pause)
 		defer pace.Stop()

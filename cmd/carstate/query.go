@@ -7,10 +7,13 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
 	"carstate/client"
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 type queryCommand struct {
@@ -138,8 +141,24 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	if _, err := fmt.Fprintln(w.out, text); err != nil {
 		return err
 	}
-	if !a.Answered() {
-		return errNoAnswer
+	if a.Answered() {
+		return nil
 	}
-	return nil
+	if hint := f.sandboxHint(); hint != "" && a.Reason == client.ReasonUnknown {
+		fmt.Fprintln(w.err, "carstate: "+hint)
+	}
+	return errNoAnswer
+}
+
+// sandboxHint returns a hint if only the token or only the vehicle belongs to the sandbox, else "".
+func (f *queryFlags) sandboxHint() string {
+	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
+	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))
+	switch {
+	case sandbox && !reserved:
+		return "a sandbox token (cstest_…) sees only vehicles of the sandbox, such as " + access.SandboxJam
+	case reserved && !sandbox:
+		return "only a sandbox token (cstest_…) sees this vehicle of the sandbox"
+	}
+	return ""
 }

@@ -108,6 +108,7 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 	holds("a value that makes no sense", fails(t.TempDir(), "--max-age", "0s"), exitConfig, false)
 	holds("a wrong file of settings", fails(t.TempDir(), "--config", file), exitConfig, false)
 	holds("the store of one machine under --nats", fails(damaged, "--nats", "nats://127.0.0.1:1"), exitConfig, false)
+	holds("the directory of another program", fails(filepath.Dir(file)), exitConfig, false)
 	holds("a damaged store", fails(damaged), exitError, true)
 	for _, s := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGABRT} {
 		p := start(t, t.TempDir())

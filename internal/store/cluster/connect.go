@@ -115,6 +115,8 @@ func unreachable(err error) error {
 		}
 	case isOther:
 		what = "a server's certificate is not for the host that --nats names"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		what = "--nats names a server with tls://, but the server offers no TLS"
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission),
 		strings.Contains(err.Error(), "signing nonce"):
 		// The client library has no error type for a malformed file of credentials.

@@ -141,4 +141,5 @@ func TestExternalRefused(t *testing.T) {
 
 	small := clustertest.StartProcess(t, "jetstream {}, max_payload: 512KB")
 	refused(t, cluster.Config{URLs: small.URL()}, "max_payload")
+	refused(t, cluster.Config{URLs: strings.Replace(small.URL(), "nats://", "tls://", 1)}, "offers no TLS")
 }

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,15 +61,6 @@ func publishRights(t *testing.T, rights string) (subjects []string) {
 		t.Fatalf("cannot parse these permissions: %s", rights)
 	}
 	return subjects
-}
-
-func configFile(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 // rightsCluster is a cluster of three servers with one account. In that account carstate has the

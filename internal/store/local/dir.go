@@ -150,9 +150,20 @@ func inUse(err error) bool {
 
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
-// CheckFormat returns an error if this version cannot open the data directory dir, because another
-// program or another version of carstate wrote it. It changes nothing, and a service may be using
-// the directory. If the directory is absent or empty, CheckFormat returns nil.
+// ErrFormat marks an error about a directory that another program, or a version of carstate with
+// another format, has written.
+var ErrFormat = errors.New("another format")
+
+// formatError is an ErrFormat with a text of its own.
+type formatError string
+
+func (e formatError) Error() string      { return string(e) }
+func (formatError) Is(target error) bool { return target == ErrFormat }
+
+// CheckFormat returns an [ErrFormat] if this version cannot open the data directory dir, because
+// another program or another version of carstate wrote it. If it cannot read the directory, it
+// returns another error. It changes nothing, and a service may be using the directory. If the
+// directory is absent or empty, CheckFormat returns nil.
 func CheckFormat(dir string) error {
 	_, err := (&dataDir{fs: vfs.Default, path: dir}).identify()
 	return err
@@ -181,8 +192,8 @@ func (d *dataDir) identify() (id identity, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, e := range entries {
 			if !slices.Contains(harmless, e) {
-				return id, fmt.Errorf("the directory %s holds files that are not carstate's: choose an empty or a "+
-					"new --data-dir", d.path)
+				return id, formatError("the directory " + d.path + " holds files that are not carstate's: choose an " +
+					"empty or a new --data-dir")
 			}
 		}
 		return id, nil
@@ -195,11 +206,11 @@ func (d *dataDir) identify() (id identity, err error) {
 	case err != nil || id.Format < 1:
 		return id, d.damaged(identityFile + " is invalid")
 	case id.Format < directoryFormat:
-		return id, fmt.Errorf("the data directory %s was written by an older carstate (format %d), which this "+
-			"version does not read: choose a new --data-dir", d.path, id.Format)
+		return id, formatError(fmt.Sprintf("the data directory %s was written by an older carstate (format %d), "+
+			"which this version does not read: choose a new --data-dir", d.path, id.Format))
 	case id.Format > directoryFormat:
-		return id, fmt.Errorf("the data directory %s was written by a newer carstate (format %d): use that version",
-			d.path, id.Format)
+		return id, formatError(fmt.Sprintf("the data directory %s was written by a newer carstate (format %d): use "+
+			"that version", d.path, id.Format))
 	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
 		return id, d.damaged(identityFile + " is invalid")
 	}
