@@ -25,14 +25,15 @@ func (d DrivingState) String() string {
 	return "none"
 }
 
-// DrivingVerdict is the result of the driving rules at the time of the readings used.
+// DrivingVerdict is what the driving rules conclude about a car from its latest readings.
 type DrivingVerdict struct {
 	// State is 0 if nothing is known or the car is not driving.
 	State DrivingState
-	// NotDriving is set if the car is stationary with its ignition or engine off.
+	// NotDriving is set if the car is not being driven: its ignition is off, it has been stationary
+	// with its engine off for minutes, or it has been stationary for a long time.
 	NotDriving bool
-	// Time is the time of the oldest reading that the verdict uses. Each signal is used with its
-	// newest reading. Time is zero if there is no verdict.
+	// Each signal that the verdict uses has the time of its newest reading. Time is the oldest of
+	// these times. It is zero if there is no verdict.
 	Time UnixMilli
 }
 
@@ -48,11 +49,11 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return Answered
 }
 
-// Driving returns the driving verdict. Without a speed reading, the only possible verdict is "not
-// driving" because the ignition is off. The present speed of traffic is compared with a free flow:
-// that of the road at the car's last position, if that is fresh and the road is known, or else one
-// that the source sent, if that is fresh, or else an estimate. "Not driving" is concluded from the
-// ignition, from speed and engine speed, or from a long standstill alone.
+// Driving returns the driving verdict. The verdict is "not driving" if the ignition is off, if
+// speed and engine speed show a car at rest for minutes, or if the car has been stationary for a
+// long time. Otherwise, the verdict results from the present speed of traffic, compared with its
+// free flow, the speed in light traffic (see freeFlow). Without a speed reading, the only possible
+// verdict is "not driving" because the ignition is off.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
@@ -72,7 +73,8 @@ func (s *State) Driving() DrivingVerdict {
 	return DrivingVerdict{State: s.Pace, Time: s.roadTime(speed.Time)}
 }
 
-// speedOf chooses the speed signal: Vehicle.Speed if present, otherwise OBD speed.
+// speedOf returns the signal from which a sample's speed is read, and whether the sample has that
+// signal. It is Speed if has(Speed), otherwise OBDSpeed.
 func speedOf(has func(Signal) bool) (Signal, bool) {
 	if has(Speed) {
 		return Speed, true
@@ -90,10 +92,10 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest updates RestingSince and Traffic.Stood after a sample. When the drive is over, it
-// resets the memory of traffic, so that the next drive starts as "normal". The parameter before is
-// the newest speed reading before this sample. An engine speed older than that reading may have
-// been read while the car still moved, so it says nothing about a stop.
+// observeRest updates RestingSince, Traffic.Stood and Traffic.EngineMute after a sample. If the car
+// has stopped driving, it also resets the memory of traffic, so that the next drive starts as
+// "normal". The parameter before is the newest speed reading before this sample. An engine speed of
+// 0 that was read before that reading is ignored, because the car may still have moved then.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -140,24 +142,25 @@ func (s *State) ignitionOff() bool {
 	return speed.Time <= i.Time || speed.Value <= moving
 }
 
-// resting reports whether the car has been stationary with its engine off for restAfter, with no
-// recent "ignition on" to contradict it. The time is measured up to the newest speed reading,
+// resting reports whether the car has been stationary with its engine off for at least restAfter,
+// while no recent "ignition on" contradicts that. The time ends at the newest speed reading,
 // because a car that is silent or reports only other signals was not seen resting.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
 }
 
-// parked reports whether the car has been stationary for so long that it counts as parked. It is
-// for cars whose engine speed and ignition do not show whether the car waits in traffic.
+// parked reports whether the car has been stationary for so long (parksAfter) that it is taken to
+// be parked. It returns false for a car whose engine speed or ignition shows whether the car waits
+// in traffic, because other rules use these signals.
 func (s *State) parked() bool {
 	speed, _ := s.speed()
 	t := speed.Time
 	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= s.parksAfter() && !s.engineTells(t) && !s.ignitionOn(t)
 }
 
-// parksAfter returns how long a car must be stationary to count as parked. It depends on
-// the road from which the car came.
+// parksAfter returns how long a car must be stationary to be taken as parked: longer if the car
+// came from a motorway.
 func (s *State) parksAfter() time.Duration {
 	if s.Traffic.Cruise >= motorway {
 		return closedAfter
@@ -165,9 +168,9 @@ func (s *State) parksAfter() time.Duration {
 	return parkedAfter
 }
 
-// engineTells reports whether the engine speed can show, at t, if the car is waiting or parked. It
-// can if it was read less than parkedAfter before t, and if the car is not an electric or hybrid
-// car, which also drives with its engine at rest.
+// engineTells reports whether the engine speed can show, at t, whether a stationary car is waiting
+// or parked. It can if it was read less than parkedAfter before t, and if the car is not an
+// electric or hybrid car, which also drives with its engine at rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute

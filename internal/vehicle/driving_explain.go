@@ -121,7 +121,8 @@ func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
-// speedFact returns the newest speed as a Fact, with the threshold it is compared with.
+// speedFact returns the newest speed as a Fact, with the threshold that the speed is compared with.
+// The parameter limit says what the car does beyond the threshold, such as "drives from".
 func (s *State) speedFact(threshold float32, limit string) Fact {
 	g := Speed
 	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {

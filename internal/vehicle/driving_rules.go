@@ -7,38 +7,40 @@ const DrivingRules = 6
 
 // rules are the thresholds of the driving verdict.
 type rules struct {
-	// jam and slow are the borders between the driving states, as values of the share. The share
-	// is the travel time in light traffic, ordinary red lights included, divided by the present
-	// travel time. A share of at most jam is a traffic jam. A share above jam, but at most slow,
-	// is slow driving.
+	// jam and slow are the borders between the driving states. They are values of the share: the
+	// travel time in light traffic, ordinary red lights included, divided by the present travel
+	// time. A share of at most jam is a traffic jam. A share above jam, but at most slow, is slow
+	// driving.
 	jam, slow float32
 	// clear and hold are the hysteresis of the verdict. During the time hold after a change, the
 	// verdict changes again only if the share is beyond a border by the factor clear.
 	clear float32
 	hold  time.Duration
-	// others is the weight of the delay that other cars show on the way behind the car, if they
-	// show it on all of that way. The delay from the car's own speed has the rest of the weight.
+	// others is the weight, from 0 to 1, of the delay that other cars show on the stretches that
+	// the car has just driven, if they show it on all of them. The delay from the car's own speed
+	// has the rest of the weight.
 	others float32
 
-	// The car's own mean speed is exponentially decayed with the time constant meanDecay. While the
-	// car is slower than crawl, in km/h, it makes a stop: it is stationary, at walking pace or
-	// manoeuvring. The mean includes only the first stopCounts seconds of a stop, and its seconds
-	// after longStop. The first moveUp metres after a stop still belong to the stop.
+	// These thresholds define the car's own mean speed, an exponentially weighted mean with the
+	// time constant meanDecay. A stop is a time in which the car is slower than crawl, in km/h: it
+	// is stationary, at walking pace or manoeuvring. The first moveUp metres after that time still
+	// belong to the stop. The mean includes the first stopCounts seconds of a stop and its seconds
+	// after longStop, but not those between.
 	crawl, stopCounts, longStop, moveUp float32
 	meanDecay                           time.Duration
 
-	// If neither the road nor the source gives the free flow, it is estimated from the car's mean
-	// speed while it drove faster than fluent, a mean that decays with cruiseDecay. The estimate
-	// is perCruise times that mean, but at least street and at most mostAssumed. All speeds are in
-	// km/h.
+	// These thresholds are used to estimate the free flow if neither the road nor the source gives
+	// it. The estimate is perCruise times the car's mean speed while it drove faster than fluent,
+	// but at least street and at most mostAssumed. That mean is exponentially weighted with the
+	// time constant cruiseDecay. All speeds are in km/h.
 	fluent, perCruise, street, mostAssumed float32
 	cruiseDecay                            time.Duration
-	// leastFree and mostFree limit, in km/h, the free flow that a source sends.
+	// A free flow that a source sends is limited to the range from leastFree to mostFree, in km/h.
 	leastFree, mostFree float32
 
-	// A drive begins as normal. The car's own speeds change that only when their mean covers a
-	// time of at least settle, or of at least leave if the car has not yet been faster than
-	// fluent. In the first firstMinute of the drive, the car's own speeds never make a jam.
+	// A drive begins as normal. The car's own speeds change that only if their mean covers at least
+	// the time settle, or at least leave while the car has not yet been faster than fluent. In
+	// addition, they never make a jam in the first firstMinute of the drive.
 	settle, leave, firstMinute time.Duration
 }
 
@@ -51,15 +53,16 @@ const (
 	SlowShare = 2.0 / 3
 )
 
-// StateOfShare returns the driving state for a share of the speed in light traffic.
+// StateOfShare returns the driving state of traffic that moves at a share of its speed in light
+// traffic.
 func StateOfShare(share float32) DrivingState { return standardRules.state(share) }
 
-// standardRules are the thresholds in force. They were chosen with both simulated roads of
-// docs/verdicts.md in view (Bologna and a motorway, simulated with Eclipse SUMO), so the figures
-// there are figures of fit, with no held-out set. A cross-validation estimates by how much these
-// figures are too good: from 69 random draws of ten thresholds, it took the best draw for one road
-// and scored it on the other. On recorded drives (the data set tds of docs/verdicts.md) none of 511
-// random draws reached the macro-F1 of 0.50 that was wanted.
+// standardRules are the thresholds in force. They were chosen by their results on the two simulated
+// roads of docs/verdicts.md (Bologna and a motorway, simulated with Eclipse SUMO), so the results
+// on other roads may be worse. A cross-validation estimates by how much: from 69 random sets of ten
+// thresholds, it took the set with the best result for one road and measured the result of this set
+// on the other road. On recorded drives (the data set tds of docs/verdicts.md) none of 511 random
+// sets reached the goal, a macro-F1 of 0.50.
 var standardRules = rules{
 	jam: JamShare, slow: SlowShare,
 	// On the simulated roads, half of the changes of the true state follow the previous change
@@ -100,32 +103,35 @@ const (
 	// interpolated. A longer gap says nothing about traffic. Cars report once a minute or more
 	// often; 75 s allow for a late report.
 	maxStep = 75 * time.Second
-	// newDrive is the silence after which earlier speeds say nothing about the present
-	// traffic.
+	// newDrive is the longest time between two readings of one drive. After a longer silence,
+	// earlier speeds say nothing about the present traffic.
 	newDrive = 10 * time.Minute
 	// rampKmhPerSecond is the assumed acceleration of a car that stops or sets off: 1 m/s²,
 	// which drivers exceed at a light. If the time between two readings is longer than the
 	// car needs at this acceleration, the car was stationary for the rest of the time.
 	rampKmhPerSecond = 3.6
-	// freeFlowHolds is how long a free-flow speed that a source sent is valid: until the next one
-	// is due. By then the car may have left the road that the speed describes.
+	// freeFlowHolds is how long a free-flow speed that a source sent is valid. Later, the car may
+	// have left the road that the speed describes. By then, the source should have sent another
+	// one.
 	freeFlowHolds = maxStep
 	// moving is the speed above which a car is certainly driving.
 	moving = 3
-	// A car slower than stationaryBelow is taken to be stationary. A car faster than drivingFrom
-	// is not being towed, and few start-stop systems stop the engine at such a speed.
+	// A car slower than stationaryBelow is taken to be stationary. If the engine is at rest at a
+	// speed above drivingFrom, the car is taken to be electric or a hybrid: it is too fast to be
+	// towed, and few start-stop systems stop the engine at such a speed.
 	stationaryBelow, drivingFrom = 1, 20
-	// restAfter is how long a car is stationary with its engine off before it is parked
-	// rather than waiting. Start-stop systems stop the engine for minutes.
+	// restAfter is how long a car must be stationary with its engine off to be taken as parked and
+	// not as waiting. Start-stop systems stop the engine for minutes.
 	restAfter = 5 * time.Minute
-	// parkedAfter is how long a car is stationary before it is parked, if neither engine
-	// nor ignition shows whether it waits. Few queues stay longer without moving up once.
+	// parkedAfter is how long a car must be stationary to be taken as parked, if neither engine nor
+	// ignition shows whether it waits. Few queues stay longer without moving up once.
 	parkedAfter = 10 * time.Minute
-	// closedAfter replaces parkedAfter for a car that came from a road where its mean speed was
-	// at least motorway, because nobody parks there, and some motorways are closed for an hour.
+	// closedAfter replaces parkedAfter for a car whose mean speed was at least motorway before it
+	// stopped. Nobody parks on such a road, and some motorways are closed for an hour.
 	closedAfter = time.Hour
 	motorway    = 80
-	// ignitionHolds is how long an "ignition on" outweighs an engine at rest.
+	// ignitionHolds is how long after an "ignition on" a stationary car with its engine at rest is
+	// not taken as parked.
 	ignitionHolds = time.Hour
 	// coasting is how long a car may roll after its ignition went off. If it moves later
 	// than that, the ignition is on, and the message that reported this was lost.

@@ -8,23 +8,24 @@ import (
 // TrafficMemory is what the driving rules remember between two speed readings, in addition to Pace
 // and MeanSpeed of the State.
 type TrafficMemory struct {
-	// Start is when the drive began. Changed is when Pace last changed, zero if it has not
-	// changed in this drive.
+	// Start is when the drive began. Changed is when Pace, the driving state, last changed in this
+	// drive; zero if it has not changed.
 	Start, Changed UnixMilli
 	// Share is the measure behind the verdict: the travel time in light traffic divided by
 	// the present travel time. FreeKmh is the speed in light traffic; Source says how it is
 	// known.
 	Share, FreeKmh float32
-	// MeanSeconds is the total weight of the state's MeanSpeed, at most about a minute.
+	// MeanSeconds is the total weight of the speeds in the state's MeanSpeed, in seconds. It is at
+	// most the time constant of that mean, one minute.
 	MeanSeconds float32
-	// Stop is how long, in seconds, the car has been stationary or at walking pace; at most
-	// longStop.
+	// Stop is how many seconds the present stop has lasted, at most longStop. In a stop, the car is
+	// stationary or at walking pace. Stop is zero while the car drives.
 	Stop float32
 	// Rolled is how far, in metres, the car has driven since it was last stationary or at
 	// walking pace; at most moveUp.
 	Rolled float32
-	// Cruise is the mean speed, in km/h, of the last minutes in which the car drove faster
-	// than fluent. It is zero if there were none in this drive.
+	// Cruise is the car's mean speed, in km/h, in the last minutes in which it drove faster than
+	// the threshold fluent. It is zero if there were none in this drive.
 	Cruise float32
 	// Source says how FreeKmh is known.
 	Source FreeFlowSource
@@ -37,10 +38,10 @@ type TrafficMemory struct {
 	Stood UnixMilli
 }
 
-// FreeFlowSource says from which source a verdict has its free flow.
+// FreeFlowSource says how the free flow that a verdict uses is known.
 type FreeFlowSource uint8
 
-// The sources of a free flow, the best last.
+// The ways in which a free flow is known, the best last.
 const (
 	FreeFlowOfStreet FreeFlowSource = iota // nothing is known: the free flow of a street is assumed
 	FreeFlowShown                          // estimated from the car's own speed
@@ -54,7 +55,8 @@ func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// observeSpeed folds a speed read at t into the car's own mean, and sets Pace.
+// observeSpeed folds a speed read at t into MeanSpeed and Traffic, and sets Pace. Latest must still
+// hold the previous speed.
 func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	prev, ok := s.speed()
 	step := t.Sub(prev.Time)
@@ -78,18 +80,18 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	s.setPace(r, t)
 }
 
-// startDrive resets what is known of traffic. A drive starts as "normal".
+// startDrive resets what the driving rules know of traffic, for a drive that begins at t with the
+// speed kmh. Its first state is "normal".
 func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.Traffic = TrafficMemory{Start: t}
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds the time between two speed readings to the mean: the given seconds, in which the
-// speed changed from the first reading to the second. The speed is taken to change linearly, so the
-// result does not depend on how often a car reports. An exception is a car that stops or sets off:
-// its speed is taken to change at the rate rampKmhPerSecond, and the car to be stationary for the
-// rest of the time. Otherwise a car that waits at a red light and reports once in 30 s would seem
-// to creep.
+// collect adds the time between two speed readings to the car's mean speed. In the given seconds,
+// the speed changed from one given value to the other. The change is assumed to be linear, so the
+// result does not depend on how often a car reports. But a car that stops or sets off is assumed to
+// change its speed at the rate rampKmhPerSecond, and to be stationary for the rest of the time.
+// Otherwise a car that waits at a red light and reports once in 30 s would seem to creep.
 func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
@@ -115,8 +117,8 @@ func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.addStop(r, to, seconds-ramp)
 }
 
-// addStop adds a time in which the car was stationary or at walking pace. Only the first stopCounts
-// seconds of a stop, and those after longStop seconds, enter the mean.
+// addStop adds to the car's mean speed a time in which the car was stationary or at walking pace.
+// Only the first stopCounts seconds of a stop, and those after longStop seconds, enter the mean.
 func (s *State) addStop(r *rules, kmh, seconds float32) {
 	m := &s.Traffic
 	until := m.Stop + seconds
@@ -127,8 +129,8 @@ func (s *State) addStop(r *rules, kmh, seconds float32) {
 	}
 }
 
-// addDrive adds a time in which the speed changed linearly and was above walking pace. The first
-// moveUp metres after a stop are added to the stop.
+// addDrive adds to the car's mean speed a time in which the speed changed linearly and was above
+// walking pace. The first moveUp metres after a stop are treated as part of the stop.
 func (s *State) addDrive(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
@@ -149,14 +151,14 @@ func (s *State) addDrive(r *rules, from, to, seconds float32) {
 	s.addToMean(r, from, to, seconds)
 }
 
-// addToMean adds a time of linearly changing speed to the mean, which is an exponentially
-// weighted moving average in continuous time. With the time constant τ = meanDecay, t seconds in
-// which the speed was v(u) after u seconds change the mean m of weight w to
+// addToMean adds a time of linearly changing speed to MeanSpeed, which is an exponentially weighted
+// moving average in continuous time. Let τ be meanDecay, m the old MeanSpeed and w its weight,
+// MeanSeconds. If the speed was v(u) after u of the t seconds, the new MeanSpeed is
 //
 //	(m·w·e^(-t/τ) + ∫₀ᵗ v(u)·e^(-(t-u)/τ) du) / (w·e^(-t/τ) + τ·(1-e^(-t/τ)))
 //
-// The integral is computed exactly, so the number of steps into which a change of speed is
-// cut makes no difference.
+// The integral is computed exactly, so the result does not depend on the number of steps into which
+// a change of speed is cut.
 func (s *State) addToMean(r *rules, from, to, seconds float32) {
 	if seconds <= 0 {
 		return
@@ -171,7 +173,8 @@ func (s *State) addToMean(r *rules, from, to, seconds float32) {
 }
 
 // timeFor returns how many seconds the car takes to drive the given metres, if its speed changes
-// linearly within the given seconds. It returns all of these seconds if they do not suffice.
+// linearly from one value to the other, in km/h, within the given seconds. If the car drives less
+// than these metres, timeFor returns all of the seconds.
 func timeFor(metres, from, to, seconds float32) float32 {
 	v, change := from/3.6, (to-from)/3.6
 	root := v*v + 2*change/seconds*metres
@@ -183,8 +186,9 @@ func timeFor(metres, from, to, seconds float32) float32 {
 	return min(seconds, 2*metres/(v+float32(math.Sqrt(float64(root)))))
 }
 
-// cruise folds a change of speed into Cruise, an exponentially weighted moving average over
-// the time spent above fluent, with the time constant cruiseDecay.
+// cruise folds a linear change of speed into Cruise, if part of it is above fluent. Cruise is an
+// exponentially weighted moving average over the time spent above fluent, with the time constant
+// cruiseDecay.
 func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
 	above := 1 - below(from, to, r.fluent)
 	if above == 0 {
@@ -210,9 +214,10 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-// setPace computes Share, the present speed of traffic divided by the free flow, and sets Pace from
-// it, with hysteresis: within the time hold after a change, only a share that is beyond the border
-// by the factor clear changes Pace again.
+// setPace computes Share, the present speed of traffic divided by the free flow, and sets Pace, the
+// driving state, from it. There is a hysteresis: within the time hold after a change of Pace, only
+// a share that is beyond a border by the factor clear changes Pace again. Early in a drive, Pace
+// may remain unchanged (see isTooYoung).
 func (s *State) setPace(r *rules, t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(r, t)
@@ -232,8 +237,8 @@ func (s *State) setPace(r *rules, t UnixMilli) {
 	}
 }
 
-// isTooYoung reports whether, at t, the drive is too young to conclude the state want from the
-// car's own speeds.
+// isTooYoung reports whether, at t, the drive has lasted too short a time to conclude the state
+// want from the car's own speeds.
 func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle
@@ -244,8 +249,8 @@ func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
 }
 
-// weight returns the value that MeanSeconds has when the mean covers a time of the length counted.
-// With the time constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
+// weight returns the MeanSeconds of a mean that covers a time of the length counted. With the time
+// constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
 func (r *rules) weight(counted time.Duration) float64 {
 	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
 }
@@ -261,11 +266,11 @@ func (r *rules) state(share float32) DrivingState {
 }
 
 // share sets Share, FreeKmh and Source of the memory as of t. It reports whether other cars showed
-// how traffic moves. If they did not, the share is the car's own mean speed divided by the free
-// flow. If they did, the share is the free travel time of the way behind and ahead of the car,
-// divided by the present travel time of that way. The delay on the way behind is a weighted mean:
-// the delay that the other cars show has the weight others·ShownBehind, and the car's own delay
-// has the rest. The delay on the way ahead is that of the other cars.
+// how traffic moves. If they did not, Share is the car's own mean speed divided by the free flow.
+// If they did, Share is the travel time in light traffic divided by the present travel time, on the
+// way just behind and just ahead of the car. The present travel time is that in light traffic times
+// a delay. Ahead, it is the delay that the other cars show. Behind, it is a weighted mean: the
+// delay of the other cars has the weight others·ShownBehind, and the car's own delay has the rest.
 func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(r, t)
@@ -299,11 +304,14 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
-// leastShare limits the delay of a stationary car to a finite value.
+// leastShare is the lowest share from which the delay of a car, 1/share, is computed, so that the
+// delay of a stationary car is finite.
 const leastShare = 0.01
 
-// freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic,
-// and how it is known.
+// freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic, and how
+// that speed is known. The first choice is the free flow of the road, if it is no guess
+// (RoadAround.Young). The others are, in this order: one that the source sent, the guess for the
+// road, an estimate from the car's own speed, and that of a street.
 func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
 	shown := max(r.street, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
 	switch {
@@ -319,7 +327,8 @@ func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
 	return r.street, FreeFlowOfStreet
 }
 
-// knowsRoad reports whether a fix that is still valid at t gives the free flow of the road.
+// knowsRoad reports whether the free flow of the road at the car's last position is known, and this
+// position is still valid at t.
 func (s *State) knowsRoad(t UnixMilli) bool {
 	return s.Road.FreeKmh > 0 && t.Sub(s.Road.Time) <= roadHolds
 }
@@ -330,8 +339,9 @@ func (s *State) knowsFreeFlow(t UnixMilli) bool {
 	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
 }
 
-// roadTime returns the time of the oldest reading that a verdict at t uses: t itself, or the
-// earlier time of the position or of the free flow that a source sent, if these are used.
+// roadTime returns the time of the oldest reading that a verdict on traffic uses. The readings are
+// the speed, which was read at t, and if they are used, the position and the free flow that the
+// source sent.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)

@@ -22,8 +22,8 @@ type Fact struct {
 	Unit  string
 	// Threshold is the value that Value was compared with; NaN if there is none.
 	Threshold float64
-	// Limit says what lies beyond the threshold, and on which side, such as "anomaly from".
-	// It is "" if there is no threshold.
+	// Limit says what a value beyond the threshold means, and on which side that is: "anomaly from"
+	// or "jam up to", for example. It is "" if there is no threshold.
 	Limit string
 	// Time is when the value was read. For a measure it is the time of the newest reading
 	// in it.

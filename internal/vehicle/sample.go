@@ -9,7 +9,7 @@ type UnixMilli int64
 // At converts a time, rounding down to the millisecond.
 func At(t time.Time) UnixMilli { return UnixMilli(t.UnixMilli()) }
 
-// Time converts back, in UTC.
+// Time returns m as a time.Time, in UTC.
 func (m UnixMilli) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
 // Sub returns the duration m − n.
@@ -18,8 +18,8 @@ func (m UnixMilli) Sub(n UnixMilli) time.Duration { return time.Duration(m-n) * 
 // Add returns m + d.
 func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milliseconds()) }
 
-// Sample holds the readings of one vehicle at one time. It may carry any subset of the
-// signals; readings are never carried forward to other times.
+// Sample holds the readings of one vehicle at one time. It may carry any subset of the signals. A
+// signal that was not read at that time is missing, even if an earlier value of it is known.
 type Sample struct {
 	Vehicle ID
 	Time    UnixMilli
@@ -30,7 +30,7 @@ type Sample struct {
 type Readings struct {
 	present uint32
 	value   [NumSignals]float32
-	// Codes are the entries of DTCList, in the order of the report.
+	// Codes are the trouble codes of the reading of DTCList, in the order of the report.
 	Codes []TroubleCode
 }
 
@@ -54,8 +54,9 @@ func (r *Readings) Set(s Signal, v float64) error {
 	return nil
 }
 
-// SetCodes records a reading of DTCList. An empty list is a reading too: the car reports
-// that it has no trouble code. SetCodes keeps the slice.
+// SetCodes records a list of trouble codes as the reading of DTCList. An empty list is a reading
+// too: the car reports that it has no trouble code. SetCodes keeps the slice, so the caller must
+// not change it.
 func (r *Readings) SetCodes(codes []TroubleCode) error {
 	if err := r.Set(DTCList, float64(len(codes))); err != nil {
 		return err
@@ -64,8 +65,8 @@ func (r *Readings) SetCodes(codes []TroubleCode) error {
 	return nil
 }
 
-// SetIgnition records a reading of LowVoltageSystemState. [IgnitionUndefined] is ignored:
-// it means that the car does not know.
+// SetIgnition records the state of the ignition as the reading of LowVoltageSystemState. It ignores
+// [IgnitionUndefined], which means that the car does not know the state.
 func (r *Readings) SetIgnition(i Ignition) error {
 	if i == IgnitionUndefined {
 		return nil

@@ -33,9 +33,10 @@ const (
 )
 
 // signalTable gives each signal its VSS name, its unit, and the range of values that a sensor can
-// report. The ranges of the percentages and of engine speed (two bytes / 4) are those of SAE
-// J1979. J1979 speed ends at 255 km/h; other sources report up to 500. VSS has no upper limit for
-// accuracy; a position that may be wrong by a million metres is worth nothing.
+// report. The ranges of the percentages are those of SAE J1979. The ranges of speed and engine
+// speed contain those of J1979 (up to 255 km/h and 16,384 rpm); other sources report up to 500
+// km/h. VSS has no upper limit for accuracy; a position that may be wrong by 1,000 km is worth
+// nothing.
 var signalTable = [NumSignals]struct {
 	name     string
 	unit     string
@@ -72,11 +73,12 @@ func (s Signal) String() string {
 // Unit returns the unit of the signal's value, "" if it has none.
 func (s Signal) Unit() string { return signalTable[s].unit }
 
-// IsNumber reports whether the signal is a plain number in its [Signal.Unit].
+// IsNumber reports whether the value of the signal is a measured number, and not a list of codes, a
+// switch or a state of the ignition.
 func (s Signal) IsNumber() bool { return s < DTCList || s >= FreeFlowSpeed }
 
-// IsPosition reports whether the signal is part of the vehicle's position. Positions are private:
-// their values must never appear in a log, a metric, a trace or an answer.
+// IsPosition reports whether the signal is the vehicle's latitude or longitude. Positions are
+// private: their values must never appear in a log, a metric, a trace or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 
 // SignalByName finds a signal by its VSS name, given as a string or as bytes. It allocates
@@ -115,7 +117,8 @@ func (s Signal) check(v float64) error {
 	return fmt.Errorf("%w: %s must be between %.0f and %.0f%s", ErrImpossible, t.name, t.min, t.max, unit)
 }
 
-// Ignition is the value of Vehicle.LowVoltageSystemState.
+// Ignition is the state of a car's ignition, the value of the VSS signal
+// Vehicle.LowVoltageSystemState.
 type Ignition uint8
 
 // The states that VSS lists. A car reports IgnitionUndefined when it does not know its
@@ -143,7 +146,7 @@ func (i Ignition) String() string {
 // On reports whether the engine may run in this state.
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
 
-// ParseIgnition parses a VSS name.
+// ParseIgnition parses the VSS name of a state, such as "ON".
 func ParseIgnition(s string) (Ignition, error) {
 	for i, n := range ignitionNames {
 		if n == s {

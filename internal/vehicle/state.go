@@ -11,27 +11,28 @@ type State struct {
 	// Latest holds the newest reading of each signal. An "ignition off" that the car's
 	// motion has disproved keeps its time, and its value becomes [IgnitionUndefined].
 	Latest [NumSignals]Reading
-	// FaultCode is the first throttle code in the newest list of trouble codes that had one. It is
-	// zero if no list ever had one, or if no list of the last codeGoneFor had one.
+	// FaultCode is the first code of the throttle system in the newest list of trouble codes that
+	// had such a code. It is zero if no list ever had one, or if codeGoneFor has passed since the
+	// first list without one.
 	FaultCode TroubleCode
-	// MeanSpeed is the exponentially decayed mean speed, in km/h, with a time constant of one
-	// minute. It includes only a part of each long stop.
+	// MeanSpeed is the car's exponentially weighted mean speed, in km/h, with a time constant of
+	// one minute. It includes only a part of each long stop.
 	MeanSpeed float32
 	// Pace is the driving state that the rules concluded from Traffic. It is zero until a
 	// speed was read.
 	Pace DrivingState
 	// Traffic is the memory of the driving rules for the current drive.
 	Traffic TrafficMemory
-	// Way is the car's recent way, and Road is what is known of the roads there. Both are
-	// zero for a car that sends no position.
+	// Way is the list of the stretches that the car drove last. Road is what is known of the road
+	// behind and ahead of the car. Both are zero for a car that sends no position.
 	Way  Way
 	Road RoadAround
 	// RestingSince is when the car was first seen stationary with its engine off. It is zero if
 	// the car is not at rest, that is, if a later reading showed motion or a running engine.
 	RestingSince UnixMilli
-	// ThrottleMemory is the memory of the throttle rules. Readings taken at Time are not
-	// folded into it until a sample with a later time arrives, so the readings of one time
-	// may arrive in several samples.
+	// ThrottleMemory is the memory of the throttle rules. The rules run over the readings taken at
+	// Time only when a sample with a later time arrives, so the readings of one time may arrive in
+	// several samples.
 	ThrottleMemory ThrottleMemory
 }
 
@@ -127,7 +128,7 @@ const (
 	Answered   Outcome = iota
 	Unknown            // no reading that could answer the question was ever received
 	Stale              // the readings are older than the caller accepts
-	NotDriving         // the car is stationary with its engine or ignition off
+	NotDriving         // the car is not being driven, as in DrivingVerdict.NotDriving
 )
 
 // String returns the outcome as it is sent to clients: "", "unknown", "stale",

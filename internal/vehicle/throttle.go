@@ -20,11 +20,11 @@ func (t ThrottleSystem) String() string {
 	return "anomaly"
 }
 
-// ThrottleVerdict is the result of the throttle rules at the time of the readings used.
+// ThrottleVerdict is what the throttle rules conclude about a car from its readings.
 type ThrottleVerdict struct {
 	System ThrottleSystem
-	// Time is the time of the oldest reading that the verdict uses. Each signal is used with its
-	// newest reading. Time is zero if there is no verdict.
+	// Each signal that the verdict uses has the time of its newest reading. Time is the oldest of
+	// these times. It is zero if there is no verdict.
 	Time UnixMilli
 }
 
@@ -35,10 +35,10 @@ func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 }
 
 // Throttle returns the throttle verdict. A trouble code of the throttle or the pedal is an anomaly
-// until the car's lists of codes have had none for a minute; silence does not clear a code. An
-// anomaly found by any other rule lasts until that rule has had readings for a minute without
-// finding the fault. If there is no anomaly, a throttle reading means "normal". If there is neither
-// an anomaly nor a throttle reading, there is no verdict.
+// until the car's lists of codes have had none for a minute. If the car sends no list, the anomaly
+// remains. An anomaly found by any other rule lasts until that rule has had readings for a minute
+// without finding the fault. Without an anomaly, the verdict is "normal" if the throttle plate was
+// ever read. Otherwise there is no verdict.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
@@ -52,7 +52,8 @@ func (s *State) Throttle() ThrottleVerdict {
 	return ThrottleVerdict{ThrottleNormal, s.plateTime()}
 }
 
-// plateTime returns when the plate was last read, by any sensor.
+// plateTime returns the time of the newest reading of the throttle plate's position, from any plate
+// sensor or as commanded by the engine.
 func (s *State) plateTime() (newest UnixMilli) {
 	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator} {
 		newest = max(newest, s.Latest[g].Time)

@@ -7,7 +7,7 @@ import (
 
 // ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly, the explanation
 // has the rule that found it, with its readings and measures. Otherwise it has the measure of every
-// rule, and the value at which that rule would raise an anomaly.
+// rule that has readings, and the value of that measure that would raise an anomaly.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -40,8 +40,8 @@ func explain(r ThrottleRule) Explanation {
 	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
-// pair returns the index of the alarm's two sensors in throttlePairs, or -1 if they are not a
-// pair.
+// pair returns the index in throttlePairs of the pair that the alarm's two sensors form, or -1 if
+// they form none.
 func (a *AlarmMemory) pair() int {
 	for i, d := range throttlePairs {
 		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
@@ -51,8 +51,8 @@ func (a *AlarmMemory) pair() int {
 	return -1
 }
 
-// text returns what was read when the anomaly was raised, and how large a difference is
-// normal.
+// text returns a phrase for people: what the sensors read when the alarm was raised and, for a
+// pair, which difference is normal.
 func (a *AlarmMemory) text() string {
 	x, y := sensorWords[a.X], sensorWords[a.Y]
 	switch a.Rule {
@@ -83,8 +83,8 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-// alarmFacts returns the readings with which the present anomaly was raised, and the newest
-// readings of the same sensors.
+// alarmFacts returns, as facts, the readings with which the present anomaly was raised, the newest
+// readings of the same sensors, and the present measure of the rule that found it.
 func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
 	read := func(name string, value float32, t UnixMilli) {
@@ -114,7 +114,8 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", calmFor, "normal again from", a.Looked})
 }
 
-// measures returns the measures of all rules that have readings.
+// measures returns the present measure of each rule for each sensor and pair that was ever read, as
+// facts.
 func (m *ThrottleMemory) measures(s *State) (facts []Fact) {
 	for _, f := range m.findings(s) {
 		facts = append(facts, f.fact(max(s.reading(f.x).Time, s.reading(f.y).Time)))
@@ -122,7 +123,7 @@ func (m *ThrottleMemory) measures(s *State) (facts []Fact) {
 	return facts
 }
 
-// findings returns the measures of all sensors and pairs that were ever read.
+// findings returns the findings of all rules on the sensors and pairs that were ever read.
 func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	for i := range m.Pairs {
 		if m.Pairs[i].Last != 0 {
@@ -146,8 +147,8 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	return all
 }
 
-// fact returns the finding as a Fact of the time t. The measure of a disagreement or of noise is
-// given as a percentage of its alarm threshold.
+// fact returns the finding as a Fact of the time t. It gives the measure of a disagreement or of
+// noise as a percentage of the measure that raises an alarm.
 func (f finding) fact(t UnixMilli) Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
 	switch {
@@ -187,8 +188,9 @@ type ThrottleAlarm struct {
 	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y         Signal
 	NameX, NameY string
-	// Banded reports whether the value that Y should have for each value of X was learned from this
-	// car. If so, Y should read Expected, with up to Free percent more or less.
+	// Banded reports whether the rules have learned, from this car, which value Y should have for
+	// each value of X. If so, Y should have the value that the method Expected returns, with up to
+	// Free percent more or less.
 	Banded      bool
 	Free        float64
 	meanX, base float64

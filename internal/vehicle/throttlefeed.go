@@ -6,10 +6,10 @@ package vehicle
 // learned for each pair how long one sensor takes to follow the other in what is reported. During
 // that time, a repeated value is not treated as a reading.
 
-// LagMemory is what is known of how one sensor of a pair follows the other in the reports of a
-// source that repeats old values. Times are in hundredths of a second.
+// LagMemory is what is known of the delay with which one sensor of a pair follows the other in the
+// reports of a source that repeats old values. Times are in hundredths of a second.
 type LagMemory struct {
-	// Behind is the time since the other sensor moved, if this sensor has not followed yet;
+	// Behind is the time since the other sensor moved, if this sensor has not moved since then;
 	// otherwise it is zero.
 	Behind uint16
 	// Lag is about the longest time that this sensor took to follow. It is an asymmetric
@@ -20,11 +20,12 @@ type LagMemory struct {
 	Led bool
 }
 
-// repeats reports whether an unchanged value may be a repetition of an old reading.
+// repeats reports whether the sensor is expected to follow the other one, so that an unchanged
+// value may be a repetition of an old reading.
 func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
 
-// patience returns how long to wait for the sensor to follow: one and a half times Lag, plus
-// lagSpare, because loggers pause. It returns zero if the sensor has no notable lag.
+// patience returns how long, in hundredths of a second, to wait for the sensor to follow: one and a
+// half times Lag, plus lagSpare, because loggers pause. It returns zero if Lag is below lagLeast.
 func (m *LagMemory) patience() uint16 {
 	if m.Lag < lagLeast {
 		return 0
@@ -32,10 +33,11 @@ func (m *LagMemory) patience() uint16 {
 	return m.Lag + m.Lag/2 + lagSpare
 }
 
-// observe folds the readings of one time into the memory. The parameter after is the time since
-// the last readings, and step is how far this sensor moved since then. otherMoved reports whether
-// the other sensor moved. agree reports whether the readings of the two sensors agree. If they do
-// not, a change of this sensor does not count as following, because the sensor may be wrong.
+// observe folds the readings of one time into the memory. The parameter after is the time since the
+// last readings, in hundredths of a second, and step is how far this sensor moved in that time.
+// otherMoved reports whether the other sensor moved. agree reports whether the readings of the two
+// sensors agree. If they do not, a change of this sensor is not taken as following, because the
+// sensor may be wrong.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -63,10 +65,10 @@ func (m *LagMemory) learn(lag uint16) {
 	}
 }
 
-// observeLags folds what was read at t into Lags, when all of it has arrived. Only a sensor that is
-// reported together with the other sensor of its pair has a lag, because a source that sends each
-// reading when it is taken repeats nothing. observeLags reports for each pair whether one sensor
-// has just followed the other.
+// observeLags folds the readings taken at t into Lags, after all of them have arrived. Lags are
+// learned only from readings of both sensors of a pair with one time stamp: a source that sends
+// each reading when it is taken repeats nothing. observeLags reports for each pair whether one
+// sensor has just followed the other.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -93,7 +95,8 @@ func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	return !p.mature() || off <= d.free
 }
 
-// stepAt returns how far a sensor moved with the reading taken at t.
+// stepAt returns how far sensor i moved, in percent, from its previous reading to its reading at t.
+// It returns 0 if there is no new reading at t, or no previous reading shortly before t.
 func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
 	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
 		return 0
@@ -101,11 +104,11 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// isNew reports whether v is a new reading of sensor i. Otherwise a logger has only repeated the
-// previous reading, which is the parameter was. The first value and a value that differs from was
-// are new. An equal value is new, too, unless the sensor is expected to follow: the other sensor of
-// one of its pairs has moved, and not enough time has passed since to be sure that this sensor was
-// read again (see LagMemory.repeats).
+// isNew reports whether v is a new reading of sensor i, and not a repetition of the previous
+// reading by a logger. The parameter was is the previous reading. The first value and a value that
+// differs from the previous one are new. An equal value is new, too, unless the sensor is expected
+// to follow. That is the case after the other sensor of a pair has moved, until enough time has
+// passed to be sure that this sensor was read again (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
@@ -119,9 +122,9 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether the pair must not be compared now, because its other sensor has moved and
-// sensor i may not have been read since. The parameter side is 0 if i is the pair's sensor x, and 1
-// if it is y. together reports whether both sensors were read at the same time.
+// waits reports whether it is too early to compare the pair: its other sensor has moved, and sensor
+// i may not have been read since. The parameter side is 0 if i is the pair's sensor x, and 1 if it
+// is y. together reports whether both sensors were read at the same time.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }

@@ -1,8 +1,9 @@
 package vehicle
 
-// follow folds what was read at t into Follow, which watches whether the throttle plate moves when
-// the pedal demands it, or engine load if the car reports no pedal. It returns the length of time,
-// in seconds, that this check covers, and whether a check was possible.
+// follow checks whether the throttle plate moves when there is a demand, and folds the readings
+// taken at t into Follow. The demand is the position of the pedal, or engine load if the car
+// reports no pedal. follow returns the length of time, in seconds, that this check covers, and
+// whether a check was possible.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -48,8 +49,9 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	return after, true
 }
 
-// restMargin returns how far above its lowest value a demand still counts as no demand. An idling
-// engine bears some load.
+// restMargin returns by how many percent the value of i may be above its lowest value and still be
+// no demand to the plate. The margin of engine load is larger, because an idling engine bears some
+// load.
 func (i ThrottleSensor) restMargin() float32 {
 	if i == Load {
 		return loadRests
@@ -57,8 +59,8 @@ func (i ThrottleSensor) restMargin() float32 {
 	return settledWithin
 }
 
-// asks returns how far the demand must rise, in percent, and how long the rise must last, in
-// seconds, before a plate that has not moved is taken to ignore it.
+// asks returns the rise of the demand, in percent, that should move the plate, and how long the
+// rise must last, in seconds, before a plate that has not moved is taken to ignore it.
 func (f *FollowMemory) asks() (rise, lasts float32) {
 	if f.Demand == Load {
 		return loadRise, loadLasts

@@ -1,7 +1,7 @@
 package vehicle
 
-// finding is what one rule measured on one or two sensors. The rule raises an alarm if
-// measure reaches alarm.
+// finding is what one rule measured on one or two sensors. The rule raises an alarm if measure
+// reaches alarm. If there is only one sensor, x and y are the same.
 type finding struct {
 	rule           ThrottleRule
 	x, y           ThrottleSensor
@@ -9,8 +9,8 @@ type finding struct {
 	unit           string
 }
 
-// runRules runs the rules over all that was read at s.Time. If it has already run for that time,
-// it does nothing.
+// runRules runs the throttle rules over the readings taken at s.Time. It does nothing if it has
+// already run for that time, or if no sensor of the rules was read then.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.Time
 	if m.Last == t || !s.throttleReadAt(t) {
@@ -107,8 +107,8 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 
 // startDrive prepares the memory for a new drive. It keeps what was learned of the pairs, but
 // reduces its weight, so that this drive can correct it. It also keeps an anomaly, because a fault
-// does not heal overnight; but after forgetDrives drives it discards the anomaly and all that was
-// learned.
+// does not heal overnight. But if an anomaly has lasted for forgetDrives drives, startDrive
+// discards the anomaly and all that was learned.
 func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
@@ -121,11 +121,10 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	}
 }
 
-// report raises an alarm if there is none and the measure of f has reached f.alarm. If the present
-// alarm has the same rule and sensors, report updates it: a measure of at least half of f.alarm
-// sets Seen to the present time and Calm to zero; a smaller one adds the parameter after to Calm.
-// So the alarm has a hysteresis. The parameter after is the length of time, in seconds, that f
-// covers.
+// report raises an alarm if there is none and f.measure has reached f.alarm. If the present alarm
+// has the rule and sensors of f, report updates that alarm. If the measure is at least half of
+// f.alarm, Seen becomes the present time and Calm becomes zero. Otherwise Calm increases by the
+// parameter after, the length of time, in seconds, that f covers.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -147,7 +146,7 @@ func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 }
 
 // expected returns the value that sensor y should have, given the newest reading of sensor x. It
-// returns 0 if that is unknown.
+// returns 0 if it is not known how y follows x.
 func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	for i := range throttlePairs {
 		d, p := &throttlePairs[i], &m.Pairs[i]
@@ -163,7 +162,8 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	return 0
 }
 
-// pairFindings returns the findings about pair i.
+// pairFindings returns the findings about pair i: one about the disagreement of its sensors, and
+// for each sensor one about whether it is stuck and one about its noise.
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
@@ -175,9 +175,9 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	}
 }
 
-// limitFinding returns the finding whose measure is how long a sensor has been at an end of its
-// electrical range. The measure is 0 if this car's sensor rests at that end, or if engine load
-// shows that the throttle is wide open.
+// limitFinding returns the finding whose measure is how long sensor i has been at an end of its
+// electrical range. The measure is 0 if this car's sensor also rests at that end when healthy, or
+// if engine load shows that the throttle is wide open.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	sensor := &m.Sensors[i]
 	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
@@ -192,10 +192,10 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two findings about how far a sensor has moved recently. The first shows
-// whether it moved more than any foot moves a pedal. The second is for plate sensor A while no
-// other sensor reports the plate's position. It shows whether the plate moved more than engine load
-// or the pedal explains.
+// travelFindings returns two findings about how far sensor i has moved recently. The first shows
+// whether it moved more than any foot moves a pedal. The second shows whether the throttle plate
+// moved more than engine load or the pedal explains. The second finding is only for plate sensor A,
+// while neither plate sensor B nor the command is reported. Otherwise its measure is 0.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
@@ -213,7 +213,8 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
 }
 
-// followFinding returns the finding whose measure is how many demands in a row the plate ignored.
+// followFinding returns the finding whose measure is how many demands in a row the plate ignored. A
+// demand is a rise of the pedal or of engine load.
 func (m *ThrottleMemory) followFinding() finding {
 	f := &m.Follow
 	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}

@@ -1,7 +1,7 @@
 package vehicle
 
-// ThrottleMemory is the memory of the throttle rules between two samples. Its size is
-// fixed; it holds no window of samples. Positions are in percent, durations in seconds.
+// ThrottleMemory is the memory of the throttle rules between two samples. Its size is fixed,
+// because it holds no past samples. Positions are in percent, durations in seconds.
 type ThrottleMemory struct {
 	// Last is the newest time for which the rules have run.
 	Last    UnixMilli
@@ -9,22 +9,24 @@ type ThrottleMemory struct {
 	Pairs   [NumThrottlePairs]PairMemory
 	Follow  FollowMemory
 	Alarm   AlarmMemory
-	// Lags[i][0] is the lag of sensor x of pair i, and Lags[i][1] that of sensor y. Ages is, for
-	// each sensor, the time from its newest true reading to the latest repetition of that reading,
-	// in hundredths of a second. (New fields must be added at the end, so that stored memories keep
-	// their meaning.)
+	// Lags[i][0] is the lag of sensor x of pair i: the delay with which it follows sensor y.
+	// Lags[i][1] is the lag of sensor y. Ages is how old each sensor's newest true reading was when
+	// the source last repeated it, in hundredths of a second; zero if it was not repeated. (New
+	// fields must be added at the end, so that stored memories keep their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeGone is the time of the first list without a throttle code after the last list that held
-	// the state's FaultCode. It is zero if the newest list holds a throttle code.
+	// CodeGone is the time of the first list of trouble codes without a throttle code since the
+	// last list with one. It is zero if the newest list has a throttle code, or if State.FaultCode
+	// is zero.
 	CodeGone UnixMilli
 }
 
 // ThrottleSensor numbers the signals that the throttle rules compare.
 type ThrottleSensor uint8
 
-// The sensors. Engine load is not part of the throttle system. A throttle plate with only one
-// sensor is compared with it, if there is nothing better to compare with.
+// The sensors: two of the throttle plate, the commanded position of the plate, two of the pedal,
+// and engine load. Load is not part of the throttle system. It is compared with the plate if only
+// one sensor reports the plate's position.
 const (
 	PlateA ThrottleSensor = iota
 	PlateB
@@ -51,25 +53,26 @@ var throttleSignals = func() (mask uint32) {
 	return mask
 }()
 
-// SensorMemory is the recent past of one sensor.
+// SensorMemory is what is remembered of the recent readings of one sensor.
 type SensorMemory struct {
-	// The recent readings are kept as the ranges of two consecutive periods. Start, Lo and Hi are
-	// the beginning and the extremes of the present period. PrevStart, PrevLo and PrevHi are those
-	// of the period before it.
+	// Of the recent readings, only the extremes of two consecutive periods are stored. Start, Lo
+	// and Hi are the beginning and the extremes of the present period. PrevStart, PrevLo and PrevHi
+	// are those of the previous period.
 	Start, PrevStart       UnixMilli
 	Lo, Hi, PrevLo, PrevHi float32
-	// Gap is the time between the last two readings, in seconds. It is zero if there is only one,
-	// or if more than bracketWithin lies between them. Step is the difference of their values.
+	// Gap is the time between the last two readings, in seconds. It is zero if there is only one
+	// reading, or if the time is longer than bracketWithin. Step is the difference of the values of
+	// the last two readings, without its sign.
 	Gap, Step float32
-	// Travel is the distance that the sensor moved recently, up and down. It is a sum of steps,
-	// each at most travelMost, that decays with the time constant travelDecay.
+	// Travel is the distance, in percent, that the sensor moved up and down recently: a sum of
+	// steps, each at most travelMost, that decays with the time constant travelDecay.
 	Travel float32
-	// AtLimit is how long the sensor has been at an end of its electrical range. OffLimits
-	// is how long it has been seen elsewhere.
+	// AtLimit is how long, in seconds, the sensor has been at an end of its electrical range.
+	// OffLimits is how long, in total, it has been seen between the ends.
 	AtLimit, OffLimits float32
-	// RestingEnds says at which ends of its range this car's sensor was seen before it had been
-	// seen elsewhere for long enough: bit 0 is the low end, bit 1 the high one. The sensor may
-	// rest at such an end.
+	// RestingEnds says at which ends of its electrical range this car's sensor may rest when
+	// healthy: bit 0 is the low end, bit 1 the high one. A bit is set if the sensor was seen at
+	// that end before it had been seen between the ends long enough (plateSeen or pedalSeen).
 	RestingEnds uint8
 }
 
@@ -77,12 +80,12 @@ type SensorMemory struct {
 type PairMemory struct {
 	// Last is when the two sensors were last compared.
 	Last UnixMilli
-	// Weight, MeanX, MeanY, Sxx and Sxy are the weighted moments of the line y(x) as
-	// learned on this car. Weight is in seconds; Sxx is Σ w·(x-MeanX)², Sxy is Σ
+	// Weight, MeanX, MeanY, Sxx and Sxy are the weighted moments of the readings x and y from which
+	// the line y(x) of this car is computed. Weight is in seconds; Sxx is Σ w·(x-MeanX)², Sxy is Σ
 	// w·(x-MeanX)·(y-MeanY).
 	Weight, MeanX, MeanY, Sxx, Sxy float32
-	// Disagreement says how strongly the readings indicate that the sensors disagree, in percent ×
-	// seconds: a one-sided CUSUM of their distance (see compare).
+	// Disagreement is the evidence that the sensors disagree, in percent × seconds. It is a
+	// one-sided CUSUM of the distance between their readings (see compare).
 	Disagreement float32
 	// Stuck[0] and Noise[0] watch sensor x of the pair, Stuck[1] and Noise[1] sensor y. Stuck
 	// finds a sensor that is stuck while the other moves. Noise finds a sensor that moves while
@@ -93,17 +96,17 @@ type PairMemory struct {
 
 // StuckMemory watches one sensor of a pair for being stuck while the other moves.
 type StuckMemory struct {
-	// Since is when the sensor reached At, from which it has not moved.
+	// Since is the time from which the sensor has had the value At without moving.
 	Since UnixMilli
 	At    float32
-	// Low is the minimum, since that time, of the upper bounds of the other sensor's range, and
-	// High is the maximum of its lower bounds. So the other sensor was surely once at or below Low,
-	// and once at or above High.
+	// Since the sensor has had the value At, the other sensor was surely once at or below Low, and
+	// once at or above High. Low is the minimum of the upper bounds of the other sensor's range,
+	// and High is the maximum of the lower bounds.
 	Low, High float32
-	// PrevLow and PrevHigh are the other sensor's bounds when they were last observed.
+	// PrevLow and PrevHigh are the bounds of the other sensor's range at the previous observation.
 	PrevLow, PrevHigh float32
-	// For is how long, in seconds, the difference of High and Low has been too large for a healthy
-	// sensor to stay at At.
+	// For is how long, in seconds, the difference between High and Low has been too large for a
+	// healthy sensor to remain at the value At.
 	For float32
 }
 
@@ -114,33 +117,37 @@ type NoiseMemory struct {
 	Wide  float32 // range of the other sensor at that time
 }
 
-// FollowMemory is what is known of whether this car's plate follows the demand.
+// FollowMemory is what is known of whether this car's plate follows the demand: the position of the
+// pedal, or engine load if the car reports no pedal.
 type FollowMemory struct {
 	// Last is when demand and plate were last compared.
 	Last UnixMilli
-	// Low is the demand from which a rise is measured. PlateLo and PlateHi are the plate's
-	// range since the demand was Low. For is how long the demand has been up.
+	// Low is the demand from which a rise is measured. PlateLo and PlateHi are the range of the
+	// plate's positions since the demand was Low. For is how long, in seconds, the demand has been
+	// above Low by at least the rise that should move the plate.
 	Low, PlateLo, PlateHi, For float32
 	// Floor is the lowest demand seen. Rest is the highest position of the plate while the demand
-	// was at that floor. RestFor is how long the plate was seen with the demand there.
+	// was near Floor, and RestFor is how long, in seconds, the plate was seen in that situation.
 	Floor, Rest, RestFor float32
-	// Followed and Ignored count the rises of the demand that moved the plate and those
-	// that did not. Missed counts the rises in a row that did not move a plate that is
-	// known to follow.
+	// Followed counts the rises of the demand that moved the plate, and Ignored those that did not.
+	// Once the plate is known to follow, a rise that does not move it is counted in Missed instead.
+	// A rise that moves the plate sets Missed to zero.
 	Followed, Ignored uint16
 	Missed            uint8
-	// Demand is the sensor whose rises are watched: a pedal sensor, or engine load. It is
-	// zero while none was read.
+	// Demand is the sensor whose rises are watched: a pedal sensor, or engine load. Before one of
+	// them was read, it is zero (PlateA).
 	Demand ThrottleSensor
 }
 
-// AlarmMemory is the present anomaly; the zero value if there is none.
+// AlarmMemory is the present anomaly that a throttle rule found. If there is none, it is the zero
+// value.
 type AlarmMemory struct {
 	Since UnixMilli
 	// Seen is when the rule last measured at least half of the value that raises the alarm. Looked
-	// is when the rule last had readings.
+	// is when the rule last had readings of these sensors.
 	Seen, Looked UnixMilli
-	// Calm is how long, in seconds, the rule has had readings and has measured less than that half.
+	// Calm is the length of time, in seconds, since Seen in which the rule had readings. In that
+	// time, it measured less than half of the value that raises the alarm.
 	Calm float32
 	// ValueX and ValueY are the readings when the alarm was raised. Expected is what Y should have
 	// read then (0 if unknown). Measure is what the rule measured then.

@@ -4,8 +4,8 @@ package vehicle
 // other at t or so close to t that its range at t is known. It returns the length of time, in
 // seconds, that the comparison covers, and whether there was a comparison.
 //
-// Disagreement, E below, is a one-sided CUSUM (E. S. Page, 1954) of the distance d that
-// [PairMemory.off] returns. Distances below the allowance free reduce it:
+// The result is added to Disagreement, E below. It is a one-sided CUSUM (E. S. Page, 1954) of the
+// distance d that [PairMemory.off] returns. A distance below free, the allowance, reduces E:
 //
 //	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
@@ -91,30 +91,31 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 }
 
 // sure reports whether the other sensor of a pair was surely read between this sensor's last two
-// readings. together reports whether the last readings of both sensors have the same time stamp; if
-// so, the other sensor may have been read a second before.
+// readings. To be sure, these two must be at most sureWithin apart. together reports whether the
+// last readings of both sensors have the same time stamp. If so, the other sensor may have been
+// read a second before, and the two readings must also be at least sureFrom apart.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
-// mature reports whether the pair's relation is known well enough to compare its sensors.
+// mature reports whether the line y(x) of the pair is known well enough to compare the sensors.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
-// slope returns the slope of y(x): the least-squares slope Sxy/Sxx, pulled towards 1 while
-// x has moved little. It is a ridge regression with the prior slope 1 and the weight λ =
-// slopePrior: (Sxy+λ)/(Sxx+λ).
+// slope returns the slope of y(x), computed by a ridge regression with the prior slope 1 and the
+// weight λ = slopePrior: (Sxy+λ)/(Sxx+λ). It is near 1 while x has moved little, and later near the
+// least-squares slope Sxy/Sxx.
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
-// doubt returns by how much the slope may be off: slopeDoubt times the weight that the
-// prior still has, λ/(Sxx+λ).
+// doubt returns by how much the slope may be off. It is slopeDoubt times the weight that the prior
+// slope still has, λ/(Sxx+λ) with λ = slopePrior.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns by how much two sensors disagree at least, if they are somewhere in the ranges x and
-// y. It compares in both directions, y with the position expected from x and x with that expected
-// from y, and returns the larger distance. While the slope is in doubt, one direction alone may
-// show a disagreement, because a sensor that moves while the other does not is wrong at any slope.
-// conclusive reports whether an agreement means anything. It does not if almost any value would
-// agree in both directions.
+// off returns the least distance, in percent, by which two sensors disagree if they are somewhere
+// in the ranges x and y. It is the larger of two distances: that of y from the range expected for
+// x, and that of x from the range expected for y. Both are needed, because while the slope is in
+// doubt, only one of them may show a disagreement: a sensor that moves while the other does not is
+// wrong at any slope. conclusive reports whether an agreement means anything. It is false if both
+// expected ranges are so wide that almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
@@ -140,17 +141,18 @@ func (p *PairMemory) expectX(y span) span {
 	return expect(y, p.MeanY, p.MeanX, flat, steep)
 }
 
-// expect maps the range a by a line through the point (from, to) whose slope is between flat and
-// steep.
+// expect returns the range of y for an x in the range a, on any line through the point (from, to)
+// whose slope is between flat and steep.
 func expect(a span, from, to, flat, steep float32) span {
 	lo, hi := a.lo-from, a.hi-from
 	return span{to + min(lo*flat, lo*steep, hi*flat, hi*steep), to + max(lo*flat, lo*steep, hi*flat, hi*steep)}
 }
 
-// learn folds two positions that belong together into the moments, as in D. H. D. West's
-// incremental algorithm for a weighted mean and sum of squares (1979). The earlier moments are
-// first scaled down to a weight of at most memory, which is exponential forgetting. The weight of a
-// position far from the mean is limited to leverage/(x-MeanX)².
+// learn folds the position x of one sensor and the position y of the other at the same time into
+// the moments, as in D. H. D. West's incremental algorithm for a weighted mean and sum of squares
+// (1979). Before that, it scales the earlier moments down to a weight of at most memory, which is
+// exponential forgetting. The weight of a position far from the mean is limited to
+// leverage/(x-MeanX)².
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
@@ -178,8 +180,8 @@ func (p *PairMemory) forget(weight float32) {
 
 // observe folds a sensor's reading r into the memory. The parameter partner is the range of the
 // other sensor of the pair, and began is the time of the oldest reading in that range. sure reports
-// whether the other sensor was surely in that range when r was read. If not, its previous range is
-// included. The parameter after is the length of time, in seconds, that the reading covers.
+// whether the other sensor was surely in that range when r was read. If not, the range before it is
+// included. The parameter after is the length of time, in seconds, that r covers.
 func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
@@ -205,14 +207,15 @@ func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 
 func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
-// moved adds a step of the sensor to Moved. The step of the other sensor is not known yet.
+// moved adds a step of the sensor to Moved, at most noiseMost and less noiseFree. Later, observe
+// subtracts what the movement of the other sensor explains.
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds to Level how far the sensor moved beyond the width of the other sensor's range. That
-// is the greater of the parameter width, which is the present one, and Wide, the previous one.
-// Level is a leaky integrator: fade lets it decay.
+// observe adds to Level how far the sensor moved (Moved) beyond the width of the other sensor's
+// range. The parameter width is the present width of that range, and Wide the previous one; the
+// greater of the two is used. Level is a leaky integrator: fade lets it decay.
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

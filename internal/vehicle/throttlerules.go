@@ -20,9 +20,9 @@ const (
 
 // throttleRules gives each rule its name, version, source and text. The source is the check in the
 // car's own engine computer that finds the same fault, named by the SAE J2012 codes that it sets.
-// The engine computer checks raw voltages every few milliseconds. The rules here see readings that
-// are seconds apart, so they wait longer. The version increases with every change of what the rule
-// finds.
+// The engine computer checks raw voltages every few milliseconds. The rules here receive readings
+// that are seconds apart, so they wait longer before they raise an alarm. The version of a rule
+// increases with every change of what the rule finds.
 var throttleRules = [numThrottleRules]struct {
 	name    string
 	version int
@@ -60,120 +60,127 @@ func (r ThrottleRule) String() string { return throttleRules[min(r, numThrottleR
 //
 // A comment such as "healthy drives reached 16.6 of 36" gives the greatest measure in 47 hours of
 // healthy driving, and the measure that raises an alarm. No threshold was found by search: each is
-// a round number near twice what healthy drives reached. A cross-validation, by halves of the files
-// and by kinds of car, shows how many drives of one part are anomalous if each threshold is 1.8
-// times what the other part reached. docs/verdicts.md has the results; TestMargins of
-// internal/lab/faults prints them.
+// a round number near twice what healthy drives reached. A cross-validation divides these drives
+// into parts, by halves of the files and by kinds of car. It sets each threshold to 1.8 times what
+// one part reached, and counts the drives of the other part that are anomalous. docs/verdicts.md
+// has the results; TestMargins of internal/lab/faults prints them.
 const (
 	// How to compare readings of two sensors that were not read at the same time.
 
-	// bracketWithin is the longest time between two readings over which a sensor's position is
-	// taken as known, because loggers read a sensor every 0.1 to 2 s, and a foot needs less than a
-	// second. After a longer silence, only readings with one time stamp are compared. When this
-	// threshold was 5 s, 23 of 94 healthy drives, thinned out to a reading in 3 or 4 s, had a
-	// false anomaly.
+	// bracketWithin is the longest time between two readings of a sensor during which its position
+	// is taken to be between the two values. Loggers read a sensor every 0.1 to 2 s, and a foot
+	// moves a pedal in less than a second. After a longer silence, only readings with one time
+	// stamp are compared. When bracketWithin was 5 s, a test thinned 94 healthy drives to one
+	// reading in 3 or 4 s, and 23 of them had a false anomaly.
 	bracketWithin = 2.5
-	// bucketMillis is the least time that a sensor's range spans, in milliseconds. Loggers give a
-	// whole row one time stamp, although its sensors were not read at the same moment.
+	// bucketMillis is the least length, in milliseconds, of a period over which the lowest and
+	// highest reading of a sensor are kept. Loggers give a whole row one time stamp, although its
+	// sensors were not read at the same moment.
 	bucketMillis = 500
-	// most is the longest time that one comparison may cover, in seconds, because nothing is known
-	// of a longer gap. aloneMost is the same limit for readings with no others near them, whose
-	// time stamps may be seconds off.
+	// most is the longest time, in seconds, that one comparison may cover, because nothing is known
+	// of a longer gap. aloneMost is the same limit for a reading with no other reading of its
+	// sensor within bracketWithin: its time stamp may be seconds off.
 	most, aloneMost = 2.0, 1.0
 
-	// How to tell a reading from a repetition of an old one. After the other sensor of a pair has
-	// moved by movesBy, a sensor's unchanged value is taken for a repetition during one and a half
-	// times the time that the sensor took to follow earlier (its lag), plus lagSpare. The sensor
-	// has followed if it moved by followsBy and agrees with the other. Lags are in hundredths of a
-	// second; lags below lagLeast or above lagMost are ignored.
+	// These thresholds tell a new reading from a repetition of an old one. A sensor's unchanged
+	// value is taken for a repetition after the other sensor of its pair has moved by movesBy. That
+	// ends after one and a half times the sensor's lag, plus lagSpare. The lag is how long the
+	// sensor took to follow earlier: until it had moved by followsBy and agreed with the other
+	// sensor. Lags are in hundredths of a second; lags below lagLeast or above lagMost are ignored.
 	movesBy, followsBy = 2.0, 1.5
 	lagLeast, lagMost  = 5, 2500
 	lagSpare           = 50
 
 	// How the relation of two sensors is learned.
 
-	// settledWithin is a limit to movement. A pair is learned from only while neither of its
-	// sensors moves by more than that.
+	// settledWithin is the most that a settled sensor moves. The relation of a pair is learned only
+	// while both of its sensors are settled.
 	settledWithin = 2.0
-	// matureAfter is how long the sensors of a pair must have been settled before they are
-	// compared. Until they have been settled for trustedAfter, they may deviate by twice the
-	// allowance and still be learned from.
+	// matureAfter is how long both sensors of a pair must have been settled before they are
+	// compared. Until they have been settled for trustedAfter, their relation is also learned from
+	// readings that deviate by up to twice the allowance.
 	matureAfter, trustedAfter = 12.0, 30.0
-	// memory is the greatest total weight of what was learned. At a new drive the weight is
-	// reduced to driveMemory.
+	// memory is the greatest total weight, in seconds, of the readings from which the relation of a
+	// pair was learned. When a new drive begins, the weight is reduced to at most driveMemory.
 	memory, driveMemory = 300.0, 20.0
-	// slopePrior is the weight, in percent² × seconds, of the assumption that y moves as much as
-	// x. While nothing more is known, the slope may be off by slopeDoubt. Pairs at half the slope
-	// and pairs that run in opposite directions are learned. No real pair has a slope below
-	// slopeLeast.
+	// slopePrior is the weight, in percent² × seconds, of the assumption that y moves as much as x
+	// (the slope 1). While nothing else is known, the slope may be off by slopeDoubt, so a pair
+	// with half the slope, or with sensors that run in opposite directions, can be learned too. No
+	// real pair has a slope below slopeLeast.
 	slopePrior, slopeDoubt, slopeLeast = 50.0, 2.0, 0.3
-	// leverage limits, also in percent² × seconds, what one comparison adds to what is known of
-	// the slope, because a chance agreement far from rest must not decide it.
+	// leverage limits how much one comparison adds to what is known of the slope, also in percent²
+	// × seconds. Without it, one chance agreement far from the usual positions would decide the
+	// slope.
 	leverage = 60.0
 	// A sensor above saturated, or below 100 - saturated, may be at the end of its range. On one
 	// car throttle B stays at 99.2 while A continues from 67 to 78.
 	saturated = 97.0
 
-	// Redundant sensors, plate and command: the measure is the sum, over time, of the sensors'
-	// distance beyond the allowance of the pair. At most disagreementMost percent of a distance
-	// are added; disagreementAlarm is in percent × seconds. Healthy drives reached 16.6 of 36.
+	// Redundant sensors, plate and command: the measure is the sum, over time, of the distance
+	// between the sensors beyond their allowance. The allowance is sensorsFree for two sensors of
+	// one position, and commandFree for the plate and its command. At most disagreementMost percent
+	// of a distance are added; disagreementAlarm is in percent × seconds. Healthy drives reached
+	// 16.6 of 36.
 	disagreementMost, disagreementAlarm = 12.0, 36.0
 	sensorsFree                         = 3.0
 	commandFree                         = 2.0
-	// aloneFree is the allowance for readings whose time stamps may be seconds off, as those of a
-	// gateway that sends its last readings every minute.
+	// aloneFree is the allowance for readings whose time stamps may be seconds off, such as those
+	// of a gateway that sends its last readings every minute.
 	aloneFree = 6.0
 
-	// Stuck sensor: the sensor keeps its value within stuckWithin for stuckAlarm, and in that time
-	// the other sensor of the pair was surely at two positions that are stuckRange apart
-	// (stuckRangeAtEnd if the sensor may be at the end of its range). Its position is sure if it
-	// was read before and after a reading of the sensor, and these two readings are at most
-	// sureWithin apart and, if both sensors have the same time stamp, at least sureFrom.
-	// Otherwise three readings are needed. Healthy drives reached 1 of 5.
+	// Stuck sensor: the measure is how long a sensor keeps its value within stuckWithin although
+	// the other sensor of the pair was surely at two positions more than stuckRange apart
+	// (stuckRangeAtEnd if the first sensor may be at the end of its range). An alarm is raised at
+	// stuckAlarm. The other sensor's position is sure if it was read both before and after a
+	// reading of the first sensor. These two readings must be at most sureWithin apart and, if both
+	// sensors have the same time stamp, at least sureFrom. Otherwise three readings are needed.
+	// Healthy drives reached 1 of 5.
 	sureWithin, sureFrom                = 2.1, 1.2
 	stuckRangeAtEnd                     = 30.0
 	stuckWithin, stuckRange, stuckAlarm = 1.0, 8.0, 5.0
 
-	// Noise of one sensor of a pair: the measure is the sum of its steps, each at most noiseMost
-	// (one wrong reading is two steps, which raise no alarm), less noiseFree and less the movement
-	// that the other sensor's range explains. The sum decays with noiseDecay. Healthy drives
-	// reached 19.2 of 40.
+	// Noise of one sensor of a pair: the measure is the sum of its steps; each step adds at most
+	// noiseMost. From a step, noiseFree and the movement that the other sensor's range explains are
+	// subtracted. One wrong reading is two steps, which raise no alarm. The sum decays with the
+	// time constant noiseDecay. Healthy drives reached 19.2 of 40.
 	noiseMost, noiseFree, noiseDecay, noiseAlarm = 12.0, 3.0, 20.0, 40.0
 
-	// Noise without a partner: the measure is the sum of steps, each at most travelMost, which
-	// decays with travelDecay. An alarm is raised if that sum exceeds the same sum of engine load
-	// by loadTravelAlarm (healthy drives reached 26 of 60). Without engine load, it is raised if
-	// the sum exceeds that of the pedal by followTravelAlarm if the plate follows the pedal (22 of
-	// 60), or by pedalTravelAlarm if the plate also moves by itself (109 of 200). An alarm is
-	// always raised if the sum reaches travelAlarm, which is more than any foot moves (203 of
-	// 450).
+	// Noise without a partner: the measure is the sum of a sensor's steps, each at most travelMost.
+	// It decays with the time constant travelDecay. The sum of the throttle plate is compared with
+	// the same sum of engine load, and may exceed it by less than loadTravelAlarm (healthy drives
+	// reached 26 of 60). Without engine load, it is compared with the sum of the pedal. It may
+	// exceed that by less than followTravelAlarm if the plate is known to follow the pedal (22 of
+	// 60), and otherwise by less than pedalTravelAlarm (109 of 200). Any sensor raises an alarm if
+	// its sum reaches travelAlarm, which is more than any foot moves (203 of 450).
 	travelMost, travelDecay = 10.0, 30.0
 	loadTravelAlarm         = 60.0
 	followTravelAlarm       = 60.0
 	pedalTravelAlarm        = 200.0
 	travelAlarm             = 450.0
 
-	// Electrical limit: the values 0 and 255 of J1979, with a margin for rounding. The measure is
-	// how long a sensor reads one of them. A pedal whose scale begins at 0 also reads 0. A
-	// grounded wire differs from that, because its sensor was seen elsewhere first, at rest and in
-	// motion, for plateSeen, or for pedalSeen if it is a pedal's. A throttle that is wide open may
-	// reach 100 under load. So when engine load is above fullLoad, that value is no sign of a
-	// fault. Healthy drives reached 0.
+	// Electrical limit: the measure is how long a sensor reads 0 or 100 %, the values 0 and 255 of
+	// J1979, with a margin for rounding. An alarm is raised at lowLimitAlarm or highLimitAlarm, but
+	// only if the sensor was seen between these values before, for plateSeen, or for pedalSeen if
+	// it is a pedal's. So a grounded wire is found, but a pedal whose scale begins at 0 raises no
+	// alarm. A throttle that is wide open may read 100 % under load. So 100 % is no sign of a fault
+	// while engine load is at least fullLoad. Healthy drives reached 0.
 	lowLimit, highLimit           = 0.4, 99.8
 	lowLimitAlarm, highLimitAlarm = 3.0, 5.0
 	plateSeen, pedalSeen          = 20.0, 60.0
 	fullLoad                      = 75.0
 
-	// Plate and pedal (engine load if the car reports no pedal), each read within bracketWithin. A
-	// demand is a rise of the pedal by pedalRise that lasts pedalLasts, or of the load by loadRise
-	// that lasts loadLasts. The plate has followed a demand if it moved by more than plateMoves;
-	// otherwise it has ignored the demand. The rule applies only to a car whose plate is known to
-	// follow: it has followed followsAfter demands, and has ignored at most one for every
-	// ignoredShare that it followed. It was also seen without a demand (a load up to loadRests
-	// above the lowest is none) for restsFor, always below restsClosedBelow. The last condition
-	// excludes a diesel, whose plate rests open (83.5 % on one) whatever the pedal does. An alarm
-	// is raised when such a plate ignores missedAlarm demands in a row. Healthy drives reached 1
-	// of these 3.
+	// Plate and pedal: a demand is a rise of the pedal by pedalRise that lasts pedalLasts. If the
+	// car reports no pedal, it is a rise of engine load by loadRise that lasts loadLasts. The plate
+	// follows a demand if it moves by more than plateMoves; otherwise it ignores the demand. Plate
+	// and demand must each have been read within bracketWithin. An alarm is raised when a plate
+	// that is known to follow ignores missedAlarm demands in a row. Healthy drives reached 1 of
+	// these 3.
+	//
+	// A plate is known to follow if it has followed at least followsAfter demands, and at least
+	// ignoredShare for each one that it ignored. It must also have been seen for restsFor without a
+	// demand, always below restsClosedBelow. (A load up to loadRests above the lowest is no
+	// demand.) This excludes a diesel, whose plate rests open (83.5 % on one) whatever the pedal
+	// does.
 	pedalRise, pedalLasts      = 6.0, 4.0
 	loadRise, loadLasts        = 20.0, 3.0
 	missedAlarm                = 3.0
@@ -182,27 +189,29 @@ const (
 	restsClosedBelow           = 50.0
 	restsFor, loadRests        = 20.0, 12.0
 
-	// engineHolds is how long a reading of engine speed 0 means that nothing drives the plate.
-	// During that time the limits, the command and the pedal are not checked. Loggers read the
-	// engine speed at least once in that time.
+	// engineHolds is how long, after a reading of engine speed 0, it is assumed that nothing moves
+	// the throttle plate. During that time, electrical limits are not checked, and the plate is not
+	// compared with the command or the pedal. Loggers read the engine speed at least once in that
+	// time.
 	engineHolds = 10 * time.Second
 
-	// Recovery: the verdict is normal again when the rule has had readings for calmFor that
-	// measure less than half of what raises the alarm. An anomaly whose sensors are no longer
-	// reported is dropped after newDrive of driving. An anomaly that has outlasted forgetDrives
-	// drives probably shows that the readings come from another car or other sensors, so
-	// everything is learned again from the beginning.
+	// Recovery: an anomaly ends when its rule has had readings for calmFor that measure less than
+	// half of what raises the alarm. An anomaly whose sensors are no longer reported is dropped
+	// after newDrive of driving. An anomaly that has lasted for forgetDrives drives probably shows
+	// that the readings come from another car or other sensors, so everything is learned again from
+	// the beginning.
 	calmFor      = 60.0
 	forgetDrives = 3
-	// codeGoneFor is the corresponding time for a trouble code. The anomaly ends when no list has
-	// held a throttle code for that time. A code needs no debounce, because the car debounces it.
+	// codeGoneFor is how long the lists of trouble codes must have been without a throttle code
+	// before the anomaly ends. A code needs no debounce, because the car debounces it.
 	codeGoneFor = calmFor * time.Second
 )
 
 // NumThrottlePairs is the number of pairs of sensors that should agree.
 const NumThrottlePairs = 3
 
-// throttlePairs are the pairs of sensors that should agree, in the sense that y follows x.
+// throttlePairs are the pairs of sensors that should agree: y should follow x, with a deviation of
+// at most free percent.
 var throttlePairs = [NumThrottlePairs]struct {
 	x, y            ThrottleSensor
 	disagree, stuck ThrottleRule

@@ -1,9 +1,9 @@
 package vehicle
 
-// observeThrottle folds those readings of a sample whose bits are set in fresh, each into the
-// memory of its own sensor only. So the readings of one time may arrive in any order and in several
-// samples. The rules run over them when a sample with a later time arrives, or when a verdict is
-// asked for. Latest must still hold the previous readings.
+// observeThrottle folds the readings of a sample into the memories of their sensors, if their bits
+// are set in fresh. It changes nothing but these memories, so the readings of one time may arrive
+// in any order and in several samples. The rules run over them when a sample with a later time
+// arrives, or when a verdict is asked for. Latest must still hold the previous readings.
 func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
@@ -26,8 +26,8 @@ func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	}
 }
 
-// observe folds the reading v, taken at t, into the memory. The parameter was is the reading before
-// it.
+// observe folds the reading v, taken at t, into the memory. The parameter was is the previous
+// reading.
 func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
 	m.Step = abs(v - was.Value)
@@ -47,7 +47,8 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// timeCovered returns the length of time, in seconds, that the last reading covers.
+// timeCovered returns the length of time, in seconds, that the last reading covers: the time since
+// the reading before, at most most, or aloneMost if there was none shortly before.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost
@@ -68,9 +69,9 @@ func limit(v float32) uint8 {
 }
 
 // observeLimit folds the reading v of sensor i, taken at t, into AtLimit, OffLimits and
-// RestingEnds. The parameter was is the reading before it. A repeated reading is folded, too,
-// because a healthy sensor is never at an end of its range where it does not rest, however often
-// that reading is repeated.
+// RestingEnds. The parameter was is the previous reading. A repetition of an old reading is folded,
+// too: a healthy sensor is never at an end of its range where it does not rest, so a repeated
+// reading there is evidence as well.
 func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
 	if was.Time == 0 {
@@ -112,7 +113,7 @@ func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 // rather than a true position.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
 
-// open returns the range with a bound far outwards where the sensor may be at the end of what it
+// open returns the range extended far outwards at each bound that may be the end of what the sensor
 // can report, because the true position may be anywhere beyond that end.
 func (a span) open() span {
 	const anywhere = 1000
@@ -125,9 +126,9 @@ func (a span) open() span {
 	return a
 }
 
-// fade returns a level after it has decayed over a step of time: level·decay/(decay+step). It
-// approximates the exponential level·e^(-step/decay) for steps much shorter than decay, and costs
-// one division.
+// fade returns what is left of level after a time step, in which it decays with the time constant
+// decay: level·decay/(decay+step). It approximates the exponential level·e^(-step/decay) for steps
+// much shorter than decay, and costs one division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
 
 // seconds returns m − n in seconds.

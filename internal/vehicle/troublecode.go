@@ -63,9 +63,8 @@ var throttleCodes = []struct {
 	{2172, 2176, "throttle actuator control: airflow and idle position"},
 }
 
-// IsThrottle reports whether the code concerns the throttle system: its plate, its actuator
-// or its sensors, or the pedal's sensors. The families contain decimal digits only, so
-// P210A is not a member.
+// IsThrottle reports whether the code concerns the throttle system: its plate, its actuator or its
+// sensors, or the pedal's sensors. Such codes have decimal digits only, so P210A is none of them.
 func (c TroubleCode) IsThrottle() bool {
 	if c[0] != 'P' {
 		return false

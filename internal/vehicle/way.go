@@ -4,15 +4,15 @@ package vehicle
 // it is. Zero is no stretch.
 type Stretch uint64
 
-// Way is the car's recent way: about the last 300 m, as stretches. Package road maintains
-// it. Besides the latest readings, it is the only part of a State that reveals a place.
+// Way is the list of the stretches that the car drove last, about 300 m. Package road maintains it.
+// Besides the latest readings, it is the only part of a State that reveals a place.
 type Way struct {
-	// Latitude and Longitude are the position of the last accepted fix, in degrees. Time is
-	// when it was taken, zero if there is none.
+	// Latitude and Longitude are the newest position that package road accepted (a fix), in
+	// degrees. Time is when that position was taken, zero if there is none.
 	Latitude, Longitude float32
 	Time                UnixMilli
-	// AnchorLatitude and AnchorLongitude are the position from which the next heading is
-	// measured.
+	// AnchorLatitude and AnchorLongitude are the position where the direction of travel was last
+	// measured. The next measurement starts from there.
 	AnchorLatitude, AnchorLongitude float32
 	// SpeedKmh is the car's speed at the fix; negative if it was unknown.
 	SpeedKmh float32
@@ -38,31 +38,34 @@ type WayStep struct {
 	Metres, Seconds float32
 }
 
-// RoadAround is what was known of the road around a car at the time of its last fix. It comes from
-// the stretches behind and ahead of the car and from the cars that drive there. The zero value
-// means that nothing is known.
+// RoadAround is what was known of the road around a car at the time of its last fix, the newest
+// accepted position. It comes from the stretches behind and ahead of the car and from the cars that
+// drive there. The zero value means that nothing is known.
 type RoadAround struct {
 	// Time is the time of the fix.
 	Time UnixMilli
-	// FreeSecondsBehind and FreeSecondsAhead are travel times in light traffic, ordinary red
-	// lights included: that of the way behind the car, and that of its likeliest way ahead.
+	// FreeSecondsBehind and FreeSecondsAhead are travel times in light traffic, ordinary red lights
+	// included. The first is that of the way behind the car, where the free flow is known. The
+	// second is that of the car's likeliest way ahead, where enough cars drive now.
 	FreeSecondsBehind, FreeSecondsAhead float32
-	// DelayBehind and DelayAhead are the present travel times of these two ways, as multiples of
-	// their travel times in light traffic. They are measured from the cars there, and zero if too
-	// few cars show them.
+	// DelayBehind and DelayAhead are the present travel times of the way behind and of the way
+	// ahead, as multiples of the travel times in light traffic. They are measured from the cars
+	// there, and are zero if there are too few cars.
 	DelayBehind, DelayAhead float32
-	// ShownBehind is the share of the way behind, by free travel time, on which enough cars
-	// drive to show DelayBehind.
+	// ShownBehind is the share of the way behind, from 0 to 1 by free travel time, where enough
+	// cars drive to measure DelayBehind.
 	ShownBehind float32
-	// FreeKmh is the speed on the way behind in light traffic.
+	// FreeKmh is the mean speed on the way behind in light traffic. It is 0 if it is not known for
+	// enough of the road.
 	FreeKmh float32
-	// Cars is the number of cars that showed the delays; 0 if none did.
+	// Cars is an estimate of the number of cars from which the delays were measured; 0 if there
+	// were none.
 	Cars uint8
-	// Young is set if the road was not yet seen in light traffic, so that its free flow is
-	// a guess.
+	// Young is set if the free flow is a guess for more than half of the road, because this road
+	// was not yet seen in light traffic.
 	Young bool
 }
 
-// roadHolds is how long the knowledge of the road at a fix remains valid. Later, a car without
+// roadHolds is how long after a fix the knowledge of the road there is used. Later, a car without
 // newer fixes may be on another road.
 const roadHolds = maxStep
