@@ -16,13 +16,13 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Fleet is a fleet file that was read to its end once.
+// Fleet describes a fleet file, which [Open] has read to its end.
 type Fleet struct {
 	// Vehicles are the names of the cars, sorted as text.
 	Vehicles []vehicle.ID
-	// Readings is the number of samples in the file.
+	// Readings is the number of samples in the file. A row without any reading is not a sample.
 	Readings int
-	// First and Last are the times of its first and last reading, since the file's origin.
+	// First and Last are the times of the first and the last sample, since the file's origin.
 	First, Last time.Duration
 	// WithoutPositions leaves positions, headings and accuracies out of the samples. It may
 	// be set after Open.
@@ -31,8 +31,8 @@ type Fleet struct {
 	path string
 }
 
-// maxSpan is the longest time that a file may span. With this limit, the service accepts the times
-// after they have been shifted so that the file ends at the present.
+// maxSpan is the longest time that a file may span. With this limit, a file that is shifted to end
+// at the present has no time before 2000, the earliest that the service accepts.
 const maxSpan = 366 * 24 * time.Hour
 
 // Open reads a fleet file to its end, to find its vehicles and times and to check that it is
@@ -64,7 +64,7 @@ func Open(ctx context.Context, path string) (*Fleet, error) {
 }
 
 // Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
-// row's own time. Rows without a reading are left out. It ends after the first error; errors are
+// row's own time. Rows without a reading are left out. Samples ends after the first error, which is
 // like those of [Open].
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
@@ -88,7 +88,7 @@ func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[v
 	}
 }
 
-// speedOnly returns a row's speed and no other reading.
+// speedOnly returns a copy of r with its speed and no other reading.
 func speedOnly(r vehicle.Readings) (speed vehicle.Readings) {
 	if v, ok := r.Value(vehicle.Speed); ok {
 		_ = speed.Set(vehicle.Speed, float64(v)) // cannot fail, since the value was set before
@@ -152,7 +152,7 @@ func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMil
 	}
 }
 
-// sample returns the sample of the row, and its time in the file.
+// sample returns the sample of the present row, and its time since the file's origin.
 func (t *table) sample(base vehicle.UnixMilli) (x vehicle.Sample, at time.Duration, err error) {
 	if x.Vehicle, err = t.vehicle(0); err != nil {
 		return x, 0, err

@@ -21,11 +21,11 @@ type Label struct {
 	Sure bool
 }
 
-// maxLabels limits the memory for a file of labels.
+// maxLabels is the greatest number of labels in a file. It limits the memory for them.
 const maxLabels = 5_000_000
 
-// ReadLabels reads a file of labels and orders them by time. Its errors are like those of
-// [Open].
+// ReadLabels reads a file of labels and returns them in the order of time. Its errors are like
+// those of [Open].
 func ReadLabels(ctx context.Context, path string) ([]Label, error) {
 	in, err := open(path)
 	if err != nil {

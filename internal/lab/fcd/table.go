@@ -21,15 +21,16 @@ const (
 	// maxRow is the maximum length of a row, in bytes. Without it, a quote that is never closed
 	// would make the rest of the file one cell.
 	maxRow = 64 << 10
-	// maxVehicles limits the number of vehicles in a file, as simulate limits its fleets.
+	// maxVehicles is the greatest number of vehicles in a file. It is also the limit of carstate
+	// simulate.
 	maxVehicles = 100_000
 	// maxSeconds is the latest time in a file, in seconds. As Unix time it is in 2128.
 	maxSeconds = 5e9
-	// checkEvery is the number of rows between two checks of the context.
+	// checkEvery is the number of rows between two checks of whether the context has ended.
 	checkEvery = 4096
 )
 
-// table yields the rows of a file.
+// table reads a file of comma-separated values row by row.
 type table struct {
 	name   string // of the file, in errors
 	rows   *csv.Reader
@@ -42,7 +43,9 @@ type table struct {
 	failed error
 }
 
-// openTable reads the header. The first needed columns are required.
+// openTable reads the header of a file, plain or gzip, and looks for the given columns. The first
+// needed columns must exist; the others may be missing. The parameter name is the file's name in
+// errors.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
@@ -84,8 +87,8 @@ func openTable(r io.Reader, name string, columns []string, needed int) (*table, 
 	return t, nil
 }
 
-// next reads a row. It returns false at the end, and after an error, which is then in
-// failed.
+// next reads the next row into cells. It returns false at the end of the file, and after an error,
+// which it stores in failed.
 func (t *table) next(ctx context.Context) bool {
 	if t.failed != nil {
 		return false
@@ -108,7 +111,7 @@ func (t *table) next(ctx context.Context) bool {
 	return true
 }
 
-// unreadable returns an error that says what is wrong with the file itself.
+// unreadable returns the error for people that corresponds to err, an error from reading the file.
 func (t *table) unreadable(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		t.line, err = p.Line, p.Err
@@ -129,7 +132,8 @@ func (t *table) complain(format string, args ...any) error {
 	return fmt.Errorf("%s, line %d: %w", t.name, t.line, fmt.Errorf(format, args...))
 }
 
-// cell returns the cell of a wanted column, "" if there is none.
+// cell returns the present row's cell in a column, or "" if the file lacks that column. The
+// parameter column is an index into the columns passed to openTable.
 func (t *table) cell(column int) string {
 	if t.at[column] < 0 {
 		return ""
@@ -155,7 +159,7 @@ func (t *table) vehicle(column int) (vehicle.ID, error) {
 	return id, nil
 }
 
-// time returns the time in a column of seconds.
+// time parses the present row's cell in a column as seconds since the file's origin.
 func (t *table) time(column int) (time.Duration, error) {
 	seconds, err := strconv.ParseFloat(t.cell(column), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
