@@ -8,12 +8,12 @@ import "carstate/internal/vehicle"
 // truth.
 type Agreement struct {
 	Rows int `json:"labelled_rows"`
-	// Confusion counts the rows. The first index is the true state (1, 2, 3), the second the
-	// verdict (none, 1, 2, 3).
+	// Confusion counts the rows. The first index is the true state minus 1. The second is the
+	// verdict's state, or 0 if there is no verdict.
 	Confusion [3][4]int `json:"confusion"`
 	Accuracy  float64   `json:"accuracy"`
-	// MacroF1 is the mean of the F1 of all states that were the truth or the verdict of at least
-	// one row.
+	// MacroF1 is the mean of the F1 scores of the states. States that were neither the truth nor
+	// the verdict of any row are left out.
 	MacroF1 float64 `json:"macro_f1"`
 }
 
@@ -34,7 +34,7 @@ func (a *Agreement) Join(b *Agreement) {
 	a.count()
 }
 
-// count computes the other figures from Confusion.
+// count computes Rows, Accuracy and MacroF1 from Confusion.
 func (a *Agreement) count() {
 	right := 0
 	a.Rows = 0
@@ -55,10 +55,11 @@ func (a *Agreement) count() {
 	a.MacroF1 = sum / float64(max(states, 1))
 }
 
-// State says how well verdicts agree on one state.
+// State counts rows for one driving state: those with this state as the truth and a right verdict,
+// all those with this state as the truth, and all those with this state as the verdict.
 type State struct{ right, labelled, said int }
 
-// Of returns how well verdicts agree on a state.
+// Of returns the counts of a driving state, from which its scores are computed.
 func (a *Agreement) Of(state vehicle.DrivingState) State {
 	s := State{right: a.Confusion[state-1][state]}
 	for truth, row := range a.Confusion {
@@ -72,14 +73,14 @@ func (a *Agreement) Of(state vehicle.DrivingState) State {
 	return s
 }
 
-// F1 returns the harmonic mean of precision and recall. A row without a verdict is counted
-// as a miss.
+// F1 returns the harmonic mean of precision and recall. If a row of this state has no verdict, it
+// is a miss.
 func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
 
 // Precision returns the share of the verdicts of this state that were right.
 func (s State) Precision() float64 { return Part(s.right, s.said) }
 
-// Recall returns the share of the rows of this state whose verdict was right.
+// Recall returns the share of the rows with this state as truth whose verdict was right.
 func (s State) Recall() float64 { return Part(s.right, s.labelled) }
 
 // Part returns n/of, or 0 if of is 0.

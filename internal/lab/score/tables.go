@@ -8,7 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tables writes tables for people, until the first error.
+// Tables writes tables with aligned columns as text. After the first error it writes nothing more.
 type Tables struct {
 	w   *tabwriter.Writer
 	err error
