@@ -48,8 +48,8 @@ const springs = 6
 // plateSensors are the sensors of the position of the throttle plate.
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
-// Injector applies a fault to the samples of a drive, in their order. It remembers the healthy
-// values from before the fault.
+// Injector applies a fault to the samples of a drive, which it must receive in their order. It
+// remembers the healthy values from before the fault.
 type Injector struct {
 	fault  Fault
 	last   [vehicle.NumSignals]float64 // latest healthy value
@@ -57,7 +57,7 @@ type Injector struct {
 	random uint64
 }
 
-// Watch records a healthy sample from before the fault.
+// Watch records the readings of a healthy sample from before the fault.
 func (j *Injector) Watch(r *vehicle.Readings) {
 	for g := range vehicle.Signal(vehicle.NumSignals) {
 		if v, ok := r.Value(g); ok {
@@ -69,7 +69,7 @@ func (j *Injector) Watch(r *vehicle.Readings) {
 	}
 }
 
-// Begin returns an injector of the fault f, which begins after the samples watched so far.
+// Begin returns a copy of j that applies the fault f to the samples after those watched so far.
 func (j Injector) Begin(f Fault) *Injector {
 	j.fault, j.random = f, f.Seed*2862933555777941757+3037000493
 	return &j
@@ -118,8 +118,8 @@ func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
 	return 0 // ShortGround, LostCommand
 }
 
-// quantised returns the value with the resolution of a reading of SAE J1979: one byte for 0 to
-// 100 %.
+// quantised limits a value to 0 to 100 % and rounds it to the resolution of SAE J1979, one byte for
+// that range.
 func quantised(percent float64) float64 {
 	return math.Round(min(max(percent, 0), 100)*255/100) * 100 / 255
 }
