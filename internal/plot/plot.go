@@ -46,7 +46,7 @@ func NewScale(low, high, from, to float64, log bool) Scale {
 	return s
 }
 
-// At returns the position of a value.
+// At returns the position of a value on the axis.
 func (s *Scale) At(v float64) float64 {
 	if s.log {
 		v = math.Log10(max(v, math.SmallestNonzeroFloat64))
@@ -54,7 +54,7 @@ func (s *Scale) At(v float64) float64 {
 	return s.from + (v-s.low)/(s.high-s.low)*(s.to-s.from)
 }
 
-// Top returns the value of the upper end.
+// Top returns the greatest value of the scale, that of its upper end.
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
 // roundStep returns the smallest number that is at least v and is 1, 2, 3 or 5 times a power of
@@ -75,9 +75,9 @@ type Point struct {
 	Gap  bool // there is no line from the point before to this one
 }
 
-// Curve returns the path of a curve. If column is above 0, the drawing is divided into columns of
-// this width, and only the lowest and the highest point in each column are drawn, so that the path
-// stays short for any number of points. If column is 0, all points are drawn.
+// Curve returns the SVG path of a curve. If column is above 0, the drawing is divided into columns
+// of this width, and only the lowest and the highest point in each column are drawn, so that the
+// path stays short for any number of points. If column is 0, all points are drawn.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
@@ -110,9 +110,9 @@ type Span[X any, V comparable] struct {
 	Value    V
 }
 
-// Extend adds a point with a value to spans, which are sorted. The last span is extended to this
-// point, unless gap says that there is a gap before the point. A new span begins at the point if
-// the value has changed or there is a gap.
+// Extend adds a point to spans, which are sorted, and returns the result. The parameter at is the
+// point's X, and value is its value. If gap is false, the last span is extended to this point. A
+// new span begins at the point if its value differs from that of the last span, or if gap is true.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
 		spans[n-1].To = at
@@ -123,7 +123,7 @@ func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []
 	return append(spans, Span[X, V]{at, at, value})
 }
 
-// timeSteps are the intervals between ticks that are used for times.
+// timeSteps are the intervals that may be between two ticks of a time axis.
 var timeSteps = [...]time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
@@ -148,9 +148,9 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	return ticks
 }
 
-// Between returns the path around the area between the curves over and under, which have the same X
-// values. Each run of points without a gap becomes one part. Points whose distance in X from the
-// last drawn point is less than column are left out.
+// Between returns the SVG path around the area between the curves over and under, which have the
+// same X values. Each run of points without a gap becomes an area of its own. Points whose distance
+// in X from the last drawn point is less than column are left out.
 func Between(over, under []Point, column float64) string {
 	var b strings.Builder
 	for start := 0; start < len(over); {
