@@ -36,8 +36,8 @@ func Ago(d time.Duration) string {
 	return Duration(d) + " ago"
 }
 
-// Until formats a time in the future. d is the time until then, which is rounded up, so that a
-// period of 90 days that has just begun is said to end in 90 days.
+// Until formats a time in the future, such as "in 90 days". d is the time until then. It is rounded
+// up, so that a period of 90 days that has just begun is said to end in 90 days.
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"
@@ -60,8 +60,8 @@ func Count[N int | int32 | int64](n N) string {
 	return digits
 }
 
-// Number formats a measured value with one decimal. A value of 100 or more has no decimal, and a
-// value below 0.1 has two significant digits.
+// Number formats a measured value with at most one decimal. A value of 100 or more has no decimal,
+// and a value below 0.1 has at most two significant digits.
 func Number(f float64) string {
 	size := math.Abs(f)
 	switch {
@@ -73,7 +73,8 @@ func Number(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
 
-// Measure formats a measured value with its unit.
+// Measure formats a measured value with its unit, such as "12.5 km/h". The unit "percent" becomes
+// "%".
 func Measure(f float64, unit string) string {
 	if unit == "percent" {
 		unit = "%"
@@ -81,7 +82,8 @@ func Measure(f float64, unit string) string {
 	return strings.TrimSpace(Number(f) + " " + unit)
 }
 
-// Seconds formats a duration of s seconds, with a fraction if it is short.
+// Seconds formats a duration of s seconds. Below 2 minutes, it is a [Number] of µs, ms or s. From 2
+// minutes on, it is formatted as by [Duration].
 func Seconds(s float64) string {
 	switch {
 	case s == 0:
@@ -96,7 +98,7 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(s * float64(time.Second)))
 }
 
-// Rate formats a number of events a second.
+// Rate formats a number of events a second, without the unit. A rate below 10 has one decimal.
 func Rate(f float64) string {
 	switch {
 	case f == 0:
@@ -107,7 +109,7 @@ func Rate(f float64) string {
 	return Count(int64(f + .5))
 }
 
-// Bytes formats a number of bytes.
+// Bytes formats a number of bytes in the unit B, KiB, MiB or GiB that suits its size.
 func Bytes(f float64) string {
 	for _, unit := range []string{"B", "KiB", "MiB"} {
 		if f < 1024 {
