@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Every yields after each interval d until ctx ends. If the loop body is slow, the ticks that it
-// misses are dropped.
+// Every yields after each interval d until ctx ends. If the loop body takes longer than d, the
+// ticks that it misses are dropped.
 func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		tick := time.NewTicker(d)
