@@ -18,11 +18,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// backedUp lists what a backup contains, in the order of the file. The profiles of roads, which are
-// not in this list, follow at the end. Because of the order, a reader knows all forgotten vehicles
-// before it reads the first state, and learns of revocations early. A backup leaves out telemetry,
-// the cursors (which are positions in telemetry), the audit and heartbeats. Each record is a copy
-// as of some moment between the start and the end of the backup.
+// backedUp lists the records that a backup contains, by stream and by patterns of their subjects
+// (keys), in the order of the file. Tombstones come before states, so that a reader knows all
+// forgotten vehicles before it reads the first state. The profiles of roads are not in this list;
+// they follow at the end. A backup leaves out telemetry, the cursors (which are positions in
+// telemetry), the audit and the backup key. Each record is a copy as of some moment between the
+// start and the end of the backup.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -32,8 +33,9 @@ var backedUp = []struct {
 	{codec.States, []string{"state.*.*"}},
 }
 
-// Backup writes a backup to w while the service runs, and returns the number of records in it. See
-// backedUp for its contents. The parameter version is this version of carstate.
+// Backup writes a backup to w while the service runs, and returns the number of records in it. The
+// variable backedUp lists its contents. The parameter version is the version of carstate that
+// writes the backup.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -78,8 +80,8 @@ func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	return info, err
 }
 
-// checkBackup is like CheckBackup, and also returns the backup's tombstone keys, with which the
-// vids of its forgotten vehicles are hashed.
+// checkBackup is like CheckBackup, and also returns the backup's tombstone keys. These are the keys
+// with which the ids (vids) of its forgotten vehicles are hashed.
 func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
@@ -116,8 +118,9 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// namesOf maps each kind of record to the least and the greatest number of names that follow the
-// kind in a subject. For example, two names follow in state.P.VID.
+// namesOf maps each kind of record to the minimum and the maximum number of names in its subject. A
+// subject identifies a record; it consists of the kind and the names, separated by dots. For
+// example, state.3.VID has the kind state and two names.
 var namesOf = map[string]struct{ least, most int }{
 	codec.VIDKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
 	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
@@ -126,8 +129,9 @@ var namesOf = map[string]struct{ least, most int }{
 // nameLetters are the characters that a name in a subject may contain.
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether the names that follow the kind in a record's subject are valid. If so,
-// the record can be stored under the same subject again.
+// validNames reports whether the names in a subject are valid for the kind of record. A subject
+// consists of the kind, a dot, and rest, which holds the names. Only a record with valid names can
+// be stored again by a restore.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
@@ -145,14 +149,17 @@ func validNames(kind, rest string) bool {
 	return kind != "state" || vehicle.CheckID(names[1]) == nil
 }
 
-// setsSeen says how many parts of a large set of vehicles have been read, and their common mark.
+// setsSeen describes the set records that were read so far for one credential. A set record lists a
+// part of the vehicles of a large grant. The field mark is the random string that all set records
+// of one grant contain, and n is their number.
 type setsSeen struct {
 	mark string
 	n    int
 }
 
-// checkRecord checks that a record of a backup can be decoded. If the record refers to parts of a
-// large set of vehicles, checkRecord also checks that they came before it.
+// checkRecord checks that a record of a backup is valid. Its subject consists of kind, a dot, and
+// rest. A credential with many vehicles refers to set records, which list the vehicles. checkRecord
+// collects the set records in parts, and checks that those of a credential came before it.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)

@@ -14,17 +14,17 @@ const changePause = 5 * time.Millisecond
 
 // Change replaces the last record of a subject by compare-and-set, and returns the sequence of the
 // record that is then stored. The function change receives the current record, whose sequence is 0
-// if there is none. It returns the writes to store in one batch, with the new record last. If it
-// returns no writes, the record is left unchanged.
+// if there is none. The function returns the writes to store in one batch, with the new record
+// last. If it returns no writes, nothing is stored.
 //
 // The same retry policy applies to every record:
 //   - After [ErrConflict], from the engine or from the function change, Change calls the function
 //     again with the record that is then stored.
-//   - If the engine's response was lost, Change reads the record to find out whether the write
-//     was stored. If it was not, Change sends the same write again.
-//   - Conflicts and lost responses are retried until patience has passed; callers pass
-//     [Patience.Store]. After that, Change returns [ErrConflict] for a conflict. After a lost
-//     response, it is unknown whether the write was stored.
+//   - If no response of the engine arrives, Change reads the record to find out whether the writes
+//     were stored. If they were not, Change sends the same writes again.
+//   - Change retries conflicts and missing responses until patience has passed; callers pass
+//     [Patience.Store]. After that, it returns [ErrConflict] for a conflict. For a missing
+//     response, it returns the engine's error, and it is unknown whether the writes were stored.
 //   - Change returns any other error, and the end of the context, at once.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
@@ -80,11 +80,12 @@ func Change(
 // bodyOf returns the body of the sealed record in w.
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// storeMany stores writes of different subjects that are independent of each other: each write is
-// stored if its own expectation holds. The result conflicts has the indexes of the writes whose
-// expectation failed, in ascending order. If no response arrives, storeMany repeats the writes
-// until one arrives; a write that had been stored is then among the conflicts. After other errors,
-// it retries until patience has passed.
+// storeMany stores writes of different subjects that are independent of each other. A write is
+// stored only if the current record of its subject has the sequence that the write expects. The
+// result conflicts has the indexes of all other writes, in ascending order. If no response of the
+// engine arrives, storeMany repeats the writes until one arrives or ctx ends. If a write was stored
+// in an earlier attempt, its index is then in conflicts too. After other errors, storeMany retries
+// until patience has passed.
 func storeMany(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {
@@ -112,8 +113,9 @@ func storeMany(
 // storeManyPause is the pause of storeMany after an error.
 const storeManyPause = 100 * time.Millisecond
 
-// storeHalves continues storeMany after the engine has refused one of the writes. The engine does
-// not say which one, so storeHalves finds it by bisection.
+// storeHalves stores writes after the engine has refused them together, because at least one of
+// them has a conflict. The engine does not say which one, so storeHalves finds it by bisection: it
+// passes each half of the writes to storeMany.
 func storeHalves(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {

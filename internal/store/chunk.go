@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// ChunkSamples and ChunkBytes are the maximum numbers of samples and of bytes in a [Chunk]. The
-	// last sample may exceed ChunkBytes, by at most MaxSampleBytes.
+	// ChunkSamples and ChunkBytes are the maximum numbers of samples and of packed bytes in a
+	// [Chunk]. The last sample of a chunk may exceed ChunkBytes, by at most MaxSampleBytes.
 	ChunkSamples = BatchStates
 	ChunkBytes   = 512 << 10
 	// MaxSampleBytes is larger than the largest possible sample, which has 65,535 trouble codes.
 	MaxSampleBytes = 400 << 10
-	// UsualSampleBytes is the approximate size of a packed sample.
+	// UsualSampleBytes is the approximate size of a packed sample, in bytes.
 	UsualSampleBytes = 44
 )
 
 // ErrTooLarge means that a sample is too large to be stored.
 var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 
-// Chunk is a series of samples of one partition that were passed to the same Append.
+// Chunk is a series of samples of one partition that were passed to the same [Engine.Append].
 type Chunk struct {
 	Partition int
 	Count     int              // number of samples
@@ -66,7 +66,7 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 	return chunks, bytes, nil
 }
 
-// Waiter waits for all chunks of one Append.
+// Waiter waits until all chunks of one [Engine.Append] are stored or have failed.
 type Waiter struct {
 	left   atomic.Int32
 	err    atomic.Pointer[error]
@@ -74,7 +74,8 @@ type Waiter struct {
 	Traced trace.SpanContext // span of the Append; zero if it is not traced
 }
 
-// NewWaiter returns a Waiter for chunks, and sets it in each of them.
+// NewWaiter returns a Waiter for chunks, and sets the field Waiter of each chunk to it. If t is
+// nil, nothing is traced.
 func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	w := &Waiter{done: make(chan struct{}), Traced: Traced(ctx, t)}
 	w.left.Store(int32(len(chunks)))

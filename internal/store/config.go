@@ -9,19 +9,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config configures an engine and the [RecordStore]. The zero value of each field is usable, except
-// that DataDir is required by an engine that keeps its files there.
+// Config configures an engine and the [RecordStore]. A zero field means the default. An engine that
+// stores its records in DataDir requires that field.
 type Config struct {
 	// DataDir is the node's data directory. Only one process may use it at a time.
 	DataDir string
 	// Partitions is the number of partitions, fixed at the first start. 0 means the engine's
-	// default at the first start, and the stored number at a later one. A later start with any
-	// other number fails.
+	// default at the first start, and the stored number at a later start. A later start fails if
+	// Partitions is neither 0 nor the stored number.
 	Partitions int
 	// Retention is how long telemetry is kept after it was stored. 0 means one hour. Telemetry that
 	// is not folded yet is kept longer.
 	Retention time.Duration
-	// TelemetryBytes is the maximum size of TELEMETRY. 0 means [DefaultTelemetryBytes].
+	// TelemetryBytes is the maximum size of the stream TELEMETRY, in bytes. 0 means
+	// [DefaultTelemetryBytes].
 	TelemetryBytes int64
 
 	Patience Patience
@@ -38,15 +39,16 @@ type Config struct {
 type Patience struct {
 	// Store is how long a write of a record or of samples is retried. 0 means 20 s.
 	Store time.Duration
-	// Markers is how long the name of a forgotten vehicle stays in STATES, in the subject of its
-	// marker (see DESIGN.md), so that a node that was disconnected still receives the marker. 0
-	// means 10 min.
+	// Markers is the minimum time for which the marker of a forgotten vehicle stays in the stream
+	// STATES. A marker is an empty record in place of the vehicle's state. It is kept so that a
+	// node that was disconnected still receives it, and erased later because its subject contains
+	// the vehicle's id. Markers is also the minimum time between two erasures. 0 means 10 min.
 	Markers time.Duration
-	// Roads is the interval at which profiles of roads are stored. 0 means 5 min.
+	// Roads is the interval at which learned profiles of roads are stored. 0 means 5 min.
 	Roads time.Duration
 }
 
-// Limits of every engine. DESIGN.md says what happens at each limit.
+// Defaults and limits of every engine.
 const (
 	DefaultRetention      = time.Hour
 	DefaultTelemetryBytes = 4 << 30
@@ -55,17 +57,19 @@ const (
 
 	// MaxBatch is the maximum number of writes of one [Records.Store].
 	MaxBatch = 1000
-	// BatchStates is the maximum number of states in one batch, which also contains the cursor. It
-	// is also the maximum number of vehicles in the samples that one [Partition.Next] returns.
+	// BatchStates is the maximum number of states in one batch of writes. It is one less than
+	// MaxBatch, because the batch also contains the cursor, the sequence up to which the partition
+	// is folded. BatchStates is also the maximum number of vehicles in the samples that one
+	// [Partition.Next] returns.
 	BatchStates = MaxBatch - 1
 	// MaxStates is the maximum number of states of one [Partition.Commit], which stores them in
-	// several batches if necessary. It is large so that a fold of a backlog stores each vehicle
-	// once, even if the backlog has many samples of the vehicle.
+	// several batches if necessary. It is so large that the state of a vehicle with many waiting
+	// samples is stored once after all these samples are folded, and not after each few of them.
 	MaxStates = 16 * BatchStates
 	// MaxLoad is the maximum number of vehicles of one [Partition.Load].
 	MaxLoad = MaxBatch - 1
 
-	// requestTimeout limits the time of a request to the engine if the caller has set no deadline.
+	// requestTimeout is the time limit of an ordinary request to the engine.
 	requestTimeout = 5 * time.Second
 )
 

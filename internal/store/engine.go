@@ -13,17 +13,17 @@ import (
 // Record is the latest record of a subject in a stream.
 type Record struct {
 	Subject string
-	// Body is the record without its seal. A callback that receives a record may use Body and
-	// Sealed only until it returns.
+	// Body is the content of the record, without the schema version and the checksum that seal it.
+	// A callback that receives a record must not use Body or Sealed after it has returned.
 	Body []byte
 	// Seq is the record's sequence in its stream. 0 means that there is no record.
 	Seq uint64
-	// Sealed is the record as it is stored.
+	// Sealed is the record as it is stored: schema version, Body and checksum.
 	Sealed []byte
-	// Newer means that a newer version of carstate wrote the record, so that this version
-	// cannot decode it; Body is then nil. Feeds, ScanFrom and Before return such records. All
-	// other calls return an error for which [codec.IsNewer] is true. Because those calls fail,
-	// an older record never replaces a newer one.
+	// Newer means that a newer version of carstate wrote the record, so that this version cannot
+	// decode it; Body is then nil. Feeds, ScanFrom and Before return such records. Other methods,
+	// such as Last, return an error for which [codec.IsNewer] is true. So [Change], which calls
+	// Last first, never replaces the record of a newer version.
 	Newer bool
 	// Stored is the time at which the record was stored. Only Before sets it, and only if Newer
 	// is set.
@@ -35,13 +35,13 @@ type Write struct {
 	Subject string
 	Record  []byte // as sealed by [codec.Seal]
 	// Expect is the sequence that the subject's current record must have, or 0 if there must be no
-	// record. Expect applies only if Expected is set. Among the writes of one [Records.Store], only
-	// the last one may set Expected.
+	// record. Expect is ignored unless Expected is set. If the current record of one write has
+	// another sequence, [Records.Store] stores none of its writes.
 	Expect   uint64
 	Expected bool
 }
 
-// End describes the end of a stream.
+// End identifies a stream and its newest record.
 type End struct {
 	Last uint64 // sequence of the newest record; 0 if the stream never had one
 	Made int64  // creation time of the stream, Unix ns; sequences of a re-created stream start again
@@ -50,20 +50,22 @@ type End struct {
 // Records is the part of an engine that keeps the last record of each subject. Package codec
 // defines the streams and their subjects.
 type Records interface {
-	// Last returns the current record of a subject.
+	// Last returns the current record of a subject. If there is none, the record's Seq is 0.
 	Last(ctx context.Context, stream, subject string) (Record, error)
 	// Store stores all writes or none, and returns the sequence of the last one. When it returns
-	// nil, the writes are on disk. [ErrConflict] means that an expectation failed and nothing was
-	// stored. If Store returns [context.DeadlineExceeded] although ctx has not ended, the engine
-	// did not respond, and it is unknown whether the writes were stored.
+	// nil, the writes are on disk. [ErrConflict] means that nothing was stored, because a subject's
+	// current record does not have the sequence that its write expects. If Store returns
+	// [context.DeadlineExceeded] although ctx has not ended, the engine did not respond, and it is
+	// unknown whether the writes were stored.
 	Store(ctx context.Context, stream string, writes []Write) (seq uint64, err error)
 	// Scan calls do with the last record of each subject that matches one of the patterns, in no
 	// particular order. If a subject changes during the scan, do may receive the old record, the
 	// new record, or both. An error from do ends the scan.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
 	// ScanFrom calls do with the records whose sequence is at least the parameter from, and returns
-	// the sequence that follows the last record. It skips and counts damaged records, and records
-	// for which do returns an error. An error from do that wraps [ErrStop] ends the scan.
+	// the sequence that follows the last record. It skips damaged records, and ignores errors from
+	// do; the result damaged is the number of both. However, an error from do that wraps [ErrStop]
+	// ends the scan.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records whose sequences are less than the parameter before,
 	// newest first. If before is 0, it starts with the newest record. The stream must be one that
@@ -73,25 +75,27 @@ type Records interface {
 	// Remove removes the given records, which it identifies by Subject and Seq. A record that was
 	// replaced since it was read stays.
 	Remove(ctx context.Context, stream string, records []Record) error
-	// End returns the end of a stream.
+	// End returns the sequence of a stream's newest record and the creation time of the stream.
 	End(ctx context.Context, stream string) (End, error)
 	// Feed returns a feed of a stream, which [Feed.Run] starts. The feed calls apply with the last
-	// record of each subject, and then with each new record, in order. If apply returns an error,
-	// the store cannot be trusted.
+	// record of each subject, and then with each new record, in order. If apply returns an error
+	// for a damaged record, the engine fails, or Run returns the error.
 	Feed(stream string, apply func(Record) error) Feed
 }
 
 // Feed delivers the records of one stream in order.
 type Feed interface {
-	// Run delivers records until the context ends, and then returns nil. It calls caughtUp
-	// once, after it has delivered every record that existed at the start.
+	// Run delivers records until the context ends, and then returns nil. It calls caughtUp once,
+	// after it has delivered every record that existed at the start. If a record is damaged or the
+	// stream was replaced, Run returns an error or the engine fails.
 	Run(ctx context.Context, caughtUp func()) error
-	// Wait returns once apply has received the record at sequence seq.
+	// Wait returns nil once the feed's function apply has received the records up to sequence seq,
+	// or an error if ctx ends first.
 	Wait(ctx context.Context, seq uint64) error
 }
 
-// Engine stores telemetry, states and records. When a call that stores data returns nil, the
-// data is on disk, unless the operator has configured otherwise (--sync-interval).
+// Engine stores telemetry, states and records. When a call that stores data returns nil, the data
+// is on disk, unless the operator has set an interval for syncing to disk (--sync-interval).
 type Engine interface {
 	Records
 
@@ -101,9 +105,9 @@ type Engine interface {
 	// because folding a sample twice changes nothing. Append returns [ErrOverloaded] or
 	// [ErrBacklog] if it refuses the samples because of load.
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	// Recent reads the retained samples of a vehicle. It stops when it has read all of them, or
-	// at least as many as the parameter most says, or when the context ends. The end of the
-	// context is not an error.
+	// Recent returns the retained samples of a vehicle. It reads from the newest telemetry
+	// backwards until it has found at least the number of samples in the parameter most, has read
+	// everything, or the context ends. The end of the context is not an error.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
 	// Trim removes telemetry that is both folded and older than the retention, until the
 	// context ends. Nodes with the role derive run it.
@@ -111,19 +115,22 @@ type Engine interface {
 
 	// Partitions returns the number of partitions, which is fixed at the first start.
 	Partitions() int
-	// Take makes owner the owner of partition p and fences the previous owner. It calls free with
-	// the name of the current owner, or "" if there is none, and returns [ErrHeld] if free returns
-	// false.
+	// Take makes owner the owner of partition p. The commits of the previous owner then fail. Take
+	// first calls free with the name of the current owner, or "" if there is none. If free returns
+	// false, Take changes nothing and returns [ErrHeld].
 	Take(ctx context.Context, p int, owner string, free func(holder string) bool) (Partition, error)
 	// Release gives up partition p if owner owns it.
 	Release(ctx context.Context, p int, owner string) error
-	// Folds reports whether, according to the engine, this process currently owns partition p.
+	// Folds reports whether this process owns partition p at present. In a cluster, it asks the
+	// store.
 	Folds(ctx context.Context, p int) (bool, error)
-	// Folding returns the partitions that this process has taken and not closed.
+	// Folding returns the partitions that this process has taken and not closed. It does not ask
+	// the store, so another process may have taken some of them since.
 	Folding() map[int]bool
-	// Fence forces the owner of partition p to take it again. States that the owner has not yet
-	// committed are never stored. No node can take the partition before it has received the
-	// tombstone at sequence seq of SOURCES.
+	// Fence forces the owner of partition p to take the partition again. States that the owner has
+	// not yet committed are never stored. The parameter seq is the sequence of a record in the
+	// stream SOURCES: the tombstone of a forgotten vehicle. From then on, a node can take the
+	// partition only once it has received that record.
 	Fence(ctx context.Context, p int, seq uint64) error
 	// AwaitTombstones waits until this process has received every stored tombstone.
 	AwaitTombstones(ctx context.Context) error
@@ -131,7 +138,8 @@ type Engine interface {
 	// until the context ends. A zero state means that the vehicle was forgotten. FollowStates calls
 	// caughtUp once, after put has received all states that were stored at the start.
 	FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error
-	// AwaitState waits until FollowStates has called put up to sequence seq of STATES.
+	// AwaitState waits until the function put of FollowStates has received all states up to
+	// sequence seq of the stream STATES. If FollowStates does not run, AwaitState returns at once.
 	AwaitState(ctx context.Context, seq uint64) error
 
 	// Settle waits until every state that queries already use is stored. It gives up when ctx ends,
@@ -152,7 +160,8 @@ type Engine interface {
 	// tell when bytes are gone removes nothing and returns true, so that the caller does not wait.
 	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
-	// NodeID returns the name under which this node stores its own counts.
+	// NodeID returns the name under which this node stores the calls that it has counted for each
+	// token.
 	NodeID() string
 	// Alive returns an error if the engine has failed and only a restart can help, else nil.
 	Alive() error
@@ -170,15 +179,17 @@ type Engine interface {
 	Close() error
 }
 
-// Partition is one partition that this process owns. Its methods are called one at a time, with
-// one exception: if the engine implements Answer, Commit may run concurrently with the others.
+// Partition is one partition that this process owns. Its methods must not be called concurrently,
+// with one exception: if the engine's Answer publishes states, Commit may run concurrently with the
+// other methods.
 type Partition interface {
 	// Load reads the stored states of at most MaxLoad vehicles. For each vehicle that has a state,
 	// it calls put with the state and the vehicle's index in ids. Calls of put may be concurrent.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
-	// Next waits for the next samples that are not folded yet, and returns them with the sequence
-	// up to which they reach. The slice may be empty. [ErrSettle] asks the caller to commit the
-	// folded states now.
+	// Next waits for stored samples that are not folded yet, and returns the oldest of them. The
+	// caller folds them and then passes seq to Commit. The slice may be empty, for example because
+	// the samples of forgotten vehicles are left out. The error [ErrSettle] asks the caller to
+	// commit the folded states now.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
 	// Stored returns the time at which the samples of the last Next were stored, by the engine's
 	// clock.
@@ -189,13 +200,15 @@ type Partition interface {
 	// if it can guarantee that after a restart no query gets an older state. Otherwise Answer does
 	// nothing.
 	Answer(id vehicle.ID, s *vehicle.State)
-	// Commit stores states, in several batches if necessary. The last batch also moves the cursor
-	// to seq, so that the cursor never covers a sample whose state is not stored. Commit retries
-	// until it succeeds, the context ends, or the partition is lost ([ErrFenced], [ErrRecalled]).
-	// If seq is 0, the cursor keeps its position. If there are no states either, Commit only
-	// verifies the ownership, for which an engine may rewrite the cursor.
+	// Commit stores states, in several batches if necessary. The last batch also sets the
+	// partition's cursor to seq. The cursor is the sequence up to which telemetry is folded; it
+	// never covers a sample whose state is not stored. If seq is 0, the cursor keeps its value. If
+	// there are no states either, Commit only verifies that the caller owns the partition, for
+	// which an engine may rewrite the cursor. Commit retries until it succeeds, the context ends,
+	// or the partition is lost ([ErrFenced], [ErrRecalled]).
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
-	// Close stops reading. The partition stays taken.
+	// Close stops reading samples. This process remains the owner of the partition until Release is
+	// called or another process takes the partition.
 	Close()
 }
 
@@ -217,24 +230,25 @@ var (
 	// owner must take the partition again at once. Samples whose states were not committed are then
 	// folded again.
 	ErrRecalled = errors.New("a forget or a restore changed its states")
-	// ErrFenced means that another node has taken the partition. Nothing was stored since then, and
-	// the caller must drop the partition.
+	// ErrFenced means that another node has taken the partition. The caller has stored nothing
+	// since then, and must drop the partition.
 	ErrFenced = errors.New("another node has taken the partition")
-	// ErrSettle asks the owner of a partition to commit its folded states now.
+	// ErrSettle is returned by [Partition.Next] to ask the owner of a partition to commit its
+	// folded states now, because a call of [Engine.Settle] waits for them.
 	ErrSettle = errors.New("the folded states must be committed now")
-	// ErrConflict means that at every attempt, another writer had changed the record first. Nothing
-	// was stored.
+	// ErrConflict means that nothing was stored, because another writer had changed the record
+	// first. [Change] returns it only after repeated attempts.
 	ErrConflict = errors.New("the record is being changed by another writer: try again")
 	// ErrOverloaded means that samples arrive faster than the disk can store them.
 	ErrOverloaded = errors.New("too many samples are waiting to be stored")
-	// ErrBacklog means that derive lags so far behind that storing more samples would endanger
-	// samples that are already acknowledged.
+	// ErrBacklog means that too many stored samples are not folded yet. If more samples were
+	// stored, acknowledged samples could be dropped before they are folded.
 	ErrBacklog = errors.New("too many stored samples are waiting to be folded")
 	// ErrReplaced means that a stream is not the one that this process read before, because the
-	// stream was re-created or has lost its end. Copies made from it must be discarded. The next
-	// start builds new copies.
+	// stream was re-created or has lost its newest records. The process must discard what it has
+	// read from the stream and end. Its next start reads the stream again.
 	ErrReplaced = errors.New("the stream was replaced")
-	// ErrStop, returned by the callback of ScanFrom, ends the scan.
+	// ErrStop ends the scan if the callback of [Records.ScanFrom] returns it.
 	ErrStop = errors.New("the scan was stopped")
 )
 

@@ -17,8 +17,8 @@ import (
 const (
 	// eraseEvery is the interval at which Erase checks whether an erasure is due.
 	eraseEvery = 10 * time.Second
-	// forgetTimeout is the age at which a forget that has not recorded its completion counts as
-	// interrupted.
+	// forgetTimeout is the age at which a forget is treated as interrupted if its completion is not
+	// recorded.
 	forgetTimeout = time.Minute
 	// eraseTimeout limits the time of one erasure, which may rewrite tens of millions of states.
 	eraseTimeout = 24 * time.Hour
@@ -31,17 +31,18 @@ func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, o
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
-// keptFor returns how long data that names a forgotten vehicle is kept after the forget. Telemetry
-// of the vehicle is kept for the retention, because it is stored together with that of other
-// vehicles. The marker in place of the vehicle's state must reach nodes that are disconnected.
+// keptFor returns how long data that names a forgotten vehicle is kept, from the time when no node
+// stores more of it. Telemetry of the vehicle is kept for the retention, because it is stored
+// together with that of other vehicles. The marker in place of the vehicle's state is kept for at
+// least Patience.Markers, so that nodes that are disconnected still receive it.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// Erase removes the bytes that name forgotten vehicles once their erasure is due. It runs until the
-// context ends or the engine fails. After a failure of the engine, this node's tombstones may be
-// those of a stream that was replaced, so Erase returns. Every derive node runs Erase, and the
-// owner of partition 0 does the work for all nodes.
+// Erase removes the bytes that name forgotten vehicles once their erasure is due. Every derive node
+// runs Erase; the owner of partition 0 does the work for all nodes. Erase returns when the context
+// ends or the engine fails. A failed engine must not erase, because its tombstones may be those of
+// a stream that was replaced since.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -56,12 +57,12 @@ func (k *RecordStore) Erase(ctx context.Context) {
 	}
 }
 
-// EraseDue runs one erasure of all vehicles whose erasure is due, but not within Patience.Markers
-// after the previous erasure. It also completes a forget that was interrupted. [RecordStore.Erase]
-// calls it.
+// EraseDue erases all forgotten vehicles whose erasure is due, and completes forgets that were
+// interrupted. It erases nothing until Patience.Markers has passed since the previous erasure by
+// this process. [RecordStore.Erase] calls it.
 //
 // The clock may be set back or ahead at any time. So EraseDue chooses the telemetry to remove by
-// sequence, never by the times of samples or tombstones. The clock only decides when the telemetry
+// sequence, never by the times of samples or tombstones. The clock only decides when that telemetry
 // is removed.
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
@@ -118,14 +119,15 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	return nil
 }
 
-// isDue reports whether the data that names a forgotten vehicle has been kept for the required
-// time.
+// isDue reports whether, at the time now, the data that names the vehicle of t has been kept for
+// the time that keptFor returns.
 func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteQuiet records two facts in tombstones: the time after which new telemetry no longer names the
-// vehicle, and the sequence up to which stored telemetry may name it.
+// noteQuiet records in tombstones that from the time at on no node stores telemetry of their
+// vehicles. It also records the sequence of the last stored telemetry, which may still contain
+// samples of these vehicles. If a tombstone has such a sequence already, it keeps it.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -149,8 +151,8 @@ func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombst
 	)
 }
 
-// updateTombstones changes the given tombstones, except those of vehicles that were forgotten once
-// more since the tombstones were read.
+// updateTombstones applies the function change to the given tombstones and stores the results. A
+// tombstone is left as it is if its vehicle was forgotten once more since the tombstone was read.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
@@ -188,15 +190,16 @@ func (k *RecordStore) erase(ctx context.Context) error {
 	return k.engine.Erased(ctx)
 }
 
-// partOf identifies one record of a large set of vehicles.
+// partOf identifies one set record. A set record lists a part of the vehicles of a large grant.
 type partOf struct {
 	subject string
 	seq     uint64
 }
 
-// removeOrphans removes the records of large sets of vehicles to which no other record refers. It
-// needs an engine whose Scan is a snapshot of one moment. With any other engine, removeOrphans
-// would mistake the records of a set that is just being stored for orphans.
+// removeOrphans removes set records to which no credential refers. A set record lists a part of the
+// vehicles of a token or a source whose grant is too large for its own record. The engine's Scan
+// must return the records as of one moment. Otherwise, removeOrphans would also remove the set
+// records of a grant that is being stored.
 func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
 		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // parts maps each part to the mark of its set
@@ -232,8 +235,9 @@ func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	return nil
 }
 
-// removeExpired removes the markers that no node needs any more. If the state of a forgotten
-// vehicle was removed and has come back, removeExpired forgets the vehicle again.
+// removeExpired removes the markers that no node needs any more. A marker is an empty record in
+// place of the state of a forgotten vehicle. If such a state is stored again in place of its
+// marker, removeExpired forgets the vehicle again.
 func (k *RecordStore) removeExpired(ctx context.Context) error {
 	var expired []Record
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -256,8 +260,8 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 	return k.engine.Remove(ctx, codec.States, expired)
 }
 
-// forgetAgain reports whether r is a state that was removed because its vehicle was forgotten, and
-// has come back. A crash of an earlier version of carstate could cause that. If so, forgetAgain
+// forgetAgain reports whether r is the state of a forgotten vehicle that was removed before and is
+// stored again. A NATS server that has lost its index in a crash can cause that. If so, forgetAgain
 // renews the tombstone, so that all data that names the vehicle is erased once more.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
@@ -278,8 +282,9 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 	return back && err == nil, err
 }
 
-// expired reports whether no node needs the marker r any more. If the marker's tombstone was lost
-// with its stream, the age of the marker is unknown, so it is kept.
+// expired reports whether no node needs the marker r any more, which replaced the state of a
+// forgotten vehicle. If the vehicle's tombstone was lost with its stream, the age of the marker is
+// unknown, and the result is false.
 func (k *RecordStore) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)

@@ -30,7 +30,8 @@ import (
 // Later, Erase (erase.go) removes the marker. If the engine can tell when bytes are gone, Erase
 // also removes the remaining bytes from the engine's files.
 
-// tombstoneRecord is a tombstone in its stored form. The record's subject contains the hash too.
+// tombstoneRecord is a tombstone in its stored form. Vehicle is the keyed hash of the vehicle's id,
+// which the record's subject contains too.
 type tombstoneRecord struct {
 	Vehicle   []byte    `json:"vehicle"`
 	Forgotten time.Time `json:"forgotten"`
@@ -44,22 +45,23 @@ type tombstoneRecord struct {
 	Made      int64     `json:"made,omitempty"`
 }
 
-// vidKeysRecord contains the keys for the hashes of vids. This installation's own key comes first.
+// vidKeysRecord contains the keys with which the ids (vids) of forgotten vehicles are hashed. This
+// installation's own key comes first; the others came with restored backups.
 type vidKeysRecord struct {
 	Keys [][]byte `json:"keys"`
 }
 
 const (
 	vidKeyBytes = 32
-	// maxVIDKeys is the maximum number of keys with which a node hashes each vid: its own key and
-	// the keys of restored backups.
+	// maxVIDKeys is the maximum number of keys with which a node hashes each vehicle id (vid): its
+	// own key and the keys of restored backups.
 	maxVIDKeys = 16
 )
 
 var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
-// LoadVIDKeys passes to f the keys with which this installation hashes vids. If no key is stored
-// yet, it creates one.
+// LoadVIDKeys passes to f the keys with which this installation hashes vehicle ids (vids). If no
+// key is stored yet, it creates one.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -78,7 +80,8 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	return nil
 }
 
-// LoadForgotten is like LoadVIDKeys, and also passes all tombstones to f.
+// LoadForgotten passes to f the keys with which this installation hashes vehicle ids, as
+// LoadVIDKeys does, and all stored tombstones.
 func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	if err := LoadVIDKeys(ctx, r, f); err != nil {
 		return err
@@ -130,9 +133,10 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	}, nil
 }
 
-// Forget forgets a vehicle and prevents its data from coming back. When Forget returns nil, this
-// node has no data of the vehicle in its tables any more. Other nodes follow within the latency of
-// their feeds.
+// Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
+// telemetry. Telemetry that is already stored is not folded, and is removed later by Erase. When
+// Forget returns nil, this node has no data of the vehicle in its tables any more. Other nodes
+// follow within the latency of their feeds.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
@@ -175,8 +179,8 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	return r, k.noteRemoved(ctx, t)
 }
 
-// noteRemoved records in the tombstone t that all data of its vehicle is removed. If a forget is
-// interrupted before noteRemoved, EraseDue completes the forget.
+// noteRemoved records in the tombstone t that the state and the grants of its vehicle are removed.
+// If a forget is interrupted before noteRemoved, EraseDue completes the forget.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -185,8 +189,8 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 	return err
 }
 
-// Allow lifts the tombstone of a vehicle, so that its telemetry is accepted again. The vehicle then
-// starts without earlier data. Allow returns [access.ErrNotFound] if the vehicle is not forgotten.
+// Allow makes all nodes accept the telemetry of a forgotten vehicle again. The vehicle starts
+// without earlier data. Allow returns [access.ErrNotFound] if the vehicle is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
@@ -202,9 +206,9 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	}
 }
 
-// lift allows the vehicle in two steps: first all nodes fold its samples again, then ingest nodes
-// accept them. With a single step, a node that had not received the change could still drop samples
-// that another node had already acknowledged.
+// lift allows a forgotten vehicle again, in two steps. After the first step, all nodes fold its new
+// samples; after the second, ingest nodes accept them. With a single step, a node that had not
+// received the change could still drop samples that another node had already acknowledged.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
@@ -232,8 +236,10 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 // stream.
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
-// putTombstone changes a tombstone. Once this node's table has the changed tombstone, putTombstone
-// returns its sequence in SOURCES. If there is no tombstone, change receives one without times.
+// putTombstone stores the tombstone that the function change returns, and waits until this node's
+// table has it. The result is the tombstone's sequence in the stream SOURCES. The parameter of
+// change is the tombstone that is stored now; if there is none, it is a tombstone whose times are
+// all zero.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash,
 	change func(access.Tombstone) (access.Tombstone, error),
@@ -259,7 +265,10 @@ func (k *RecordStore) putTombstone(
 	})
 }
 
-// remove removes all stored data of a vehicle whose tombstone is at sequence seq.
+// remove fences the partition of a forgotten vehicle, and then removes the vehicle's state and its
+// entries in all grants. The parameter seq is the sequence of the vehicle's tombstone, which a node
+// must have received before it can take the partition again. The vehicle's telemetry is removed
+// later, by Erase.
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
@@ -277,10 +286,12 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	return n, err
 }
 
-// storeMarker replaces the state of a vehicle by a marker, and returns once this node's feed has
-// delivered the marker. The partition must be fenced, so that nothing else writes the state.
-// storeMarker stores a marker even if no state is stored, because a fleet table may still have a
-// state that was dropped from a full stream, and a restore may be about to store one.
+// storeMarker replaces the state of a vehicle by a marker, which is an empty record, and returns
+// once this node's feed has delivered the marker. The caller must have fenced partition p, so that
+// nothing else writes the state. The result replaced is the number of states replaced, 0 or 1. Even
+// if no state is stored, storeMarker stores a marker, for two reasons: a node may still answer
+// queries from a state that was dropped from a full stream, and a restore may be about to store a
+// state.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
@@ -301,8 +312,8 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 }
 
 // dropGrants removes vehicles from the grants of tokens and sources, including revoked tokens and
-// removed sources. The parameter without is a function that returns the vehicles that remain of a
-// grant, and whether they are fewer. dropGrants returns how many grants it changed.
+// removed sources. The function without returns the vehicles that remain of a grant, and whether it
+// has removed any. dropGrants returns the numbers of tokens and sources that it changed.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {

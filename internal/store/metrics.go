@@ -83,7 +83,8 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 	return m
 }
 
-// Commit records a group commit of samples.
+// Commit records the size and the duration of a group commit of samples, or its failure if err is
+// not nil.
 func (m *Metrics) Commit(samples int, took time.Duration, err error) {
 	if err != nil {
 		m.commitFailures.Inc()
@@ -93,7 +94,7 @@ func (m *Metrics) Commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold records that the results of a fold were stored.
+// Fold records that the states of a fold were stored, and how long that took.
 func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldSeconds.Observe(took.Seconds())
 	m.foldedStates.Add(float64(states))

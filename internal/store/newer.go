@@ -13,40 +13,40 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Newer records that this process met data of a newer version. That happens on a cluster that is
-// upgraded node by node. On one machine, the data directory refuses such data at the start. A
-// cluster node continues. If it cannot know something, it chooses the safe side:
+// Newer collects which data of a newer version of carstate this process has met. Such data exists
+// in a cluster that is upgraded node by node. On one machine, carstate does not start with such
+// data. A cluster node continues. If it cannot know something, it chooses the safe side:
 //
 //   - STATES: the node keeps the vehicle's last answer, which becomes stale in the usual way. An
-//     empty record means a forgotten vehicle in every version, so a forgotten vehicle is never
-//     answered. If a node meets a newer state during its start, it has no answer for that vehicle
-//     and would say "unknown", so it answers no queries at all.
+//     empty record means a forgotten vehicle in every version, so the node never answers for a
+//     forgotten vehicle. If the node meets a state of a newer version during its start, it has no
+//     answer for that vehicle. It then answers no queries at all, because "unknown" would be wrong.
 //   - STATES and TELEMETRY, in a partition that the node owns: the node stops folding the
 //     partition. Once a node of the newer version has joined, the older node releases all its
 //     partitions.
-//   - TOKENS, SOURCES: a credential that cannot be decoded may have been revoked, so it is
-//     invalid. An unknown secret may be the secret of such a credential. It gets 503 in place of
-//     401, because senders treat 401 as final.
-//   - Tombstones: the hash is in the subject, so the vehicle is treated as forgotten. It may
-//     have been allowed again, so none of its samples is folded.
+//   - TOKENS, SOURCES: a credential that cannot be decoded may have been revoked, so it is invalid.
+//     A secret that the node does not know may be the secret of such a credential. The node refuses
+//     it with status 503 in place of 401, because senders treat 401 as final.
+//   - Tombstones: the subject contains the vehicle's hash, so the vehicle is treated as forgotten.
+//     It may have been allowed again, so the node stops folding a partition that has samples of it.
 //   - Keys of tombstones: the node cannot tell which vehicles are forgotten. It neither answers
 //     queries nor accepts telemetry.
-//   - ROADS: the node ignores the tile of the map that the record describes, and does not write
-//     that tile.
+//   - ROADS: the node ignores the record, which describes a square of the map (a tile), and does
+//     not replace it.
 //   - AUDIT: the event is shown as one that this version cannot read.
 type Newer struct {
 	log     *slog.Logger
 	records *prometheus.CounterVec // label stream
 
-	// answers and telemetry each contain the reason why the node cannot do that part of its work,
-	// or nil.
+	// answers and telemetry contain the reasons why the node cannot answer queries or cannot accept
+	// telemetry. Each is nil if the node can.
 	answers, telemetry atomic.Pointer[error]
 
 	mu  sync.Mutex // guards met
 	met []string   // streams, sorted
 }
 
-// NewNewer returns a Newer that has recorded nothing.
+// NewNewer returns a Newer for a process that has not met data of a newer version yet.
 func NewNewer(log *slog.Logger) *Newer {
 	n := &Newer{log: log, records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_newer_records_total",
@@ -64,8 +64,8 @@ func (n *Newer) Describe(ch chan<- *prometheus.Desc) { n.records.Describe(ch) }
 // Collect implements [prometheus.Collector].
 func (n *Newer) Collect(ch chan<- prometheus.Metric) { n.records.Collect(ch) }
 
-// Note counts a record of a stream that a newer version wrote, and logs the first such record of
-// each stream. err says which version wrote the record.
+// Note counts a record that a newer version wrote to a stream, and logs the first such record of
+// each stream. The error err says which version wrote the record.
 func (n *Newer) Note(stream string, err error) {
 	n.records.WithLabelValues(stream).Inc()
 	n.mu.Lock()
@@ -95,10 +95,12 @@ var (
 		"so this node cannot tell which vehicles are forgotten: upgrade this node")
 )
 
-// LacksStates records that this node has no answer for some vehicles.
+// LacksStates records that this node has no answer for some vehicles, because it cannot decode
+// their states. From then on, Answers returns an error.
 func (n *Newer) LacksStates() { n.answers.CompareAndSwap(nil, &errNewerStates) }
 
-// lacksKeys records that this node cannot tell which vehicles are forgotten.
+// lacksKeys records that this node cannot tell which vehicles are forgotten, because it cannot
+// decode the tombstone keys. From then on, Answers and Telemetry return an error.
 func (n *Newer) lacksKeys() {
 	n.answers.Store(&errNewerKeys)
 	n.telemetry.Store(&errNewerKeys)
@@ -117,7 +119,8 @@ func errorAt(p *atomic.Pointer[error]) error {
 	return nil
 }
 
-// errNewerCredential means that a newer version wrote a token or a source. This node cannot remove
-// a vehicle from its grant, so it must not claim to have removed all data of the vehicle.
+// errNewerCredential means that this node cannot remove a forgotten vehicle from all grants,
+// because a newer version wrote the record of a token or a source. The forget then fails, because
+// it must not claim that all data of the vehicle is removed.
 var errNewerCredential = fmt.Errorf("%w: this node cannot decode the vehicles of a token or a source: "+
 	"use an upgraded node", codec.ErrNewer)

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// NodeName is the name under which this node stores its own counts. With every engine, the name is
-// kept in the data directory, so that a restarted node continues its counts.
+// NodeName is the name under which this node stores the calls that it has counted for tokens. The
+// name is kept in the data directory, so that a restarted node continues its counts.
 type NodeName struct {
 	ID   string
 	file *os.File // locked while the name is in use; nil if the name is not kept
@@ -24,9 +24,9 @@ const NodeFile = "node"
 // nodeIDLength is the length of a node's name, in letters and digits.
 const nodeIDLength = 16
 
-// OpenNodeName reads the name of this node from the directory dir, or creates a name. A node gets a
-// new name at each start if it cannot keep one, or if another process uses the directory. The
-// counts under its earlier names are still part of the total.
+// OpenNodeName reads the name of this node from the directory dir, or creates a name there. If dir
+// is "", cannot be used or is in use by another process, the node gets a new name at each start. No
+// count is lost by that, because the total for a token includes the counts under all names.
 func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	fresh := rand.Text()[:nodeIDLength]
 	if dir == "" {
@@ -84,7 +84,7 @@ func isNodeID(s string) bool {
 	return ok
 }
 
-// Close releases the name.
+// Close allows other processes to use the name.
 func (n *NodeName) Close() {
 	if n.file != nil {
 		n.file.Close()

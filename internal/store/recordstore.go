@@ -18,9 +18,10 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// RecordStore stores tokens, sources, operators and the audit, and maintains this node's tables of
-// tokens, sources and operators. When a call that changes a record returns nil, the record is on
-// disk and in this node's table. Other nodes follow within the latency of their feeds.
+// RecordStore stores tokens, sources, operators, tombstones, usage, roads and the audit. From
+// feeds, it maintains this node's tables of tokens with their usage, sources, operators and
+// tombstones. When a call that changes a record returns nil, the record is on disk and in this
+// node's table. Other nodes follow within the latency of their feeds.
 type RecordStore struct {
 	engine     Engine
 	config     Config
@@ -33,7 +34,8 @@ type RecordStore struct {
 	usage      usageState
 	restoring  sync.Mutex // held during a restore, so that there is only one at a time
 	lastErased time.Time  // when Erase last erased
-	// firstSeen holds, for each tombstone whose Quiet is zero, when EraseDue first saw it.
+	// firstSeen holds when EraseDue first saw each tombstone whose Quiet is zero, which means that
+	// nodes may still be storing telemetry of the vehicle.
 	firstSeen map[access.Tombstone]time.Time
 
 	roadsRestored chan struct{} // receives a value after a restore has stored profiles of roads
@@ -64,7 +66,8 @@ type earlierRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// NewRecordStore returns a RecordStore. It fills tables from its feeds, once they run.
+// NewRecordStore returns a RecordStore. It fills tables from feeds of e while RunTokens and
+// RunSources run.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
@@ -78,8 +81,8 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	return k
 }
 
-// RunTokens maintains the table of tokens until the context ends. It calls caughtUp once the
-// table holds all stored tokens.
+// RunTokens maintains this node's table of tokens and their usage until the context ends. It calls
+// caughtUp once the table holds all stored tokens.
 func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.Run(ctx, func() {
 		close(k.usage.loaded)
@@ -87,14 +90,15 @@ func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	})
 }
 
-// RunSources maintains the tables of sources and operators until the context ends. It calls
-// caughtUp once the tables hold all stored sources and operators.
+// RunSources maintains this node's tables of sources, operators and tombstones until the context
+// ends. It calls caughtUp once the tables hold all stored records.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply applies a record from the feed of TOKENS or SOURCES to the table that the record belongs
-// to.
+// apply applies a record from the feed of TOKENS or SOURCES to this node's table of such records.
+// The parameter large collects the set records of that feed, which list the vehicles of large
+// grants.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer {
@@ -128,8 +132,9 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer applies a record of a newer version that this version cannot decode. [Newer] says what
-// happens with each kind of record.
+// applyNewer applies a record that a newer version wrote and this version cannot decode. The
+// record's subject consists of kind, a dot, and rest. [Newer] says what happens with each kind of
+// record.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	credentials := map[string]*access.Credentials{
 		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials,
@@ -153,7 +158,8 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	}
 }
 
-// apply adds a record of a large set, whose subject ends in "OWNER.N".
+// apply adds a set record, which lists a part of the vehicles of a credential. Its subject ends in
+// the name of the credential, a dot, and the number of the part.
 func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	owner, number, _ := strings.Cut(rest, ".")
@@ -210,8 +216,9 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 }
 
 // Update changes a credential's record. The function change may run several times: if another
-// writer changes the record first, change runs again on the new record. If the credential has
-// ended, Update returns [access.ErrNotFound], unless ended credentials of its kind stay listed.
+// writer changes the record first, change runs again on the new record. Update returns
+// [access.ErrNotFound] if there is no such credential or if it is a removed source or operator. A
+// revoked token can still be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -223,7 +230,7 @@ func (k *RecordStore) Update(
 	})
 }
 
-// update is like Update, but also changes a credential that has ended.
+// update is like Update, but also changes a removed source or operator.
 func (k *RecordStore) update(
 	ctx context.Context, subject string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
@@ -248,10 +255,11 @@ func (k *RecordStore) update(
 	return c, err
 }
 
-// packCredential returns the writes of a credential: first the set records, which list the vehicles
-// of a large grant, and then the credential's own record. The parameter before is the grant in the
-// credential's stored record. Set records that only that grant uses are emptied. Otherwise they
-// would still name their vehicles, and a later forget would not find them.
+// packCredential returns the writes that store a credential: first the set records, which list the
+// vehicles of a large grant, and then the credential's own record. The parameter before is the
+// grant as it is stored now. If it has more set records than the new grant, packCredential also
+// empties the superfluous ones. Otherwise they would still name their vehicles, and a later forget
+// would not find them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -276,8 +284,9 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	})
 }
 
-// unfit is the error for an intact record that no service can have written. It counts as
-// [codec.ErrDamaged], so it prevents a start. Its text contains nothing of the record.
+// unfit is the error for an undamaged record with content that no service can have written.
+// [errors.Is] treats it as [codec.ErrDamaged], so that a node does not start with such a record.
+// The text of the error contains nothing of the record.
 type unfit struct {
 	kind string
 	err  error
@@ -288,8 +297,9 @@ func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamage
 // Is reports whether err is [codec.ErrDamaged].
 func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
-// decodeCredential decodes the record of a subject. It checks that the kind and the name in the
-// record match the subject, and that a service can have written the record.
+// decodeCredential decodes the record of a credential, given its subject and its body. It checks
+// that the kind and the name in the body match the subject, and that a service can have written the
+// record.
 func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	var r credentialRecord
 	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
@@ -310,7 +320,7 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	return r, nil
 }
 
-// credential returns the credential without its vehicles.
+// credential returns the credential that r describes, without its vehicles.
 func (r credentialRecord) credential() access.Credential {
 	rate, _ := access.ParseRate(r.Rate)
 	c := access.Credential{
@@ -369,12 +379,12 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 	return err
 }
 
-// newerEvent is shown in place of an event of a newer version.
+// newerEvent is the text that is shown in place of an audit event of a newer version.
 const newerEvent = "written by a newer version of carstate: use an upgraded node to see it"
 
-// AuditPage returns at most limit events whose numbers are less than the parameter before, newest
-// first. If before is 0, it starts with the newest event. The result older is the value of before
-// for the next page, or 0 if there is no next page.
+// AuditPage returns at most limit events of the audit whose sequences are less than the parameter
+// before, newest first. If before is 0, it starts with the newest event. The result older is the
+// value of before for the next page, or 0 if there is no next page.
 func (k *RecordStore) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {

@@ -27,9 +27,9 @@ import (
 const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
-	// stateBatch is the number of states in one batch, and stateWriters is the number of batches in
-	// progress. A node may have only a limited number of batches in progress; most of them are left
-	// to derive.
+	// stateBatch is the maximum number of states that a restore stores in one batch, and
+	// stateWriters is the maximum number of batches that it stores at a time. A node can store only
+	// a limited number of batches at a time, and folding needs most of them.
 	stateBatch   = 500
 	stateWriters = 2
 )
@@ -75,9 +75,10 @@ func (r *restore) count(subject string, o outcome) {
 
 // Restore merges a backup into the store. First it reads the whole backup, and checks that it is
 // intact, valid and made by a trusted service. If it is not, Restore changes nothing and returns an
-// error for which [RecordStore.BadBackup] is true. Then it calls audited, which must either call
-// merge, the function that merges the backup, or return an error. Restore calls progress from one
-// goroutine at a time, with the number of records that are done.
+// error for which [RecordStore.BadBackup] is true. Then it calls the function audited, which must
+// record the restore in the audit and call merge, or return an error. Nothing of the backup is
+// stored before merge is called. Restore calls progress after each record, never concurrently, with
+// the number of records that are done and the total.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -121,7 +122,8 @@ func (*RecordStore) BadBackup(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// spool copies a backup to a file without a name, which disappears when the process ends.
+// spool copies a backup to a temporary file. It removes the file's name at once, so that the kernel
+// deletes the file when it is closed or the process ends.
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
@@ -214,7 +216,8 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 }
 
 // batches yields the records of a channel in batches, until the channel is closed. It waits for the
-// first record of a batch, and adds those that are ready then, up to stateBatch in total.
+// first record of each batch, and adds records that it can receive without waiting, up to
+// stateBatch in total.
 func batches(records <-chan Record) iter.Seq[[]Record] {
 	return func(yield func([]Record) bool) {
 		for r := range records {
@@ -236,9 +239,10 @@ func batches(records <-chan Record) iter.Seq[[]Record] {
 	}
 }
 
-// restoreRecord restores one record that is neither a state, nor a tombstone, nor a key of
-// tombstones. The caller restores these itself: tombstones and their keys earlier, and states in
-// batches.
+// restoreRecord restores a credential, a usage record or a tile of roads. If rec is a set record,
+// which lists vehicles of a large grant, restoreRecord keeps it until the credential follows. It
+// ignores all other kinds, because the caller restores them itself: tombstones and their keys
+// earlier, and states in batches.
 func (r *restore) restoreRecord(ctx context.Context, rec Record, kind string) error {
 	switch kind {
 	case "token", "source", "operator":
@@ -281,8 +285,10 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 	return err
 }
 
-// restoreKeys adds the keys of another installation's tombstones. A hash cannot be converted from
-// one key to another, so a node keeps all keys, and looks up each vid with every key.
+// restoreKeys adds the tombstone keys of another installation, with which it has hashed the ids
+// (vids) of forgotten vehicles. A hash cannot be converted from one key to another. So a node keeps
+// the keys of all installations, and looks up each vid with every key. The result added is false if
+// the service already had all keys.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -315,8 +321,8 @@ func withKeys(ours, theirs [][]byte) [][]byte {
 	return ours
 }
 
-// checkKeyLimit returns an error if this installation would have too many tombstone keys once it
-// has added those of a backup, theirs.
+// checkKeyLimit returns an error if this installation's tombstone keys, together with the keys of a
+// backup (theirs), would exceed maxVIDKeys.
 func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
@@ -351,9 +357,9 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 	return added, err
 }
 
-// bury stores a tombstone for a vehicle whose vid is not known, by the hash. The parameter at is the
-// time of the forget. If the vehicle is already forgotten, or was allowed again at that time or
-// later, bury leaves its old tombstone unchanged and returns false.
+// bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
+// the time of the forget. If the vehicle is already forgotten, or was allowed again at that time or
+// later, bury changes nothing and returns false.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -393,8 +399,8 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// removeForgotten removes the stored data of all forgotten vehicles. It scans all states, because
-// only the hashes of the vids are known.
+// removeForgotten removes the states and grants of all forgotten vehicles. It scans all states,
+// because only the hashes of the forgotten vehicles' ids are known.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
 	if err := k.fenceAll(ctx); err != nil { // no node can fold before it has received these tombstones
@@ -424,8 +430,8 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	return nil
 }
 
-// fenceAll fences every partition. Before an owner continues to fold, it must then receive all
-// tombstones stored so far, take the partition again and read the states from the store.
+// fenceAll fences every partition. The owner of a partition must then receive all tombstones that
+// are stored now, take the partition again, and read its states from the store again.
 func (k *RecordStore) fenceAll(ctx context.Context) error {
 	end, err := k.engine.End(ctx, codec.Sources)
 	if err != nil {
@@ -439,8 +445,8 @@ func (k *RecordStore) fenceAll(ctx context.Context) error {
 	return nil
 }
 
-// errKeepOwn makes a change store nothing, because the stored record takes precedence over the
-// backup's.
+// errKeepOwn is returned by a function that changes a record during a restore. Nothing is then
+// stored, because the stored record takes precedence over the record in the backup.
 var errKeepOwn = errors.New("the service's own record is kept")
 
 // withoutForgotten returns v without the forgotten vehicles. ok is false if v contains no forgotten
@@ -459,9 +465,10 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 }
 
 // restoreCredential restores a token, a source or an operator. If the service already has a
-// credential with that name, only its end (that it was revoked or removed) is restored. For a
-// source or an operator, even that requires the same secret, because a different secret may belong
-// to another source or operator with the same name.
+// credential with that name, the stored one takes precedence. However, if the credential was
+// revoked or removed in the backup, the stored one is revoked or removed too. That does not apply
+// to a source or an operator whose secret differs, because it may be another one that was given the
+// same name.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
@@ -494,7 +501,10 @@ func (r *restore) countMerged(subject string, err error) error {
 	return err
 }
 
-// countMergedSet counts a record and the n parts of its set as countMerged does.
+// countMergedSet counts, for the report of the restore, a credential's record and its n set
+// records, which list the vehicles of a large grant. The parameter parts is the kind of the set
+// records. If err is errKeepOwn, they count as kept; if it is nil, as restored. Any other err is
+// returned.
 func (r *restore) countMergedSet(parts string, n int, subject string, err error) error {
 	for range n {
 		if err := r.countMerged(parts, err); err != nil {
@@ -504,7 +514,8 @@ func (r *restore) countMergedSet(parts string, n int, subject string, err error)
 	return r.countMerged(subject, err)
 }
 
-// restoreIfMissing restores a record unchanged if no record is stored under its subject.
+// restoreIfMissing stores a record of the backup unchanged in the stream TOKENS, unless a record is
+// already stored under its subject.
 func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
 	_, err := r.k.engine.Store(ctx, codec.Tokens, []Write{{rec.Subject, rec.Sealed, 0, true}})
 	if errors.Is(err, ErrConflict) {
@@ -513,12 +524,14 @@ func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
 	return r.countMerged(rec.Subject, err)
 }
 
-// stateReaders is the number of stored states that are looked up concurrently.
+// stateReaders is the maximum number of stored states that a restore looks up concurrently for one
+// batch.
 const stateReaders = 16
 
-// restoreStates restores those states of the batch that are newer than the stored ones. Each state
-// is stored in the partition that its vehicle has in this installation. If a stored state changes
-// at the same time, restoreStates compares it again.
+// restoreStates stores the states of the batch, except those that are not newer than the stored
+// state and those of forgotten vehicles. Each state is stored in the partition that its vehicle has
+// in this installation. If a stored state changes at the same time, restoreStates compares it
+// again.
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	for len(batch) > 0 {
 		wanted := make([]*Write, len(batch))
@@ -568,7 +581,8 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	return nil
 }
 
-// compare returns the write that restores a state, or nil if the stored state takes precedence.
+// compare returns the write that restores a state. It returns nil, and counts the state, if the
+// stored state is at least as new or the vehicle is forgotten.
 func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 	e := r.k.engine
 	id, _ := codec.VehicleOfState(rec.Subject)
@@ -610,7 +624,8 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 }
 
 // forgotten reports whether the state s of the backup must not be restored, because its vehicle is
-// forgotten, or was forgotten and allowed again after the time of the backup or of the state.
+// forgotten, or was forgotten and allowed again. In the second case, s may be restored only if the
+// backup was begun after the vehicle was allowed again, and s is newer than the forget.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))

@@ -26,58 +26,65 @@ import (
 
 // Times and limits of storing and sharing roads.
 const (
-	// defaultRoads is the default interval at which profiles are stored. A profile changes only at
-	// the end of each 15 minutes, so a shorter interval gains nothing. A crash costs a road at most
-	// the evidence of 15 minutes.
+	// defaultRoads is the default interval at which profiles of roads are stored. A profile changes
+	// at most once in 15 minutes, so a shorter interval gains little. After a crash, a profile
+	// lacks at most 20 minutes of evidence: a complete quarter hour that was not stored yet, and
+	// the 5 minutes since.
 	defaultRoads = 5 * time.Minute
-	// shareEvery is the interval at which nodes send each other the evidence of their cars.
+	// shareEvery is the interval at which nodes send each other what their cars show of the present
+	// traffic (evidence).
 	shareEvery = time.Second
-	// shareBytes is the maximum size of such a message, in bytes.
+	// shareBytes is the maximum size of a message with evidence for other nodes, in bytes.
 	shareBytes = 256 << 10
 	// loadPause is the pause after a failed attempt to read the profiles.
 	loadPause = 500 * time.Millisecond
-	// A batch of tiles ends when it has roadBatch tiles or roadBatchBytes bytes.
+	// A batch of tiles is complete when it has roadBatch tiles or at least roadBatchBytes bytes.
 	roadBatch      = 250
 	roadBatchBytes = 4 << 20
 )
 
 func roadSubject(t road.Tile) string { return codec.RoadPrefix + t.String() }
 
-// tileOfRoad returns the tile of a record's subject.
+// tileOfRoad returns the tile (a square of the map) whose profiles are in the record with the given
+// subject.
 func tileOfRoad(subject string) (road.Tile, error) {
 	return road.ParseTile(strings.TrimPrefix(subject, codec.RoadPrefix))
 }
 
-// RoadSharing is implemented by an engine of several nodes. The nodes use it to exchange their
-// present evidence about roads. Messages may be lost.
+// RoadSharing is implemented by an engine of several nodes. The nodes use it to send each other
+// what their cars show of the present traffic (evidence). Messages may be lost.
 type RoadSharing interface {
-	// ShareRoads sends evidence to the other nodes. If they cannot be reached, the evidence is
-	// dropped, because it would be too old when it arrived.
+	// ShareRoads sends evidence, which is what this node's cars show of the present traffic, to the
+	// other nodes. If they cannot be reached, the evidence is dropped, because it would be too old
+	// when it arrived.
 	ShareRoads(evidence []byte) error
-	// ListenRoads calls take with each message of another node. If a message is invalid, it calls
-	// take with an error. It ends when the returned function is called.
+	// ListenRoads calls take with each message of another node, or with an error if the message is
+	// invalid, until the returned function stop is called.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
-// roadStore maintains the map of one node.
+// roadStore maintains one node's map of roads (m): it loads, stores and shares what is known of
+// roads.
 type roadStore struct {
 	*RecordStore
 	m    *road.Map
 	next uint64 // sequence of ROADS from which to read on
 	// owned holds the partitions that this node folded when it last checked.
 	owned map[int]bool
-	// unsaved holds packed tiles that are not stored yet.
+	// unsaved holds changed tiles (squares of the map), packed, that are not stored yet.
 	unsaved map[road.Tile][]byte
-	// unread holds tiles that a newer version stored; this node does not write them.
+	// unread holds tiles whose stored record is of a newer version; this node does not replace it.
 	unread  map[road.Tile]bool
 	failing lograte.Warning
 }
 
 // KeepRoads maintains a node's map of roads until the context ends. First it loads the stored
-// profiles and calls loaded. From then on it adds the profiles that other nodes store, and the
-// evidence of their cars. The parameter folds says that this node is a derive node. In that case,
-// KeepRoads also sends the evidence of the node's own cars to the other nodes. Every
-// Patience.Roads, and at the end, it stores the changed tiles of the node's partitions.
+// profiles and calls loaded. From then on, it adds what other nodes have learned: every
+// Patience.Roads the profiles that they have stored since, and in a cluster also the evidence of
+// their cars as it arrives. The parameter folds says whether this node is a derive node. If it is,
+// KeepRoads also sends the evidence of this node's cars to the other nodes. It then also stores the
+// profiles that have changed in this node's partitions, every Patience.Roads and when the context
+// ends.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
 		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
@@ -140,8 +147,8 @@ func (k *roadStore) loadWithRetry(ctx context.Context) {
 	}
 }
 
-// load reads the records that were stored since the last call, and reports whether it
-// succeeded.
+// load adds to the map the profiles that were stored in ROADS since the last call, and reports
+// whether it succeeded.
 func (k *roadStore) load(ctx context.Context) bool {
 	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
 		if r.Newer {
@@ -162,8 +169,9 @@ func (k *roadStore) load(ctx context.Context) bool {
 }
 
 // readRoads calls do with the stored tiles whose sequence is at least the parameter from, and
-// returns the sequence that follows the last record. It skips and counts damaged records, and
-// records for which do returns an error. An error from do that wraps [ErrStop] ends the scan.
+// returns the sequence that follows the last record. It skips damaged records, and ignores errors
+// from do; the result damaged is the number of both. However, an error from do that wraps [ErrStop]
+// ends the scan.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -178,13 +186,13 @@ func (k *RecordStore) readRoads(
 	return next, damaged, err
 }
 
-// isWriter reports whether this node is the writer of a tile.
+// isWriter reports whether this node stores the tile t, because it owns the partition of that tile.
 func (k *roadStore) isWriter(t road.Tile) bool {
 	return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
 }
 
-// store stores those tiles of this node that have changed. Tiles that cannot be stored are kept for
-// the next call.
+// store stores those tiles of this node's partitions that have changed. Tiles that cannot be stored
+// are kept for the next call.
 func (k *roadStore) store(ctx context.Context) {
 	maps.Copy(k.unsaved, k.m.Changed(k.isWriter))
 	for t := range k.unread {
@@ -218,7 +226,7 @@ func (k *roadStore) store(ctx context.Context) {
 	flush()
 }
 
-// share sends the evidence of this node's cars to the other nodes.
+// share sends what this node's cars show of the present traffic (evidence) to the other nodes.
 func (k *roadStore) share(to RoadSharing) {
 	for _, evidence := range k.m.Drain(shareBytes) {
 		if err := to.ShareRoads(evidence); err != nil {
@@ -227,7 +235,7 @@ func (k *roadStore) share(to RoadSharing) {
 	}
 }
 
-// listen adds evidence from other nodes to the map, until the returned function is called.
+// listen adds the evidence of other nodes' cars to the map, until the returned function is called.
 func (k *roadStore) listen(to RoadSharing) (stop func()) {
 	return to.ListenRoads(func(evidence []byte, err error) {
 		if err == nil {
@@ -239,7 +247,8 @@ func (k *roadStore) listen(to RoadSharing) (stop func()) {
 	})
 }
 
-// backUpRoads adds the profiles to a backup. It skips damaged profiles.
+// backUpRoads adds the stored profiles of roads to a backup. It skips records that are damaged or
+// of a newer version.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	var failed error // error of writing the file
 	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
@@ -260,8 +269,8 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 	return nil
 }
 
-// restoreRoad adds a tile of a backup to the next batch. If the service already has a profile of
-// the tile, the service's own profile takes precedence.
+// restoreRoad adds a tile of a backup to the next batch, and stores the batch if it is complete. If
+// the service already has a record of the tile, the service's own record takes precedence.
 func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
 	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
 	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
@@ -270,8 +279,8 @@ func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
 	return nil
 }
 
-// storeRoads stores the batch of tiles, and makes this node's map read them at once. Other nodes
-// read the tiles when they next read ROADS.
+// storeRoads stores the batch of tiles, and makes this node's map load them at once. Other nodes
+// load them within Patience.Roads.
 func (r *restore) storeRoads(ctx context.Context) error {
 	conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.Roads, r.roads)
 	if err != nil {

@@ -16,10 +16,12 @@ import (
 // trace of the first request and links to the other requests. A fold of several commits does the
 // same. Without a tracer, none of this runs.
 
-// maxTraced is the maximum number of links of one span.
+// maxTraced is the maximum number of requests or commits that one span refers to: one is its
+// parent, and the others are links.
 const maxTraced = 64
 
-// Traced returns the span in which an Append was called.
+// Traced returns the span of ctx, the context of an [Engine.Append]. If t is nil, nothing is
+// traced, and the result is the zero value.
 func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 	if t == nil {
 		return trace.SpanContext{}
@@ -27,8 +29,8 @@ func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// CommitSpan starts the span of a group commit that stores the samples of the given requests. If no
-// request is sampled for tracing, CommitSpan returns ctx and a nil span.
+// CommitSpan starts the span of a group commit that stores the samples of the given requests. If t
+// is nil or no request is sampled for tracing, CommitSpan returns ctx and a nil span.
 func CommitSpan(
 	ctx context.Context, t trace.Tracer, requests []trace.SpanContext, samples int,
 ) (context.Context, trace.Span) {
@@ -57,7 +59,7 @@ func linksTo(others []trace.SpanContext) trace.SpanStartOption {
 	return trace.WithLinks(links...)
 }
 
-// EndSpan ends a span, which may be nil.
+// EndSpan ends a span, and marks it as failed if err is not nil. If s is nil, EndSpan does nothing.
 func EndSpan(s trace.Span, err error) {
 	if s == nil {
 		return
@@ -68,8 +70,9 @@ func EndSpan(s trace.Span, err error) {
 	s.End()
 }
 
-// FoldSpans holds the traced commits that a partition has read but whose fold is not stored yet.
-// The zero value is ready to use. Its methods may be called concurrently.
+// FoldSpans holds the spans of those group commits of samples that a partition has read, but whose
+// folded states are not stored yet. The zero value is ready to use. The methods of FoldSpans may be
+// called concurrently.
 type FoldSpans struct {
 	mu   sync.Mutex // guards from
 	from []tracedCommit
@@ -81,7 +84,8 @@ type tracedCommit struct {
 	span trace.SpanContext
 }
 
-// Note records that the partition has read the commit at sequence seq, if that commit is traced.
+// Note records that the partition has read the group commit at sequence seq, whose span is s. If s
+// is not sampled for tracing, Note does nothing.
 func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	if !s.IsSampled() {
 		return
@@ -93,7 +97,8 @@ func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	}
 }
 
-// Folded writes the span of a fold that was just stored. The fold includes all commits up to seq.
+// Folded writes the span of a fold whose states were just stored. The fold includes all group
+// commits up to sequence seq.
 func (f *FoldSpans) Folded(ctx context.Context, t trace.Tracer, partition int, seq uint64, states int) {
 	f.mu.Lock()
 	n := 0

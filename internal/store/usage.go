@@ -24,7 +24,7 @@ import (
 // usage is only displayed and should not prevent a start.
 const usageVersion = 1
 
-// usageRecord is the stored form of what one node has counted for a token.
+// usageRecord is the stored form of the calls that one node has counted for a token.
 type usageRecord struct {
 	Version     int            `json:"v"` // 0: written before there were parts
 	Stored      time.Time      `json:"stored,omitzero"`
@@ -44,10 +44,11 @@ type dayRecord struct {
 // Times and limits of storing usage.
 const (
 	usageEvery = time.Minute
-	// usageIdle is the minimum age of another node's part, since its last change, at which the part
-	// may be dropped. At that age, none of its days is displayed any more.
+	// usageIdle is the time after which another node's usage record may be dropped if it has not
+	// changed. None of the days in the record is displayed any more then.
 	usageIdle = (access.UsageDays + 2) * 24 * time.Hour
-	// pruneEach is the number of writes of usage after which idle parts are dropped.
+	// pruneEach is the number of writes of usage between two removals of idle records (see
+	// usageIdle).
 	pruneEach = 60
 	// usageBatch is the maximum number of records in a batch. A record has about 2 KB.
 	usageBatch = 256
@@ -60,15 +61,15 @@ type usageState struct {
 
 	mu    sync.Mutex // guards parts and unread
 	parts map[usagePart]partStored
-	// unread contains the tokens for which a newer version has stored this node's part. This node
-	// does not replace such a part.
+	// unread contains the tokens for which a newer version has stored a usage record under this
+	// node's name. This node does not replace such a record.
 	unread map[string]bool
 }
 
-// usagePart identifies a usage record of another node.
+// usagePart identifies another node's usage record of one token.
 type usagePart struct{ token, node string }
 
-// partStored says when a part was stored, and at which sequence.
+// partStored says when a usage record was stored, and at which sequence.
 type partStored struct {
 	at  time.Time
 	seq uint64
@@ -81,15 +82,15 @@ func newUsageState() usageState {
 	}
 }
 
-// isUnread reports whether a newer version has stored this node's part of a token's usage.
+// isUnread reports whether a newer version has stored this node's usage record of a token.
 func (u *usageState) isUnread(token string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.unread[token]
 }
 
-// isLoaded reports whether the table holds all stored usage. Until then, nothing may be stored,
-// because it would replace usage that was not read yet.
+// isLoaded reports whether this node's table of tokens holds all stored usage. Until then, nothing
+// may be stored, because it would replace usage that was not read yet.
 func (u *usageState) isLoaded() bool {
 	select {
 	case <-u.loaded:
@@ -99,7 +100,9 @@ func (u *usageState) isLoaded() bool {
 	}
 }
 
-// applyUsage applies a usage record from the feed. The parameter rest is ID.NODE.
+// applyUsage adds a usage record from the feed to this node's table of tokens. The parameter rest
+// is the end of the record's subject: the token's id, a dot, and the name of the node that has
+// counted.
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
 	if _, ok := errors.AsType[unfit](err); ok {
@@ -126,8 +129,9 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// applyNewerUsage applies a usage record of a newer version. The parameter rest is ID.NODE. If the
-// record is this node's own part, the node does not replace it from then on.
+// applyNewerUsage takes note of a usage record of a newer version. The parameter rest is the
+// token's id, a dot, and the name of the node that has counted. If that is this node, it does not
+// replace the record from then on.
 func (k *RecordStore) applyNewerUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
 		k.usage.mu.Lock()
@@ -137,8 +141,8 @@ func (k *RecordStore) applyNewerUsage(rest string) {
 }
 
 // KeepUsage stores the calls that this node has counted for tokens, once a minute and when the
-// context ends. Counts that are not stored yet are lost with the process; only displays depend on
-// them.
+// context ends. If the process is killed, the calls that it has counted since are lost. That
+// affects only displays of usage.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -176,7 +180,8 @@ func (k *RecordStore) storeUsage() {
 	k.storeUsageOf(ctx, batch)
 }
 
-// storeUsageOf stores the usage of some tokens and reports whether it succeeded.
+// storeUsageOf stores this node's usage records of the tokens in calls, and reports whether it
+// succeeded. The map calls has the number of calls of each token.
 func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
 	var writes []Write
 	for id := range calls {
@@ -198,7 +203,7 @@ func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) 
 	return true
 }
 
-// usageWrite returns the write of this node's part of a token's usage.
+// usageWrite returns the write that stores this node's usage record of a token.
 func (k *RecordStore) usageWrite(id string) (Write, error) {
 	now := k.now()
 	subject := "tokenuse." + id + "." + k.engine.NodeID()
@@ -207,8 +212,8 @@ func (k *RecordStore) usageWrite(id string) (Write, error) {
 }
 
 // pruneUsage drops the usage records of other nodes that have not changed for usageIdle. Most of
-// those nodes no longer exist. The last use and the last refusal of a token are displayed for ever,
-// so pruneUsage first copies them to this node's own record.
+// those nodes no longer exist. The times of a token's last use and last refusal are displayed for
+// ever, so pruneUsage first copies these times to this node's own record.
 func (k *RecordStore) pruneUsage(ctx context.Context) {
 	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()
@@ -268,7 +273,7 @@ func packUsage(u access.Usage, now time.Time) usageRecord {
 	return r
 }
 
-// maxUsageDays is greater than the number of days that any node stores in a record.
+// maxUsageDays is the maximum number of days in a valid usage record. No node stores as many.
 const maxUsageDays = 2 * access.UsageDays
 
 // decodeUsage decodes the record of a token's usage.

@@ -28,7 +28,8 @@ type grantedRecord struct {
 	Sets int          `json:"sets,omitempty"` // number of set records
 }
 
-// setRecord is one record of a large set of vehicles.
+// setRecord lists a part of the vehicles of a credential that has too many vehicles for its own
+// record.
 type setRecord struct {
 	Set string       `json:"set"` // mark of the set; "" if the part was emptied, and no record refers to it
 	IDs []vehicle.ID `json:"ids"`
@@ -38,12 +39,13 @@ const (
 	// maxInlineIDs is the maximum number of vehicles that are listed in the credential's record
 	// itself.
 	maxInlineIDs = 500
-	// maxSetBytes is the maximum size of the vids in a set record, in bytes.
+	// maxSetBytes is the maximum total size of the vehicle ids in one set record, in bytes.
 	maxSetBytes = 400 << 10
 )
 
-// packVehicles returns the part of a credential's record that grants v, and the set records to
-// store together with the record.
+// packVehicles returns the part of a credential's record that grants the vehicles v, and the set
+// records to store together with the record if there are too many vehicles for one record. The
+// subject of a set record consists of prefix, owner (the name of the credential) and a number.
 func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Write, error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -89,8 +91,8 @@ func setSubject(prefix, owner string, n int) string {
 	return prefix + "." + owner + "." + strconv.Itoa(n)
 }
 
-// check returns an error if no service can have granted g to a credential of the given kind.
-// decodeSet checks the vehicles in set records.
+// check returns an error if no service can have granted g to a credential of the given kind. It
+// does not check the vehicles in set records; decodeSet does.
 func (g grantedRecord) check(kind access.Kind) error {
 	switch {
 	case kind == access.OperatorKind && (g.All || len(g.IDs) > 0 || g.Sets != 0):
@@ -118,7 +120,7 @@ func checkIDs(ids []vehicle.ID) error {
 	return nil
 }
 
-// decodeSet decodes a set record.
+// decodeSet decodes a set record, and checks the vehicle ids in it.
 func decodeSet(body []byte) (part setRecord, err error) {
 	if json.Unmarshal(body, &part) != nil {
 		return part, fmt.Errorf("%w: a set of vehicles", codec.ErrDamaged)
@@ -129,8 +131,8 @@ func decodeSet(body []byte) (part setRecord, err error) {
 	return part, nil
 }
 
-// isEmptied reports whether r is a set record that was emptied, because its credential no longer
-// uses it.
+// isEmptied reports whether r is an empty set record. A set record is emptied when its credential
+// no longer uses it.
 func isEmptied(r Record) bool {
 	kind, _, _ := strings.Cut(r.Subject, ".")
 	if kind != "tokenset" && kind != "sourceset" {
@@ -140,10 +142,11 @@ func isEmptied(r Record) bool {
 	return err == nil && part.Set == ""
 }
 
-// errSetChanged means that a set was replaced while it was read.
+// errSetChanged means that the set records of a credential were replaced while they were read.
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readVehicles reads the vehicles that g grants, including those in set records.
+// readVehicles reads the vehicles that g grants, including those in set records, which list the
+// vehicles of a large grant.
 func readVehicles(
 	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
 ) (access.Vehicles, error) {
@@ -169,8 +172,9 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets reassembles large sets of vehicles from a feed. The key is the subject of the record that
-// refers to the set. On a feed, the parts of a set precede that record.
+// sets collects the set records of a feed, each of which lists a part of the vehicles of a large
+// grant. On the feed, they precede the record of the credential that has the grant. The key of the
+// map is the subject of that record.
 type sets map[string]*setParts
 
 type setParts struct {
@@ -180,7 +184,7 @@ type setParts struct {
 	need  int
 }
 
-// part adds a set record.
+// part adds set record number n of the credential whose record has the subject owner.
 func (s sets) part(owner string, n int, r setRecord) {
 	p := s[owner]
 	if p == nil || p.mark != r.Set {
@@ -191,9 +195,10 @@ func (s sets) part(owner string, n int, r setRecord) {
 	s.complete(owner)
 }
 
-// record calls apply with the vehicles that g grants. Before the feed has caught up, parts of a
-// large set may be missing. Then record calls apply with no vehicles, and again once all parts are
-// there.
+// record calls apply with the vehicles that g grants. The parameter owner is the subject of the
+// credential's record. Before the feed has caught up, some set records of a large grant may be
+// missing. Then record calls apply with no vehicles, and apply is called again once all set records
+// have arrived.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
@@ -215,7 +220,9 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete applies the record once all parts of its set have arrived, and reports whether it did.
+// complete reports whether a credential's record and all its set records have arrived. If so, it
+// first calls the function apply that was passed to the method record, with all vehicles of the
+// grant.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {
