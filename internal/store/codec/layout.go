@@ -59,10 +59,10 @@ func (l *layout[T]) add(t reflect.Type, at int) {
 	l.runs = append(l.runs, run{at, n})
 }
 
-// groups returns the number of groups of a packed value; see sparse.go.
+// groups returns the number of 8-byte groups in a packed value. The last group may be padded.
 func (l *layout[T]) groups() int { return (l.size + sparseGroup - 1) / sparseGroup }
 
-// append appends the packed value of v.
+// append appends the packed value of v to b.
 func (l *layout[T]) append(b []byte, v *T) []byte {
 	memory := memoryOf(v)
 	for _, r := range l.runs {

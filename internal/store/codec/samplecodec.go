@@ -17,7 +17,7 @@ import (
 //
 // The record of a commit is the packed samples one after the other, sealed.
 
-// AppendSample appends the packed sample x.
+// AppendSample appends the sample x to b in its packed form.
 func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(len(x.Vehicle)))
 	b = append(b, x.Vehicle...)
@@ -43,8 +43,8 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	return b
 }
 
-// DecodeSamples calls yield for each sample in the body of a commit. The samples do not refer
-// to body's memory.
+// DecodeSamples calls yield for each sample in body, which consists of packed samples one after the
+// other. The samples do not share memory with body.
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
@@ -87,8 +87,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// reader takes values off the front of b. short is set as soon as b was too short for a value, or a
-// length was invalid.
+// reader reads values from the beginning of b and removes them. It sets short if b is too short for
+// a value or a length is invalid; short then stays set.
 type reader struct {
 	b     []byte
 	short bool
@@ -116,8 +116,9 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip returns the argument for the method bytes after binary.Uvarint or binary.Varint has returned
-// n. If n is not positive, no value was found, and skip returns -1, which bytes refuses.
+// skip converts n, the second result of binary.Uvarint or binary.Varint, to the number of bytes to
+// remove with the method bytes. If n is not positive, there was no valid value, and skip returns
+// -1, for which bytes sets short.
 func skip(n int) int {
 	if n <= 0 {
 		return -1

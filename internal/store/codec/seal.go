@@ -18,13 +18,13 @@ import (
 // Records of any other version than SchemaVersion are not read.
 const SchemaVersion = 3
 
-// SealBytes is the size of a seal.
+// SealBytes is the size of a seal in bytes: the schema version and the checksum of a record.
 const SealBytes = 1 + crc32.Size
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Errors of [Unseal]. ErrDamaged means that the store is damaged, and ErrNewer that another version
-// wrote the record. In either case, the record must not be used.
+// Errors of [Unseal]. ErrDamaged means that the record is damaged, and ErrNewer that another
+// version of carstate wrote it. In either case, the record must not be used.
 var (
 	ErrDamaged = errors.New("a stored record is damaged")
 	ErrNewer   = errors.New("a stored record was written by a newer version of carstate")
@@ -53,14 +53,15 @@ func (v otherVersion) Error() string {
 // Is reports whether err is [ErrNewer].
 func (otherVersion) Is(err error) bool { return err == ErrNewer }
 
-// Seal seals a record. The caller has reserved the first byte of record for the version. Seal may
-// reuse the memory of record.
+// Seal sets the first byte of record to the schema version, and appends a checksum of subject and
+// record. The body of the record begins at the second byte. Seal may reuse the memory of record.
 func Seal(subject string, record []byte) []byte {
 	record[0] = SchemaVersion
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))
 }
 
-// Unseal verifies a sealed record and returns its body, without a copy.
+// Unseal returns the body of a sealed record, without a copy. It returns an error if the checksum
+// does not match the record and its subject, or if another version of carstate wrote the record.
 func Unseal(subject string, record []byte) ([]byte, error) {
 	if len(record) < SealBytes {
 		return nil, fmt.Errorf("%w: too short: %d bytes", ErrDamaged, len(record))
@@ -75,7 +76,8 @@ func Unseal(subject string, record []byte) ([]byte, error) {
 	return body[1:], nil
 }
 
-// Checksum returns the checksum at the end of a sealed record.
+// Checksum returns the checksum with which a sealed record ends. The parameter record is the record
+// without that checksum.
 func Checksum(subject string, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(subject), castagnoli), castagnoli, record)
 }

@@ -11,7 +11,7 @@ import "encoding/binary"
 
 const sparseGroup = 8
 
-// appendSparse appends the packed value of v.
+// appendSparse appends v to b in a packed form that leaves out groups of 8 zero bytes.
 func appendSparse[T any](b []byte, l *layout[T], v *T) []byte {
 	groups := l.groups()
 	bits := len(b)
@@ -35,7 +35,7 @@ func appendSparse[T any](b []byte, l *layout[T], v *T) []byte {
 	return b[:kept]
 }
 
-// readSparse unpacks the next value into v.
+// readSparse reads from r a value that appendSparse has written, and unpacks it into v.
 func readSparse[T any](r *reader, l *layout[T], v *T) {
 	groups := l.groups()
 	bits := r.bytes((groups + 7) / 8)

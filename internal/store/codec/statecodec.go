@@ -27,11 +27,12 @@ var (
 	roadLayout     = layoutOf[vehicle.RoadAround]()
 )
 
-// mostStateBytes is the maximum size of a sealed state whose numbers have usual sizes.
+// mostStateBytes is the number of bytes that AppendState reserves for a sealed state. A state needs
+// more only if its numbers are unusually large.
 var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size +
 	12*vehicle.NumSignals
 
-// AppendState appends the packed state s.
+// AppendState appends the state s to b in its packed form.
 func AppendState(b []byte, s *vehicle.State) []byte {
 	b = slices.Grow(b, mostStateBytes) // one allocation in place of several
 	b = binary.AppendVarint(b, int64(s.Time))
@@ -100,5 +101,6 @@ func DecodeState(body []byte) (vehicle.State, error) {
 // a marker is empty. The body of a state never is.
 func SealMarker(subject string) []byte { return Seal(subject, []byte{0}) }
 
-// IsMarker reports whether body is the body of a marker.
+// IsMarker reports whether body is the body of a marker, the empty record that replaces the state
+// of a forgotten vehicle.
 func IsMarker(body []byte) bool { return len(body) == 0 }

@@ -44,10 +44,12 @@ func StateSubject(p int, id vehicle.ID) string {
 	return "state." + strconv.Itoa(p) + "." + string(id)
 }
 
-// CursorSubject returns the subject of a partition's cursor.
+// CursorSubject returns the subject of a partition's cursor, which says how far the telemetry of
+// the partition is folded.
 func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
-// MemberSubject returns the subject of a node's lease.
+// MemberSubject returns the subject of a node's lease, the record that shows that the node is
+// alive.
 func MemberSubject(name string) string { return "member." + name }
 
 // MemberOf returns the name of a node, given the subject of its lease.
@@ -55,8 +57,8 @@ func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
-// HeartbeatSubject returns the subject of a stream's heartbeat, a record that is stored in the
-// stream itself.
+// HeartbeatSubject returns the subject of a stream's heartbeats. A node writes them to the stream
+// itself, and measures by them how far its copy of the stream lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
 // AuditSubject is the subject of all audit events.
@@ -65,7 +67,8 @@ const AuditSubject = "audit.event"
 // RoadPrefix is the part of a road record's subject that precedes the name of the tile.
 const RoadPrefix = "road."
 
-// Matches reports whether subject matches pattern. A * in the pattern matches any one name.
+// Matches reports whether subject matches pattern. Both consist of names separated by dots. The
+// name * in the pattern matches any one name.
 func Matches(pattern, subject string) bool {
 	for {
 		want, patternLeft, more := strings.Cut(pattern, ".")
@@ -80,14 +83,15 @@ func Matches(pattern, subject string) bool {
 	}
 }
 
-// VIDKeysSubject is the subject of the keys for the hashes of vids.
+// VIDKeysSubject is the subject of the record with the keys under which the ids (vids) of forgotten
+// vehicles are hashed.
 const VIDKeysSubject = "tombstonekey"
 
 // BackupKeySubject is the subject of the key that authenticates backups. No backup contains the
 // key.
 const BackupKeySubject = "backupkey"
 
-// TombstoneSubject returns the subject of a forgotten vehicle's tombstone.
+// TombstoneSubject returns the subject of the tombstone of the forgotten vehicle with the hash h.
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
 // PartitionOfCursor returns the partition of a cursor, given the cursor's subject.
