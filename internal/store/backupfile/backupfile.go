@@ -36,7 +36,8 @@ const (
 	magic         = "carstate backup "
 	version       = "3\n"
 	headerSubject = "backup.header"
-	// maxFrame is larger than the largest record (1 MiB) with its subject.
+	// maxFrame is the maximum length of a frame, in bytes. A frame holds one record and its
+	// subject. The largest record has 1 MiB.
 	maxFrame = 1<<20 + 1024
 )
 
@@ -76,7 +77,7 @@ func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	return b, b.begin(h)
 }
 
-// Add writes a sealed record.
+// Add writes a sealed record with its subject.
 func (b *Writer) Add(subject string, sealed []byte) error {
 	head := binary.AppendUvarint(make([]byte, 8, 16), uint64(len(subject)))
 	sum := crc32.Checksum(head[8:], frameSums)
@@ -108,7 +109,8 @@ func (b *Writer) begin(h Header) error {
 // Records returns the number of records that were added.
 func (b *Writer) Records() int { return b.n - 1 } // the first is the header
 
-// End writes the end of the file. It does not close the underlying writer.
+// End completes the backup: after the last record, it writes a hash of the file and the HMAC that
+// authenticates it. End does not close the underlying writer.
 func (b *Writer) End() error {
 	if _, err := b.w.Write(make([]byte, 8)); err != nil {
 		return err
@@ -123,7 +125,7 @@ func (b *Writer) End() error {
 	return b.w.Flush()
 }
 
-// macOf returns the HMAC of a backup's SHA-256, which authenticates the whole backup.
+// macOf returns the HMAC under key of sum, the SHA-256 of a backup. It authenticates the backup.
 func macOf(sum []byte, key string) []byte {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write(sum)
@@ -146,7 +148,7 @@ type Reader struct {
 	sum, mac []byte // from the end of the file; nil until it is verified
 }
 
-// Open reads the beginning of a backup and its header.
+// Open reads the beginning of a backup. It returns a Reader for the records, and the header.
 func Open(r io.Reader) (*Reader, Header, error) {
 	h := sha256.New()
 	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
