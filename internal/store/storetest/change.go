@@ -13,7 +13,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// recordsChange tests [store.Change]. Each change appends one byte to the same record.
+// recordsChange tests [store.Change] with concurrent writers, conflicts and errors. Most changes
+// append one byte to the same record.
 func recordsChange(t *testing.T, e store.Engine) {
 	subject := "operator.counter"
 	longer := func(is store.Record) ([]store.Write, error) {

@@ -22,7 +22,8 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return Speed(vehicle.ID(vid), ms, speed)
 }
 
-// readAll reads n samples of a partition and checks that sequences ascend.
+// readAll reads at least n samples of a partition with [store.Partition.Next], and checks that the
+// sequences that Next returns ascend.
 func readAll(t *testing.T, p store.Partition, n int) (last uint64, all []vehicle.Sample) {
 	t.Helper()
 	ctx := testkit.Context(t)

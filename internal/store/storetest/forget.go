@@ -17,7 +17,8 @@ import (
 )
 
 // forgottenStays checks that a forgotten vehicle does not come back by a fold in progress, by
-// samples that wait to be folded, or by a restart.
+// samples that wait to be folded, or by a restart. It also checks that an allowed vehicle starts
+// without its earlier data.
 func forgottenStays(t *testing.T, open Open) {
 	c := store.Config{DataDir: t.TempDir(), Partitions: 4}
 	n := Start(t, open(t, c), c)
@@ -131,9 +132,9 @@ func forgetCutOff(t *testing.T, open Open) {
 	}
 }
 
-// fencesDoNotRunAhead checks that taking a partition never waits for a sequence of SOURCES that
-// does not exist yet, no matter how often the partition was fenced. It also checks that a fence
-// makes the owner take its partition again.
+// fencesDoNotRunAhead checks that a partition can be taken at once even if it was fenced many times
+// for the same record of SOURCES. A fence must not make a node wait for a later record, which may
+// never be stored. It also checks that a fence makes the owner take its partition again.
 func fencesDoNotRunAhead(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	fence := func() {

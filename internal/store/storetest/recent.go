@@ -65,7 +65,7 @@ func recentForgets(t *testing.T, e store.Engine) {
 	}
 }
 
-// recentLooksBack checks that Recent finds samples that were stored long ago.
+// recentLooksBack checks that Recent finds samples that were stored an hour ago.
 func recentLooksBack(t *testing.T, open Open) {
 	var later atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
@@ -82,8 +82,8 @@ func recentLooksBack(t *testing.T, open Open) {
 	}
 }
 
-// recentEndsInTime checks that Recent reads nothing after its context has ended, and that its
-// result shows this.
+// recentEndsInTime checks that Recent returns no samples and no error if its context has ended
+// before the call, and that the result does not claim to be complete.
 func recentEndsInTime(t *testing.T, e store.Engine) {
 	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// RunKeeper runs a record store until the test ends.
+// RunKeeper starts a record store, and returns it once its tables hold all stored records. The
+// record store runs until the test ends.
 func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore, *access.Tables) {
 	t.Helper()
 	tables := new(access.Tables)

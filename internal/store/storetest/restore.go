@@ -33,7 +33,8 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 	return Start(t, open(t, c), c)
 }
 
-// unaudited runs merge. It takes the place of a function that would audit the restore first.
+// unaudited is the function audited that tests pass to [store.RecordStore.Restore]. It only calls
+// merge.
 func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
 
 // RestoreInto merges a backup into a node.
@@ -52,8 +53,8 @@ func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
 	return report
 }
 
-// restoreIntoEmpty checks that a restore into an empty service with another number of partitions
-// restores everything.
+// restoreIntoEmpty checks that a backup can be restored into an empty service with another number
+// of partitions, and that a second restore of the same backup changes nothing.
 func restoreIntoEmpty(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	ids := a.GrantAll(t)
@@ -114,8 +115,9 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	}
 }
 
-// restoreAuthenticates checks that a backup of another service is restored only with the key of
-// that service or if any origin is trusted, and a changed backup only if any origin is trusted.
+// restoreAuthenticates checks which backups a restore accepts: a service's own backups, those of
+// another service if its key is given, and any backup if any origin is trusted. A backup that was
+// changed is accepted only if any origin is trusted.
 func restoreAuthenticates(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -294,8 +296,8 @@ func backupWhileServing(t *testing.T, open Open) {
 	busy.Wait()
 }
 
-// backupWithoutMalformedRoads checks an intact road record that contains no valid profile. It must
-// affect neither a map nor a backup.
+// backupWithoutMalformedRoads checks that a road record with a valid checksum but without a valid
+// profile is left out of maps and backups.
 func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // an arbitrary tile

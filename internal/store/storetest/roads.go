@@ -25,8 +25,9 @@ const (
 	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
 )
 
-// Learn lets cars drive along the road of these tests at kmh. They start quarter × 15 minutes after
-// roadBegan. The map uses their evidence as soon as a car drives there in a later quarter hour.
+// Learn lets cars drive along the road of these tests at kmh, and adds what they show to m. They
+// start quarter × 15 minutes after roadBegan. The map computes the free flow of a stretch from that
+// as soon as a car drives there in a later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
 	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
@@ -90,7 +91,8 @@ func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end
 	return end
 }
 
-// StoredRoads returns the free flow that a node learns from the stored profiles if it starts now.
+// StoredRoads returns what a node that starts now learns from the stored profiles: the free flow of
+// each stretch, in km/h.
 func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 	t.Helper()
 	m := new(road.Map)
@@ -118,8 +120,8 @@ func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	}
 }
 
-// roadsKept checks that a node stores the profiles that it has learned when it ends, and that the
-// next node loads them.
+// roadsKept checks that a node that ends stores the profiles that it has learned, and that the next
+// node loads them.
 func roadsKept(t *testing.T, e store.Engine) {
 	takeAll(t, e)
 	if got := StoredRoads(t, e); len(got) != 0 {
@@ -147,13 +149,13 @@ func roadsKept(t *testing.T, e store.Engine) {
 	}
 }
 
-// idle returns a record store that does not run.
+// idle returns a record store whose feeds do not run.
 func idle(e store.Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }
 
-// takeAll takes every partition until the test ends, so that the node is the writer of all
-// tiles.
+// takeAll makes the test the owner of every partition. A node stores only the profiles of roads in
+// partitions that it owns.
 func takeAll(t *testing.T, e store.Engine) {
 	t.Helper()
 	for p := range e.Partitions() {

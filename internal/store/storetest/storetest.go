@@ -172,7 +172,7 @@ func (n *Node) put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
-// Answer returns the state of a vehicle in the node's own table.
+// Answer returns the state of a vehicle in the node's own table, which follows the stored states.
 func (n *Node) Answer(id vehicle.ID) (s vehicle.State, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -215,7 +215,7 @@ func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
 	return x
 }
 
-// Put appends samples.
+// Put appends samples, and fails the test if that fails.
 func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	t.Helper()
 	if err := n.Append(t.Context(), samples); err != nil {
@@ -263,7 +263,8 @@ func inPartition(p, partitions int) vehicle.ID {
 	}
 }
 
-// Drive appends a sample of each vehicle and folds all partitions.
+// Drive appends a sample of each vehicle at the time at, in Unix milliseconds, and folds all
+// partitions.
 func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	t.Helper()
 	var batch []vehicle.Sample
@@ -276,7 +277,7 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	}
 }
 
-// Token issues a token.
+// Token issues a token for the vehicles v, and stores it.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
 	tok, _, err := access.Issue(
@@ -291,7 +292,7 @@ func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	return tok
 }
 
-// EndOf revokes a token, or removes a source or an operator.
+// EndOf ends a credential: it revokes a token, or removes a source or an operator.
 func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
 	t.Helper()
 	end := func(c *access.Credential) error { c.Ended = time.Now(); return nil }
@@ -300,7 +301,7 @@ func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
 	}
 }
 
-// MustForget forgets a vehicle.
+// MustForget forgets a vehicle, and fails the test if that fails.
 func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 	t.Helper()
 	r, err := n.Forget(t.Context(), id)
@@ -313,7 +314,8 @@ func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 // SecretVID is the vid of the vehicle that the tests forget.
 const SecretVID = vehicle.ID("ForgetMe0f7Q2")
 
-// GrantAll grants SecretVID in every way that exists, and returns the names of the tokens.
+// GrantAll stores tokens and sources whose grants include SecretVID, one for each way in which a
+// grant can be stored. It returns the names of the tokens.
 func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	t.Helper()
 	many := []vehicle.ID{SecretVID}
@@ -360,7 +362,7 @@ func (n *Node) Grants() (tokens, sources int) {
 	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
 }
 
-// Pointers converts states to the argument of [store.Partition.Commit].
+// Pointers returns states in the form of the parameter states of [store.Partition.Commit].
 func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State {
 	pointers := make(map[vehicle.ID]*vehicle.State, len(states))
 	for id, s := range states {
