@@ -18,14 +18,14 @@ type Answers interface {
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
-// Answer implements [store.Partition]. It may publish a state before the state is stored, because
-// the state's samples are on disk, and a start after a crash folds them again before the node
-// answers.
+// Answer implements [store.Partition]. It may publish a state to queries before the state is
+// stored, because the state's samples are on disk: after a crash, the next start folds them again
+// before the node answers queries.
 //
-// A restore or a forget recalls the partition (store.ErrRecalled). Samples whose states were not
-// stored are then folded again, although their states were answers before and newer answers may
-// exist. Answer skips such states, so that the event time of an answer never decreases. A forgotten
-// vehicle is exempt, because it starts from nothing.
+// After a restore or a forget, derive takes the partition again and folds all samples after the
+// cursor once more, although queries may already use the resulting states, or newer ones. Answer
+// does not publish such a state again, so that the event time of a vehicle's answer never
+// decreases. The exception is a forgotten vehicle, because its answer was removed.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.answers.Store(true)
 	e := t.s.e
@@ -41,15 +41,16 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 }
 
-// wasAnswered reports whether all samples up to the sequence seq were folded before, and the states
-// were answers.
+// wasAnswered reports whether all samples up to the sequence seq have been folded before and the
+// resulting states published, perhaps by an earlier owner of the partition.
 func (s *partitionState) wasAnswered(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return seq <= s.answered
 }
 
-// putStates passes the states of a commit to the function put of FollowStates.
+// putStates publishes the states of a commit: it passes them to the function put that
+// [Engine.FollowStates] received.
 func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
@@ -61,11 +62,12 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	}
 }
 
-// FollowStates implements [store.Engine]. If Answers is set, it has received all stored verdicts,
-// so FollowStates reports only later changes. It calls caughtUp once all telemetry that was stored
-// at the start is folded, so that no answer is older than one that was given before a crash. If
-// Answers is nil, as in tests, FollowStates begins with the stored states. Answers that were given
-// before the start but whose states were not stored are then missing.
+// FollowStates implements [store.Engine]. If [Config.Answers] is set, it received all stored
+// verdicts while the engine opened, so FollowStates calls put only for later changes. It calls
+// caughtUp once all telemetry that was stored when the engine opened is folded, so that no answer
+// is older than one that was given before a crash. If Answers is nil, as in tests, FollowStates
+// first calls put for every stored state, and then caughtUp. Answers that were given before a crash
+// are then missing if their states were not stored.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
@@ -129,12 +131,14 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 	return true
 }
 
-// AwaitState implements [store.Engine]. It need not wait, because Store returns only after put has
+// AwaitState implements [store.Engine]: it waits for a stored state to reach queries. It returns at
+// once, because [Engine.Store] returns only after the function put of [Engine.FollowStates] has
 // received the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
-// AwaitTombstones implements [store.Engine]. It need not wait, because the engine reads the
-// tombstones while it opens, and applies each new tombstone before Store returns.
+// AwaitTombstones implements [store.Engine]: it waits until this process has all stored tombstones
+// in memory. It returns at once, because the engine reads the tombstones while it opens, and
+// applies each new one before [Engine.Store] returns.
 func (e *Engine) AwaitTombstones(context.Context) error { return nil }
 
 // loadAnswers passes the stored verdicts of every vehicle to answers.
@@ -164,10 +168,12 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	return errors.Join(errs[:]...)
 }
 
-// putRecord publishes a record of STATES that was not committed by a partition, but restored, for
-// example: it passes the state to the function put that FollowStates received. But a restored state
-// can be older than the current answer, if the state of that answer is not stored yet. Then the
-// answer stays until a state that was folded from the restored state is committed.
+// putRecord publishes a record of STATES that [Partition.Commit] has not stored, such as a restored
+// state: it passes the state to the function put of [Engine.FollowStates]. If the vehicle's current
+// answer is newer than the restored state, because the state of that answer is not stored yet,
+// putRecord leaves the answer unchanged and adds the vehicle to unmerged. The next committed state
+// of the vehicle, which was folded from the restored state, then becomes the answer (see
+// putMerged).
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -207,8 +213,9 @@ func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	return true
 }
 
-// putMerged publishes those states of a commit that were folded from a restored state. Answer does
-// not publish them, because states of the same samples were answers before the restore.
+// putMerged publishes those states of a commit whose vehicles are in unmerged (see
+// [Engine.putRecord]), unless the current answer is newer. Answer did not publish them, because
+// their samples had been folded and answered before the restore.
 func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
 	if len(s.unmerged) == 0 {
 		return

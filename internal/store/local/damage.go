@@ -5,7 +5,8 @@ import (
 	"math/big"
 )
 
-// recordIterator iterates over a range of records, of an engine or of a damaged store.
+// recordIterator iterates over the records in a range of keys, of an open engine or of the damaged
+// store that [Salvage] reads.
 type recordIterator interface {
 	First() bool
 	Next() bool
@@ -21,8 +22,8 @@ type newIterator func(from, to []byte) (recordIterator, error)
 // unreadableError is an error of reading damaged files.
 type unreadableError struct{ error }
 
-// readable wraps err in an unreadableError if err means damage. A transient error says nothing
-// about the files, so it is returned unchanged.
+// readable wraps err in an unreadableError if err means that files are damaged. It returns any
+// other error unchanged, such as a lack of memory.
 func readable(err error) error {
 	if err == nil || isNotDamage(err) {
 		return err
@@ -58,14 +59,16 @@ func readGood(
 	return last, readable(it.Error())
 }
 
-// keyBits is the maximum number of bits that follow the letter of a key. These are a hash.
+// keyBits is the maximum number of bits in a key after its first byte. The longest keys end with a
+// hash.
 const keyBits = 8 * hashBytes
 
-// readableAfter finds the end of an unreadable run of keys, which is a block or a table and begins
-// after the parameter key. It returns a key from which records can be read again, or nil if there
-// is none before the parameter to. It searches in growing steps, and then by bisection. Because a
-// read of a damaged block takes long, the search stops early. So it may skip good keys after the
-// run, at most a 64th of the length of the run.
+// readableAfter finds the end of damage, which makes all keys of a block or of a table unreadable.
+// The parameter key is the last key that was read before the damage. The result is a key from which
+// records can be read again, or nil if there is none before the parameter to. readableAfter tries
+// keys at growing distances until a read succeeds, and then bisects. It stops before it has found
+// the exact end, because a read of a damaged block takes long. So it may skip good keys after the
+// damage, in a range of at most a 64th of the damaged range.
 func readableAfter(newIter newIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, hashBytes)

@@ -39,8 +39,9 @@ const (
 	directoryFormat = 4
 )
 
-// harmless lists the entries that a directory may contain and still count as empty: what is left of
-// a first start that was killed, the name of a cluster node, and what mkfs creates on a new volume.
+// harmless lists the entries that a directory may contain and still count as empty: files of a
+// first start that was killed, the file with the name of a cluster node, and the directory that
+// mkfs creates on a new volume.
 var harmless = []string{lockFile, "node", identityFile + unfinished, "lost+found"}
 
 // identity is the content of carstate.json.
@@ -50,11 +51,12 @@ type identity struct {
 	Made       int64  `json:"made"`  // time of creation, Unix ns
 	Key        []byte `json:"key"`   // of the hashes in the store's keys
 	Ready      bool   `json:"ready"` // the store was created: if it is missing from now on, it is damaged
-	// Ends contains the last sequence of each stream, and each cursor, at the last orderly close.
+	// Ends maps each stream of records, and the telemetry and the cursor of each partition, to its
+	// last sequence at the last orderly close.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest says how much of Pebble's manifest, the list of its tables, is on disk. Pebble takes
-	// a damaged record of the manifest for its end, and would open the store without the tables
-	// that follow the record.
+	// Manifest says how much of Pebble's manifest, the list of its tables, is on disk. Pebble
+	// treats a damaged record of the manifest as the end of the manifest, and would open the store
+	// without the tables that follow. With this field, the damage is detected.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of the text with Sum set to 0
 }
@@ -68,7 +70,7 @@ type manifest struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// text returns the content of the file.
+// text returns the content of carstate.json, with its checksum.
 func (id identity) text() []byte {
 	id.Sum = 0
 	text, err := json.MarshalIndent(id, "", "  ")
@@ -82,7 +84,8 @@ func (id identity) text() []byte {
 
 const keyBytes = 32
 
-// HasRecords reports whether a directory holds the store of one machine.
+// HasRecords reports whether the directory dir is a data directory of this engine, which means that
+// it contains carstate.json.
 func HasRecords(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, identityFile))
 	return err == nil
@@ -98,8 +101,8 @@ type dataDir struct {
 	identity
 }
 
-// openDataDir opens or creates a data directory and locks it. If it returns an error, the directory
-// is unchanged.
+// openDataDir opens or creates a data directory and locks it. If it returns an error, it has not
+// changed any existing data.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -142,8 +145,8 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	return d, nil
 }
 
-// inUse reports whether err means that another process holds a lock. The in-memory file system has
-// an error of its own for that.
+// inUse reports whether err, the error of locking a file, means that another process holds the
+// lock. The in-memory file system of tests has no error value for that, only a text.
 func inUse(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 }
@@ -169,7 +172,8 @@ func CheckFormat(dir string) error {
 	return err
 }
 
-// read returns the identity of the directory, like identify, and an error if the store is not whole.
+// read returns the identity of the directory, as identify does. It also returns an error if a part
+// of the store is missing (see checkStore).
 func (d *dataDir) read() (id identity, err error) {
 	if id, err = d.identify(); err != nil || id.Format == 0 {
 		return id, err
@@ -177,9 +181,9 @@ func (d *dataDir) read() (id identity, err error) {
 	return id, d.checkStore(id)
 }
 
-// identify returns the identity of the directory. If the directory is absent or empty, the identity
-// is the zero value. If the directory is not carstate's or of another format, identify returns an
-// error.
+// identify returns the identity that carstate.json contains, or the zero value if the directory is
+// absent or empty. It returns an error if another program wrote the directory, if the directory has
+// another format, or if carstate.json is damaged.
 func (d *dataDir) identify() (id identity, err error) {
 	entries, err := d.fs.List(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -241,8 +245,9 @@ func (d *dataDir) checkStore(id identity) error {
 	return nil
 }
 
-// checkWritable checks that the directory and its files are writable, without changing anything. It
-// checks only the machine's file system, because no other one has permissions.
+// checkWritable returns an error if this process may not write to the directory or to the files of
+// the store. It changes nothing. It checks only the machine's own file system, because the file
+// systems of tests have no permissions.
 func (d *dataDir) checkWritable() error {
 	if !onDisk(d.fs) {
 		return nil
@@ -267,8 +272,9 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error if other users may create files in the directory, because the
-// checksums of records protect against damage, but not against forgery.
+// checkOwner returns an error if another user owns the directory or may create files in it, because
+// the checksums of records detect damage, but not forgery. It also returns an error if the lock is
+// not a regular file.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -290,14 +296,16 @@ func (d *dataDir) checkOwner() error {
 	return nil
 }
 
-// damaged returns the error for a data directory with damaged contents.
+// damaged returns the error for a data directory with damaged contents. The parameter what says
+// what is damaged.
 func (d *dataDir) damaged(what string) error {
 	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what "+
 		"is good with carstate salvage", d.path, what)
 }
 
-// unusable returns the error for a directory that cannot be created, read or written (the parameter
-// done). The parameter what is the name of the file concerned, or "" for the whole directory.
+// unusable returns the error for a data directory on which an operation failed with err. The
+// parameter done names the operation: "created", "read" or "written". The parameter what is the
+// name of the file concerned, or "" for the whole directory.
 func (d *dataDir) unusable(done, what string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err // the message names the path already
@@ -320,7 +328,8 @@ func (d *dataDir) save() error {
 	return nil
 }
 
-// change changes carstate.json. It is safe for concurrent use.
+// change calls do with the identity of the directory, and then saves the identity in carstate.json.
+// It is safe for concurrent use.
 func (d *dataDir) change(do func(*identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -328,10 +337,11 @@ func (d *dataDir) change(do func(*identity)) error {
 	return d.save()
 }
 
-// probeBytes is larger than the space that the store needs for a few records.
+// probeBytes is the size of the file that probe writes. It is larger than the space that the store
+// needs for a few records, so that the store can write again after probe has succeeded.
 const probeBytes = 1 << 20
 
-// probe tries to write and sync a file in the directory.
+// probe returns nil if it can write and sync a file in the directory. It removes the file again.
 func (d *dataDir) probe() error {
 	name := d.name("probe")
 	defer func() { _ = d.fs.Remove(name) }() // only whether it can be written matters

@@ -41,7 +41,7 @@ type Config struct {
 	plain bool
 }
 
-// DefaultMemoryBytes suits a machine with 1 GB of memory.
+// DefaultMemoryBytes is the default of Config.MemoryBytes. It suits a machine with 1 GB of memory.
 const DefaultMemoryBytes = 128 << 20
 
 const (
@@ -95,8 +95,8 @@ type Engine struct {
 }
 
 // Open opens the store in the data directory, and creates the store at the first start. If Open
-// returns an error, no goroutine is left running, and a data directory that cannot be used is
-// unchanged.
+// returns an error, no goroutine is left running. A data directory that belongs to another user,
+// another program or another version of carstate is then unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
@@ -164,7 +164,8 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// openDB opens Pebble. Pebble may meet a fatal error while it opens.
+// openDB opens the Pebble database. Pebble runs on a goroutine of its own, because a fatal error
+// while it opens would block that goroutine forever.
 func (e *Engine) openDB() error {
 	type result struct {
 		db  *pebble.DB
@@ -251,8 +252,9 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is the number of memtables that would fill the store's memory. Writes stop while three
-// quarters of them are full, because the block cache needs the rest of that memory.
+// memTables is the store's memory divided by the size of a memtable, a table of new records in
+// memory. Writes wait while three memtables are full, because the block cache needs the rest of the
+// memory.
 const memTables = 4
 
 // Block sizes of the tables on disk. These sizes, together with a separate key for the answers of
@@ -268,8 +270,8 @@ const (
 // descriptors that a node reserves for everything except connections.
 const maxOpenFiles = 256
 
-// backgroundError handles an error of a flush or a compaction. If the disk is full, Pebble itself
-// retries.
+// backgroundError handles an error of a flush or a compaction. If the error means damage, the
+// engine fails. After any other error, such as a full disk, Pebble itself retries.
 func (e *Engine) backgroundError(err error) {
 	if pebble.IsCorruptionError(err) {
 		e.fail(e.dir.damaged(access.OneLine(err)))
@@ -293,23 +295,25 @@ func (l logger) Errorf(format string, args ...any) {
 	l.e.trouble.Log(l.e.log, "the store reports an error", "error", access.OneLine(fmt.Errorf(format, args...)))
 }
 
-// Fatalf must not return, because Pebble would continue as if nothing had happened. So Fatalf
-// blocks the calling goroutine forever. Only a restart helps.
+// Fatalf makes all later writes fail, and then blocks the calling goroutine forever. Pebble calls
+// it after a fatal error, and would continue as if nothing had happened if Fatalf returned. Only a
+// restart helps.
 func (l logger) Fatalf(format string, args ...any) {
 	l.e.failWrites(errors.New(access.OneLine(fmt.Errorf(format, args...))))
 	select {}
 }
 
-// errWritesFailed means that the store has met a fatal error.
+// errWritesFailed means that Pebble has met a fatal error. Nothing is stored until a restart.
 var errWritesFailed = errors.New("the store met a write error and stores nothing until it starts again")
 
-// errTablesFailing means that the disk is nearly full. The log still accepts records.
+// errTablesFailing means that Pebble cannot write its tables, for example because the disk is
+// nearly full. The log still accepts records.
 var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
 
 var errClosed = errors.New("the store is closed")
 
-// safely runs a function that writes. A fatal error of Pebble either blocks the write forever or
-// makes it panic. safely turns a panic into an error.
+// safely calls write, a function that writes to the database. A fatal error of Pebble either blocks
+// write forever or makes it panic. safely turns a panic into an error.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -329,7 +333,8 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// sync returns the options of a write. The write waits for the disk, unless SyncInterval is set.
+// sync returns Pebble's options for a write. If SyncInterval is 0, the write waits until the data
+// is synced to disk, otherwise it does not wait.
 func (e *Engine) sync() *pebble.WriteOptions {
 	if e.config.SyncInterval > 0 {
 		e.unsynced.Store(true)
@@ -347,8 +352,9 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// watch makes the engine fail once the disk accepts writes again after a write error, because only
-// a restart helps then. Before that, the process can still answer queries.
+// watch probes the disk once per watchEvery after a fatal error of Pebble. Once the disk accepts
+// writes again, watch makes the engine fail, because only a restart helps. Until then, the process
+// can still answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
@@ -380,8 +386,8 @@ func (e *Engine) Close() error {
 // next start reads the rest of the records from the log.
 const flushWithin = 2 * time.Second
 
-// closeWithin is the maximum time for closing the database, including the flush. A node does not
-// wait that long when it ends; see internal/node.
+// closeWithin is the maximum time for closing the database, including the flush. A node that shuts
+// down waits for a shorter time; see internal/node.
 const closeWithin = flushWithin + 20*time.Second
 
 // flush writes all records to tables, if the disk accepts them within flushWithin.
@@ -398,9 +404,9 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// awaitRunning waits until the background goroutines have ended, and then returns true. After a
-// fatal error of Pebble it returns false, because a goroutine that waits for Pebble then waits
-// forever.
+// awaitRunning waits until the background goroutines have ended, and then returns true. If Pebble
+// meets a fatal error or has met one, awaitRunning returns false at once, because Pebble may have
+// blocked one of these goroutines forever.
 func (e *Engine) awaitRunning() bool {
 	ended := make(chan struct{})
 	go func() {
@@ -414,7 +420,8 @@ func (e *Engine) awaitRunning() bool {
 	return e.writesFailed.Err() == nil
 }
 
-// closeDB closes the database. Pebble may meet a fatal error while it closes.
+// closeDB calls end, a function that closes the database. It returns early after a fatal error of
+// Pebble or after closeWithin, because end may then never return.
 func (e *Engine) closeDB(end func() error) error {
 	closed := make(chan error, 1)
 	go func() { closed <- e.safely(end) }()
@@ -428,7 +435,7 @@ func (e *Engine) closeDB(end func() error) error {
 	}
 }
 
-// abandon undoes the work of a failed Open.
+// abandon stops the goroutines of a failed Open, and closes its database and directory.
 func (e *Engine) abandon() {
 	if e.stop != nil {
 		e.stop()
@@ -477,10 +484,12 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Fed implements [store.Engine]. One process stores all data, so its copies are always current.
+// Fed implements [store.Engine]: it returns the time up to which this process's copies of the
+// records are complete. That is the present time, because this process itself stores every record.
 func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
 
-// fail reports the first failure after which only a restart can help.
+// fail logs err, the reason why only a restart can help, and sends it to the channel of Failed.
+// Only the first call has an effect.
 func (e *Engine) fail(err error) {
 	if e.failure.CompareAndSwap(nil, &err) {
 		e.log.Error("the store failed", "error", err)
@@ -488,8 +497,8 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// blame probes the disk after something could not be stored. If the disk cannot be written, the
-// result says so in addition to err.
+// blame probes the disk after something could not be stored because of err. It returns err, and
+// adds to it that the disk cannot be written, if that is so.
 func (e *Engine) blame(err error) error {
 	if disk := e.dir.probe(); disk != nil {
 		return fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)

@@ -41,12 +41,13 @@ func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCatego
 // Unwrap implements [vfs.FS].
 func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
 
-// onDisk reports whether fs is the machine's file system. No other file system has permissions.
+// onDisk reports whether fs is the machine's file system. The other file systems, which only tests
+// use, have no permissions.
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
-// haltingFS intercepts errors of writing the write-ahead log, because Pebble ends the process on
-// some of them. haltingFS reports the error with failWrites instead, and blocks the goroutine that
-// met the error forever. It also slows down the retries of writing tables.
+// haltingFS is a file system that intercepts errors of writing the write-ahead log, because Pebble
+// ends the process on some of them. It passes the error to failWrites instead, and blocks the
+// goroutine that met the error forever. It also slows down Pebble's retries of writing tables.
 type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
@@ -79,7 +80,7 @@ func (fs *haltingFS) noteResult(err error) error {
 	return err
 }
 
-// logFiles is the category of the files of Pebble's log.
+// logFiles is the category that Pebble gives to the files of its write-ahead log.
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
 func (fs *haltingFS) halt(err error) {
@@ -146,7 +147,8 @@ func (f tableFile) Sync() error { return f.fs.noteResult(f.File.Sync()) }
 // isLog reports whether name is a file of the write-ahead log.
 func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
 
-// haltingFile is a file of the log, or a directory.
+// haltingFile is an open file of the write-ahead log, or an open directory. An error of writing or
+// syncing it is handled as described at haltingFS.
 type haltingFile struct {
 	vfs.File
 	fs *haltingFS
@@ -178,7 +180,8 @@ func (f haltingFile) SyncTo(length int64) (bool, error) {
 	return full, nil
 }
 
-// manifestFile records in carstate.json how much of a manifest is on disk.
+// manifestFile is a manifest of Pebble that is open for writing. After each sync, it records in
+// carstate.json how much of the manifest is on disk.
 type manifestFile struct {
 	vfs.File
 	dir *dataDir

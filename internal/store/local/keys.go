@@ -11,7 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Letters of those keys that are not records of a stream. See the package comment.
+// First letters of the keys that do not hold a record of a stream. The package comment explains all
+// keys.
 const (
 	letterTelemetry = 'L'
 	letterCursor    = 'C'
@@ -19,7 +20,7 @@ const (
 	letterAnswers   = 'V'
 )
 
-// letters maps each stream of records to the letter of its keys.
+// letters maps each stream of records to the first letter of its keys.
 var letters = map[string]byte{
 	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
 }
@@ -27,7 +28,7 @@ var letters = map[string]byte{
 // hashBytes is the number of bytes of a subject's hash that a key contains.
 const hashBytes = 16
 
-// hasher hashes subjects under the key of the data directory.
+// hasher computes the hashes of subjects that keys contain: HMAC-SHA-256 under identity.Key.
 type hasher struct {
 	mac hash.Hash
 	in  []byte
@@ -36,7 +37,8 @@ type hasher struct {
 
 func newHasher(key []byte) *hasher { return &hasher{mac: hmac.New(sha256.New, key)} }
 
-// keyOf returns the key of the record with the given subject.
+// keyOf returns the key of the record with the given subject in the stream with the given letter.
+// The stream is not AUDIT, whose keys contain no subject.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	h := e.hashers.Get().(*hasher)
 	defer e.hashers.Put(h)
@@ -51,7 +53,7 @@ func telemetryKey(p int, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(k, seq)
 }
 
-// sequenceOf returns the sequence at the end of a key.
+// sequenceOf returns the sequence in the last 8 bytes of a key of telemetry or of AUDIT.
 func sequenceOf(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
 func cursorKey(p int) []byte { return binary.BigEndian.AppendUint16([]byte{letterCursor}, uint16(p)) }
@@ -92,12 +94,12 @@ func decodeRecord(value []byte) (r store.Record, err error) {
 	return r, err
 }
 
-// answersKey returns the key of a state's answers, given the key of the state.
+// answersKey returns the key that holds a vehicle's answers, given the key of the vehicle's state.
 func answersKey(state []byte) []byte { return append([]byte{letterAnswers}, state[1:]...) }
 
-// answerBytes is the size of a state's answers in bytes: 3 bytes for the driving state, whether the
-// car is not driving, and the state of the throttle system, then 8 bytes for the time of each
-// verdict. The vid follows.
+// answerBytes is the size in bytes of a vehicle's stored answers without the vid, which follows
+// them. The driving state, whether the car is not driving, and the state of the throttle system
+// take 1 byte each, and the times of the two verdicts 8 bytes each.
 const answerBytes = 3 + 8 + 8
 
 // appendAnswers appends the answers of a vehicle in their stored form.

@@ -9,11 +9,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// logFile is a file of the write-ahead log, open for writing. Each chunk of the log says how many
-// bytes of the file were synced before the chunk was written. That number distinguishes damage from
-// the incomplete end that a power cut leaves. But when Pebble 2.1.7 writes several blocks at once,
-// it counts only the last block (writtenOffset in record/log_writer.go). Because of the small
-// number, it would later take most damage for the end of the log. So logFile corrects the number.
+// logFile is a file of Pebble's write-ahead log, open for writing. It corrects a number that Pebble
+// 2.1.7 writes too small. Each chunk of the log says how many bytes of the file were synced before
+// the chunk was written. From this number, Pebble distinguishes damage from the incomplete end that
+// a power cut leaves. But when Pebble writes several blocks at once, it counts only the last block
+// (writtenOffset in record/log_writer.go). Without the correction, it would treat most damage as
+// the end of the log.
 type logFile struct {
 	haltingFile
 	written, synced int64  // bytes
@@ -74,14 +75,15 @@ func (f *logFile) SyncData() error {
 	return err
 }
 
-// logCut is a file system that shows a store with its write-ahead log cut off at the first damage.
+// logCut is a file system in which the write-ahead log of a store ends before its first damage.
 type logCut struct {
 	vfs.FS
 	last string // the damaged file; later ones are hidden; "" if none is damaged
 	good int64  // how many bytes of it are shown
 }
 
-// cutLog finds the first damage of the log in a directory.
+// cutLog returns a view of the file system fsys in which the log in directory dir ends before its
+// first damage.
 func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
 	files, err := fsys.List(dir)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// metrics are the metrics of every engine and the size of the store. A scrape returns the values of
-// the last measurement and does not ask the database, which does not respond after a fatal error.
+// metrics holds the Prometheus metrics that every engine has, and the size of the store. A scrape
+// returns the values of the last measurement and does not ask the database, which does not respond
+// after a fatal error.
 type metrics struct {
 	*store.Metrics
 	used prometheus.Gauge

@@ -21,7 +21,8 @@ import (
 // Further samples are read from the disk when they are folded.
 const queuedSamples = 20_000
 
-// partitionState is what the engine knows of a partition, whether or not a node folds it.
+// partitionState is what the engine knows of one partition, whether or not derive folds the
+// partition at present.
 type partitionState struct {
 	e      *Engine
 	number int
@@ -37,8 +38,9 @@ type partitionState struct {
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded and is an answer
 
-	// ownership guards taken and owner. They change only on the goroutine of STATES, which also
-	// stores the states of every fold. So no states are being stored while the ownership changes.
+	// ownership guards taken and owner. They change only on the goroutine that makes all changes of
+	// STATES, and that goroutine also stores the folded states. So no state is being stored while
+	// the owner changes.
 	ownership sync.RWMutex
 	taken     *Partition // the result of the last Take; nil if there was none
 	owner     string     // "" if released
@@ -46,8 +48,8 @@ type partitionState struct {
 	settle chan struct{} // holds a value while a caller waits for folded states to be stored
 	cursor atomic.Uint64 // everything up to this sequence is folded and stored
 
-	// unmerged holds the vehicles whose stored state was restored and is older than their answer.
-	// Only the goroutine of STATES uses it.
+	// unmerged holds the vehicles whose stored state was restored and is older than their answer
+	// (see putRecord). Only the goroutine that makes all changes of STATES uses it.
 	unmerged map[vehicle.ID]struct{}
 }
 
@@ -90,14 +92,15 @@ func (e *Engine) loadPartitions() error {
 	return nil
 }
 
-// stored returns the last sequence of the partition that is on disk.
+// stored returns the sequence of the partition's newest group that is on disk.
 func (s *partitionState) stored() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// deliver receives a group of samples that is on disk.
+// deliver receives a new group of samples, which is on disk. It adds the group to the queue if the
+// queue has room, and wakes a waiting Next.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +123,7 @@ type Partition struct {
 
 	closed atomic.Bool
 
-	// s.ownership guards the fields down to wake.
+	// s.ownership guards the three fields fenced, recalled and wake.
 	fenced   bool          // another owner has taken the partition, or it was released
 	recalled bool          // the owner's cached states are out of date
 	wake     chan struct{} // closed once fenced or recalled is set
@@ -159,7 +162,8 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// changeOwner calls change on the goroutine of STATES, with ownership locked.
+// changeOwner calls the function change on the goroutine that makes all changes of STATES, with
+// ownership locked. Only such a function may change taken and owner.
 func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
@@ -176,14 +180,16 @@ func (s *partitionState) fence() {
 	}
 }
 
-// resetQueue empties the queue. The parameter on says whether deliver fills the queue from now on.
+// resetQueue empties the queue. If on is set, deliver adds new groups to the queue from now on,
+// otherwise it does not.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.queued, s.reading = nil, 0, on
 }
 
-// wakeUp ends the wait of a call of Next. The caller has locked ownership.
+// wakeUp makes a waiting call of Next find out that t was fenced or recalled. The caller has locked
+// ownership.
 func (t *Partition) wakeUp() {
 	select {
 	case <-t.wake:
@@ -243,8 +249,9 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Fence implements [store.Engine]. It need not wait for a tombstone, because this process's table
-// has all tombstones already.
+// Fence implements [store.Engine]: it makes the owner of partition n take the partition again. It
+// ignores the sequence of the tombstone, because this process already has every stored tombstone in
+// memory.
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -263,7 +270,8 @@ const (
 	leastLoad = 64
 )
 
-// Load implements [store.Partition]. It calls put concurrently.
+// Load implements [store.Partition]: it calls put with the stored state of each vehicle that has
+// one. The calls of put are concurrent.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
@@ -434,7 +442,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	return nil
 }
 
-// usualStateBytes is the approximate size of a stored state with its answers.
+// usualStateBytes is the approximate size in bytes of a stored state with its answers.
 const usualStateBytes = 800
 
 // stateWriter adds states and their answers to a batch. It reuses its buffers.
@@ -466,13 +474,15 @@ func (t *Partition) Close() {
 	}
 }
 
-// settleWithin limits the wait of Settle. A commit takes seconds only on a very busy machine.
+// settleWithin is the maximum time that Settle waits, and settlePoll is the interval at which it
+// checks. A commit takes seconds only on a very busy machine.
 const (
 	settleWithin = 20 * time.Second
 	settlePoll   = time.Millisecond
 )
 
-// Settle implements [store.Engine]. A partition that is not being folded has no states to store.
+// Settle implements [store.Engine]: it waits until the folded states of all partitions are stored.
+// It skips partitions that are not being folded, because they have no folded states in memory.
 func (e *Engine) Settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()

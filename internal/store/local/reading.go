@@ -12,7 +12,8 @@ import (
 	"carstate/internal/access"
 )
 
-// iterator is an iterator of the database. Engine.Close waits until every iterator is closed.
+// iterator is an iterator of the database. Engine.Close waits until all iterators are closed, for
+// readersWithin at most.
 type iterator struct {
 	*pebble.Iterator
 	e *Engine
@@ -37,7 +38,8 @@ func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
 	return iterator{inner, e}, nil
 }
 
-// enter begins a read. Pebble must not be closed before the matching [Engine.leave].
+// enter announces a read of the database. Until the matching call of [Engine.leave], the database
+// is not closed. enter returns an error if the engine is closing or cut off.
 func (e *Engine) enter() error {
 	e.readers.Add(1)
 	if e.cut.Err() != nil {
@@ -49,14 +51,15 @@ func (e *Engine) enter() error {
 
 func (e *Engine) leave() { e.readers.Add(-1) }
 
-// awaitReaders checks once per readersPoll and gives up after readersWithin.
+// readersWithin is the maximum time that awaitReaders waits, and readersPoll is the interval at
+// which it checks.
 const (
 	readersWithin = time.Second
 	readersPoll   = 2 * time.Millisecond
 )
 
-// awaitReaders waits until no goroutine reads the database, and then returns true. It gives up and
-// returns false after a while, because a read on behalf of a slow client may take long.
+// awaitReaders waits until no goroutine reads the database, and then returns true. It returns false
+// after readersWithin, because a read on behalf of a slow client may take long.
 func (e *Engine) awaitReaders() bool {
 	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
 		if time.Now().After(until) {
@@ -67,8 +70,8 @@ func (e *Engine) awaitReaders() bool {
 	return true
 }
 
-// readError handles an error of reading. If the error means damage, the store cannot be trusted any
-// more, and the engine fails.
+// readError returns err, an error of reading the database, with an explanation for the operator. If
+// err means damage, the engine also fails, because the store cannot be trusted any more.
 func (e *Engine) readError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
@@ -82,8 +85,9 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// isNotDamage reports whether err says nothing about the files: it is transient, or the cause is
-// too many open files, too little memory, or no permission to read the files.
+// isNotDamage reports whether err says nothing about the content of the files: the device has
+// reported an I/O error, there are too many open files or too little memory, or this process may
+// not read the files.
 func isNotDamage(err error) bool {
 	for _, e := range []error{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,

@@ -12,8 +12,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Recent implements [store.Engine]. The samples of a vehicle are stored among those of its
-// whole partition, so Recent reads the partition backwards from its end.
+// Recent implements [store.Engine]: it returns the newest retained samples of a vehicle. They are
+// stored among those of the vehicle's whole partition, so Recent reads the partition backwards from
+// its end.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
 	found.Since = e.now()
 	p := codec.PartitionOf(id, e.dir.Partitions)

@@ -17,8 +17,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// stream contains the records of one stream. All changes run on one goroutine. So none comes
-// between the check of an expected sequence and the write, and feeds receive records in order.
+// stream is one stream of records. All its changes run on one goroutine. So no other change comes
+// between the check of an expected sequence and the write, and feeds receive records in the order
+// in which they are stored.
 type stream struct {
 	e      *Engine
 	name   string
@@ -81,7 +82,8 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	return e.lastOf(e.keyOf(letters[name], subject))
 }
 
-// lastOf returns the record of a key. It does not share memory with the database.
+// lastOf returns the record with the given key, or the zero value if there is none. The record does
+// not share memory with the database.
 func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
 	if err := e.enter(); err != nil {
 		return r, err
@@ -141,7 +143,8 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	return stored, nil
 }
 
-// set adds a record to a batch. For a state, it also adds the state's answers.
+// set adds a record to a batch. If the record is a vehicle's state, set also adds the vehicle's
+// answers. If it is a deletion marker, set also deletes the answers.
 func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, sealed []byte) error {
 	if id, ok := codec.VehicleOfState(subject); ok {
 		body, err := codec.Unseal(subject, sealed)
@@ -179,8 +182,8 @@ func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions)
 	return nil
 }
 
-// notifyFeeds passes stored writes to the stream's feeds. The parameter last is the sequence of the
-// last write.
+// notifyFeeds passes stored writes to the stream's feeds, and those of STATES also to putRecord.
+// The parameter last is the sequence of the last write.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -244,8 +247,8 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 }
 
 // inOrder calls do with every record of a stream, as of a single moment, in the order in which the
-// records were stored. So the parts of a large set come before the record that refers to them.
-// Records of STATES and ROADS come in any order, because they are independent of each other.
+// records were stored. In that order, the parts of a large set come before the record that refers
+// to them. Records of STATES and ROADS come in any order, because they do not refer to each other.
 func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
 	if name == codec.States || name == codec.Roads {
@@ -294,8 +297,9 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 	return nil
 }
 
-// ScanFrom implements [store.Records]. If a part of ROADS cannot be read, ScanFrom removes that
-// part, so that a start does not fail for data that will be learned again.
+// ScanFrom implements [store.Records]: it calls do with the records of a stream whose sequence is
+// at least from. If a range of records of ROADS cannot be read, ScanFrom removes that range, so
+// that a start does not fail because of data that will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -347,7 +351,7 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// records is newIter with the type that [readGood] needs.
+// records is newIter with the result type that [readGood] needs.
 func (e *Engine) records(from, to []byte) (recordIterator, error) { return e.newIter(from, to) }
 
 // Before implements [store.Records].
@@ -421,7 +425,7 @@ func (e *Engine) End(_ context.Context, name string) (store.End, error) {
 	return end, nil
 }
 
-// loadEnds reads the last sequence of each stream.
+// loadEnds reads the last sequence of each stream of records, and then loads the partitions.
 func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
@@ -444,7 +448,8 @@ func (e *Engine) loadEnds() error {
 	return e.loadPartitions()
 }
 
-// ends returns the last sequence of each stream and each cursor.
+// ends returns the last sequence of each stream of records, and of the telemetry and the cursor of
+// each partition, in the form of identity.Ends.
 func (e *Engine) ends() map[string]uint64 {
 	ends := make(map[string]uint64)
 	for name, s := range e.streams {
@@ -457,9 +462,9 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
-// compareEnds returns an error if a stream has lost its newest records. It compares the present
-// last sequence of each stream and each cursor (the parameter is) with those that the last orderly
-// close saved.
+// compareEnds returns an error if the newest records of a stream or partition are missing: if a
+// sequence in the parameter is, the result of [Engine.ends], is less than the sequence that the
+// last orderly close saved.
 func (d *dataDir) compareEnds(is map[string]uint64) error {
 	for name, was := range d.Ends {
 		if is[name] < was {
@@ -469,7 +474,7 @@ func (d *dataDir) compareEnds(is map[string]uint64) error {
 	return nil
 }
 
-// feed follows a stream.
+// feed implements [store.Feed]: it passes the records of a stream to the function apply.
 type feed struct {
 	s     *stream
 	apply func(store.Record) error
@@ -505,7 +510,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	return nil
 }
 
-// take calls apply with a new record.
+// take passes a new record to apply. If apply returns an error, the engine fails.
 func (f *feed) take(r store.Record) {
 	if err := f.apply(r); err != nil {
 		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))

@@ -15,10 +15,12 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// measure measures the backlog once per watchEvery, and the bytes every bytesEvery-th time.
+// bytesEvery is the number of measurements of the backlog for each measurement of the bytes on
+// disk. The backlog is measured once per watchEvery.
 const bytesEvery = 10
 
-// measure updates the metrics of the backlog and of the bytes, until the context ends.
+// measure updates the metrics of the backlog and of the bytes on disk, until the context ends or
+// Pebble has met a fatal error.
 func (e *Engine) measure(ctx context.Context) {
 	n := 0
 	for range periodic.NowAndEvery(ctx, watchEvery) {
@@ -32,9 +34,10 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBacklog measures the telemetry that is stored and not folded. If its age exceeds half of
-// the retention, or its size half of the bytes that telemetry may take, Append refuses samples, so
-// that no limit can make the engine drop acknowledged samples.
+// measureBacklog measures the telemetry that is stored and not folded. If its oldest sample is
+// older than half of the retention, or its size exceeds half of Config.TelemetryBytes, Append
+// refuses samples. So neither limit can ever make the engine drop acknowledged samples that are not
+// folded.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -117,10 +120,10 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince returns the sequence of the first group of partition n in [first, end) that was stored
-// within the retention, or the parameter end if there is none. A group with a time in the future
-// was stored before the clock was set back, and its true time is unknown. It counts as older than
-// the retention, because it would otherwise be kept until the clock has reached its time.
+// firstSince returns the sequence of the first group of partition n in [first, end) that is not
+// older than the retention, or the parameter end if there is none. A group with a time in the
+// future counts as older than the retention. It was stored before the clock was set back, and would
+// otherwise be kept until the clock has reached that time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -182,8 +185,9 @@ func (e *Engine) noteRemoved(key []byte) {
 	e.removed = append(e.removed, key)
 }
 
-// Erased implements [store.Engine]. The first call after a start compacts everything, because
-// an earlier process may have removed records and ended before it compacted them.
+// Erased implements [store.Engine]: it removes the bytes of deleted records from the files. The
+// first call after a start compacts everything, because an earlier process may have removed records
+// and ended before it compacted them.
 func (e *Engine) Erased(ctx context.Context) error {
 	e.compactMu.Lock()
 	keys, all := e.removed, !e.compacted

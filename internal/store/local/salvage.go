@@ -28,10 +28,11 @@ type Salvaged struct {
 	Unreadable int `json:"unreadable"`
 }
 
-// Log is the [Salvaged.What] of the write-ahead log, for which Kept is always 0.
+// Log is the [Salvaged.What] of the write-ahead log. Its Unreadable is 1 if the log is damaged, and
+// its Kept is always 0.
 const Log = "LOG"
 
-// batchBytes is the number of bytes that Salvage writes at once.
+// batchBytes is the size in bytes of the batches in which Salvage writes records.
 const batchBytes = 4 << 20
 
 // Salvage copies the good records of a damaged data directory into a new directory, which must not
@@ -85,8 +86,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: log}), syncDir(fsys, fsys.PathDir(to))
 }
 
-// openDamaged opens a damaged store read-only. If its write-ahead log is damaged, the result log is
-// 1, and the store contains only what was written before the damage.
+// openDamaged opens a damaged store read-only. The result log is 1 if the write-ahead log is
+// damaged, otherwise 0. If log is 1, the store contains only what was written before the damage.
 func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
 	open := func(fsys vfs.FS) (*pebble.DB, error) {
 		return pebble.Open(dir.name(storeDir), &pebble.Options{
@@ -107,7 +108,8 @@ func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) 
 	return db, 1, nil
 }
 
-// silent drops Pebble's messages, because readers get each error.
+// silent is a Pebble logger that drops all messages, because the functions that read return the
+// errors.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -116,7 +118,8 @@ func (silent) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// copyFiles copies the files of other packages from one data directory to another.
+// copyFiles copies those files from one data directory to another that are not part of the store,
+// such as the admin key.
 func copyFiles(fsys vfs.FS, from, to string) error {
 	files, err := fsys.List(from)
 	if err != nil {
@@ -146,7 +149,7 @@ type salvager struct {
 	found []Salvaged
 }
 
-// all copies all records.
+// all copies all telemetry, cursors and records of streams.
 func (s *salvager) all(ctx context.Context, partitions int) error {
 	err := s.copy(ctx, codec.Telemetry, letterTelemetry, func(key, value []byte) error {
 		if len(key) != len(telemetryKey(0, 0)) {
@@ -210,8 +213,8 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 	return s.batch.Set(endKey(letter), binary.BigEndian.AppendUint64(nil, last), nil)
 }
 
-// copy calls put for every record whose key begins with a letter. It skips ranges of keys that
-// cannot be read.
+// copy calls put for every record whose key begins with the given letter, and counts the results
+// under the name what. It skips ranges of keys that cannot be read.
 func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(key, value []byte) error) error {
 	is := Salvaged{What: what}
 	from, to := span(letter)

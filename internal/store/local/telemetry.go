@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// waitingBytes is the maximum size of the samples that wait to be stored.
+	// waitingBytes is the maximum size in bytes of all samples that wait to be stored.
 	waitingBytes = 16 << 20
-	// commitBytes is the maximum size of the samples in one commit.
+	// commitBytes is the maximum size in bytes of the samples in one commit.
 	commitBytes = 4 << 20
 )
 
@@ -141,7 +141,8 @@ func (w *telemetryWriter) run(ctx context.Context) {
 	}
 }
 
-// traced returns the sampled spans of the Appends to which the chunks belong.
+// traced returns the span contexts of the Appends to which the chunks belong, without those that
+// are not sampled for tracing.
 func (w *telemetryWriter) traced(chunks []store.Chunk) (from []trace.SpanContext) {
 	if w.e.config.Tracer == nil {
 		return nil
@@ -176,8 +177,8 @@ type group struct {
 	traced    trace.SpanContext
 }
 
-// storeGroups stores chunks as groups and returns once they are on disk. Small chunks of one
-// partition share a group.
+// storeGroups stores chunks as groups and returns once they are on disk, or before that if
+// Config.SyncInterval is set. Small chunks of one partition share a group.
 func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []group, err error) {
 	b := e.db.NewBatch()
 	defer b.Close()
@@ -217,7 +218,7 @@ func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []grou
 	return groups, b.Commit(e.sync())
 }
 
-// telemetryEnd returns the last sequence of all partitions.
+// telemetryEnd returns the greatest sequence of telemetry in any partition.
 func (e *Engine) telemetryEnd() (last uint64) {
 	for _, p := range e.partitions {
 		last = max(last, p.stored())
@@ -225,10 +226,11 @@ func (e *Engine) telemetryEnd() (last uint64) {
 	return last
 }
 
-// timeBytes is the size of the time (Unix ns) at the beginning of a stored group.
+// timeBytes is the size in bytes of the time of storing (Unix ns), with which a stored group
+// begins.
 const timeBytes = 8
 
-// setGroup adds chunks of a partition to a batch under one key.
+// setGroup adds chunks of partition p to a batch, as one group under one key.
 func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*store.Chunk) (group, error) {
 	g := group{partition: p, seq: seq, stored: now}
 	for _, c := range parts {
@@ -256,7 +258,7 @@ func (e *Engine) deliver(groups []group) {
 	}
 }
 
-// decodeGroup decodes a stored group.
+// decodeGroup decodes a stored group of partition p, given its key and its value.
 func decodeGroup(p int, key, value []byte) (g group, err error) {
 	if len(value) < timeBytes {
 		return g, codec.ErrDamaged
@@ -271,11 +273,11 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
-// storedAt returns the time at which a group was stored, given the stored group.
+// storedAt returns the time at which a group was stored, given the group in its stored form.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
-// telemetrySpan returns the range of keys of partition p's telemetry whose sequence is at least the
-// parameter from.
+// telemetrySpan returns the range of the keys of partition p's telemetry, beginning with the
+// sequence from.
 func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
