@@ -7,11 +7,10 @@ import (
 	"carstate/internal/store"
 )
 
-// Config says where the NATS cluster is and what the engine may use. In each optional field, the
-// zero value means the default.
+// Config configures the engine. In each optional field, the zero value means the default.
 type Config struct {
-	// Config is the configuration that every engine needs. Partitions 0 means 64 at the first
-	// start, and the stored number at a later start.
+	// Config is the configuration that every engine has. If Partitions is 0, the first start
+	// creates 64 partitions, and a later start uses the stored number.
 	store.Config
 
 	// URLs are the URLs of the NATS cluster, comma separated. At least one is required.
@@ -24,7 +23,7 @@ type Config struct {
 	// if there are several URLs.
 	Replicas int
 
-	// StatesBytes is the size limit of STATES. 0 means [DefaultStatesBytes].
+	// StatesBytes is the maximum size of STATES in bytes. 0 means [DefaultStatesBytes].
 	StatesBytes int64
 
 	Timeouts Timeouts
@@ -32,13 +31,15 @@ type Config struct {
 
 // Timeouts bound the engine's waits. Each field that is zero has a default. Tests use shorter ones.
 type Timeouts struct {
-	// Try bounds one try of a write. After a try that fails, the same bytes are sent again. 0 means
-	// 4 s.
+	// Try is the maximum time of one try of a write. After a failed try, the same bytes are sent
+	// again. 0 means 4 s.
 	Try time.Duration
-	// Stall is how long a subscription may be silent before it is checked. Many heartbeats are
-	// expected in that time. 0 means 10 s.
+	// Stall is how long a subscription may deliver nothing before the engine checks or replaces it.
+	// It must be several times Beat, because the heartbeats of every stream that is followed arrive
+	// at that interval. 0 means 10 s.
 	Stall time.Duration
-	// Beat is the interval of a node's heartbeats. 0 means 1 s.
+	// Beat is the interval at which a node writes a heartbeat into each stream that it follows, to
+	// measure how old its copy is. 0 means 1 s.
 	Beat time.Duration
 	// Lease is how long a derive node may be silent before other nodes take its partitions. A node
 	// renews its lease three times per Lease. 0 means 6 s.
@@ -68,12 +69,13 @@ const (
 
 	// openBatches is the maximum number of atomic batches that a node has in flight.
 	openBatches = 8
-	// payloadBytes is the message size that NATS must accept. It is the default of NATS.
+	// payloadBytes is the size in bytes that NATS must at least accept for a message. It is the
+	// default of NATS.
 	payloadBytes = 1 << 20
-	// duplicateWindow is how long NATS recognizes a commit that is sent again. It is longer than
-	// Patience.Store, the time after which no node sends a commit again.
+	// duplicateWindow is how long NATS recognizes that a commit of samples was sent twice. It is
+	// longer than Patience.Store, the time after which no node sends a commit again.
 	duplicateWindow = time.Minute
-	// leastDuplicateWindow is the shortest window that NATS accepts.
+	// leastDuplicateWindow is the shortest duplicate window that NATS accepts.
 	leastDuplicateWindow = 100 * time.Millisecond
 )
 

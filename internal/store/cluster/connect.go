@@ -35,23 +35,24 @@ type conn struct {
 	newest  atomic.Uint64 // greatest sequence in STATES that was acknowledged to this process
 	warned  warned
 
-	// newerLease is when the last lease of a node of a newer version arrived, in Unix ns. It is 0
-	// if no such lease has arrived.
+	// newerLease is the time, in Unix ns, at which a node of a newer version last renewed its
+	// lease. It is 0 if no such node has been seen.
 	newerLease atomic.Int64
 
-	// needed is set from start until Close or Cut. If the connection is closed while needed is set,
-	// the engine itself has not closed it.
+	// needed is set from start until Close or Cut. If the connection is closed during that time,
+	// the client library has closed it, and the engine fails (see onClosed).
 	needed atomic.Bool
 
-	// denied cancels Open when NATS denies a permission. It is nil except during Open.
+	// denied cancels the requests of Open when NATS denies a permission. It is nil except during
+	// Open.
 	denied atomic.Pointer[context.CancelCauseFunc]
 
 	failed  chan error
 	failure atomic.Pointer[error]
 }
 
-// warned holds rate-limited warnings, which would otherwise be repeated throughout an outage. Each
-// warning is shared by all partitions.
+// warned holds warnings that are logged at a limited rate, because they would be repeated
+// throughout an outage. All partitions share each warning.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
 // connect connects to the cluster.
@@ -93,7 +94,8 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// unreachable wraps the error of a failed connect with what to do about it.
+// unreachable returns the error of an attempt to connect that failed with err. It says what the
+// operator can do.
 func unreachable(err error) error {
 	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
@@ -130,8 +132,9 @@ func unreachable(err error) error {
 // greetTimeout bounds the wait for the first message of a server, which contains its version.
 const greetTimeout = 2 * time.Second
 
-// checkVersions returns an error if any server that --nats names is too old. A server that does not
-// answer is not checked now, but by watchVersions if the connection later moves to it.
+// checkVersions connects to each server that --nats names, and returns an error if one of them is
+// too old. It ignores a server that does not answer. If the connection later moves to that server,
+// watchVersions checks it.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -191,7 +194,8 @@ func (c *conn) onAsyncError() nats.Option {
 	})
 }
 
-// isRefusal reports whether a server refused the login, at the login or later.
+// isRefusal reports whether err means that a server has refused the login, or has accepted the
+// login and later revoked it.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
@@ -272,8 +276,8 @@ func (c *conn) checkServer(ctx context.Context) error {
 
 var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-// isNoLeader reports whether an error may mean that the cluster or the stream has no leader at
-// present. A request without an answer counts, too.
+// isNoLeader reports whether err may mean that the cluster or a stream has no leader at present:
+// NATS said so, or did not answer.
 func isNoLeader(err error) bool {
 	const unavailable = 10008
 	api, ok := asAPIError(err)
@@ -289,12 +293,12 @@ func isBeingRemoved(err error) bool {
 	return ok && api.ErrorCode == notCreated
 }
 
-// setupTimeout is how long a request during Open is retried.
+// setupTimeout is how long a request during Open is repeated.
 const setupTimeout = 30 * time.Second
 
-// patiently retries ask until it gets an answer. Requests are refused or dropped while a leader is
-// being elected, either for the cluster, or for a stream that was just created or whose number of
-// replicas is being changed. ask must be idempotent.
+// patiently repeats the request ask until it is answered, for setupTimeout at most. Servers refuse
+// or drop requests while they elect a leader: of the cluster, of a new stream, or of a stream whose
+// number of replicas is being changed. ask must be idempotent.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -322,15 +326,16 @@ func tooFewPeers(err error) bool {
 	return ok && (api.ErrorCode == noPeers || api.ErrorCode == noCluster)
 }
 
-// denial is the error of a permission that the account lacks.
+// denial is an error that names a permission that the NATS account lacks.
 type denial struct{ what string }
 
 func (d denial) Error() string {
 	return fmt.Sprintf("the NATS account lacks a right: %s: grant what deploy/nats/nats.conf does", d.what)
 }
 
-// withoutNames returns the denial in a form that may be logged. In carstate's subjects, names of
-// vehicles and places follow the kind of record, so everything after the kind is removed.
+// withoutNames returns the denial without the names of vehicles and places, so that it may be
+// logged. In a subject of carstate, such a name follows the kind of record, so everything after the
+// kind is removed.
 func (d denial) withoutNames() denial {
 	what, subject, ok := strings.Cut(d.what, " to ")
 	if !ok || strings.HasPrefix(subject, "$") {
@@ -340,7 +345,8 @@ func (d denial) withoutNames() denial {
 	return denial{what + " to " + kind + ".…"}
 }
 
-// asDenial returns the denial that an asynchronous error of the connection reports, if any.
+// asDenial returns the denial that an asynchronous error of the connection reports, and whether it
+// reports one.
 func asDenial(err error) (denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return denial{}, false
@@ -391,15 +397,15 @@ func (c *conn) Alive() error {
 	return nil
 }
 
-// full reports whether a write was refused because its stream is full.
+// full reports whether NATS refused a write because the stream is full.
 func full(err error) bool {
 	const storeFailed = 10077
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
 }
 
-// isInProcess reports whether a write was refused because NATS is still processing an earlier write
-// with the same id.
+// isInProcess reports whether NATS refused a write because it is still processing an earlier write
+// with the same message id.
 func isInProcess(err error) bool {
 	const duplicateInProcess = 10158
 	api, ok := asAPIError(err)

@@ -11,7 +11,8 @@ import (
 )
 
 // cursor says up to which sequence a partition is folded, and which node owns the partition. It is
-// stored in one atomic batch with the states of that fold, so states and cursor always agree.
+// stored in one atomic batch with the last states of a fold, so it never covers a sample whose
+// state is not stored.
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
@@ -20,17 +21,17 @@ type cursor struct {
 	// Forgotten is the sequence in SOURCES of the newest tombstone of a vehicle in the partition.
 	// An owner must have applied that tombstone before it folds.
 	Forgotten uint64 `json:"forgotten,omitempty"`
-	// ForgottenIn is when the SOURCES stream of Forgotten was created, Unix ns. 0 means that
-	// the cursor was written before this field existed.
+	// ForgottenIn is the creation time, in Unix ns, of the SOURCES stream to which Forgotten
+	// refers. 0 means that the cursor was written before this field existed.
 	ForgottenIn int64 `json:"forgotten_in,omitempty"`
-	// Fences counts the calls of Fence. Each call makes the owner take the partition again.
+	// Fences counts the calls of Fence. After each call, the owner must take the partition again.
 	Fences uint64 `json:"fences,omitempty"`
 
 	newer bool // a newer version wrote the record; the other fields are unknown
 }
 
-// readCursor returns the cursor of a partition and its revision. Both are zero if the partition was
-// never folded.
+// readCursor returns the cursor of a partition and its revision, which is the sequence of its
+// record in STATES. Both are zero if the partition was never folded.
 func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, err error) {
 	r, err := c.Last(ctx, codec.States, codec.CursorSubject(p))
 	if err == nil {
@@ -39,7 +40,7 @@ func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, er
 	return is, r.Seq, err
 }
 
-// decodeCursor decodes a cursor. It returns the zero cursor if there is no record.
+// decodeCursor decodes the cursor of partition p. It returns the zero cursor if there is no record.
 func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
 		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)
@@ -47,8 +48,8 @@ func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	return c, nil
 }
 
-// write returns the write that replaces a partition's cursor if that cursor still has the revision
-// rev.
+// write returns the write that replaces the cursor of partition p, provided that the stored cursor
+// still has the revision rev.
 func (c cursor) write(p int, rev uint64) store.Write {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -59,10 +60,10 @@ func (c cursor) write(p int, rev uint64) store.Write {
 	return store.Write{Subject: subject, Record: record, Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions, with a few requests to any server. A cursor is
-// zero if there is no record, and has newer set if a newer version wrote it. The cursors include
-// every write of this process. The server may not have received the latest write of another node
-// yet; then the samples that the write covers count as not folded.
+// readCursors returns the cursors of all partitions, with a few requests, which any server may
+// answer. A cursor without a record is zero. If a newer version wrote a cursor, only its field
+// newer is set. The cursors include every write of this process, but may lack the latest write of
+// another node. The samples that the other node folded with that write then count as not folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)

@@ -37,8 +37,9 @@ type Engine struct {
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
 
-	// forgotten is this node's table of tombstones. tombstoneFeed is the feed of SOURCES, which
-	// fills the table once a RecordStore runs. statesFeed is the feed of FollowStates.
+	// forgotten is this node's table of tombstones. tombstoneFeed is the feed of SOURCES, from
+	// which a store.RecordStore fills the table. statesFeed is the feed of FollowStates or
+	// FollowCursors.
 	forgotten                 access.Forgotten
 	tombstoneFeed, statesFeed atomic.Pointer[feed]
 	taken                     sync.Map // partitions that this node has taken: *Partition by number
@@ -147,7 +148,8 @@ func (e *Engine) NodeID() string { return e.node.ID }
 // Partitions returns the number of partitions, which the first start fixed.
 func (e *Engine) Partitions() int { return e.partitions }
 
-// watchedStreams are the streams that are written to all the time.
+// watchedStreams are the streams that are written to all the time, so that a failing write is
+// noticed soon.
 var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
 
 // Writable returns the reason why nothing can be stored at present, or nil. The engine finds out by
@@ -164,11 +166,11 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// tryTelemetry finds out when TELEMETRY accepts writes again after a commit was given up. Append
-// cannot find this out, because no samples are accepted while Writable returns an error.
-// tryTelemetry stores a commit without samples, because only a stored commit proves that writes
-// work. That commit is folded like any other. For the other streams, the heartbeats show that
-// writes work.
+// tryTelemetry makes Writable return nil again after a commit of samples has failed. Append cannot
+// do that, because no samples are accepted while Writable returns an error. Once per Timeouts.Beat,
+// tryTelemetry tries to store a commit without samples, because only a stored commit proves that
+// writes work. That commit is folded like any other. For the other streams, the heartbeats show
+// that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that only one of them is stored
@@ -220,15 +222,16 @@ func (e *Engine) FeedAge() (time.Duration, error) {
 	return worst, nil
 }
 
-// newFeed returns a feed that also observes the heartbeats of its stream.
+// newFeed returns a feed of a stream that also passes on the heartbeats of the stream (see
+// heartbeat).
 func (e *Engine) newFeed(stream string) *feed {
 	f := newFeed(e.conn, stream)
 	f.beat = e.beats[stream]
 	return f
 }
 
-// Feed returns a feed of a stream. It also notes the feed of SOURCES, which contains the
-// tombstones, because AwaitTombstones waits for that feed.
+// Feed returns a feed of a stream. For SOURCES, which contains the tombstones, it also makes
+// AwaitTombstones wait for this feed.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream)
 	f.apply, f.newer = apply, true
@@ -239,15 +242,15 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 }
 
 // FollowStates calls put for the stored state of every vehicle and then for every change, until the
-// context ends. The zero state means that the vehicle is forgotten. caughtUp is called once, after
-// put was called for all states that were stored at the start.
+// context ends. The zero state means that the vehicle is forgotten. FollowStates calls caughtUp
+// once, after it has called put for all states that were stored at the start.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	return e.followStates(ctx, e.newFeed(codec.States), put, caughtUp)
 }
 
-// FollowCursors is like FollowStates, but for a node that does not use the states. It follows only
-// cursors and heartbeats. From a cursor, a derive node learns that a vehicle was forgotten. From
-// the heartbeats, any node knows how old its copies of the streams are.
+// FollowCursors is like FollowStates, but for a node that does not need the states. It follows only
+// the cursors and the heartbeats in STATES. A derive node learns from a cursor that a vehicle was
+// forgotten. Any node learns from the heartbeats how old its copy of the stream is.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	f := e.newFeed(codec.States)
 	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
@@ -295,8 +298,8 @@ func (e *Engine) followStates(
 	return f.run(ctx)
 }
 
-// AwaitState waits until FollowStates has applied the record of STATES with the given sequence. It
-// returns at once if FollowStates does not run.
+// AwaitState waits until FollowStates has applied the record of STATES with sequence seq. It
+// returns at once if FollowStates was never called.
 func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
 	f := e.statesFeed.Load()
 	if f == nil {

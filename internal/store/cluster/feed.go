@@ -48,30 +48,33 @@ func newFeed(c *conn, stream string) *feed {
 }
 
 const (
-	// feedBackoff is the backoff after a feed failed.
+	// feedBackoff is the pause before a feed that has failed subscribes again.
 	feedBackoff = 500 * time.Millisecond
-	// feedLaps is the number of laps after which a feed counts as caught up. In each lap it reads
-	// up to the end that the stream had when the lap began. The first lap misses a vehicle if its
-	// record is replaced during the lap. The second lap is so short that it misses almost no
-	// vehicles. The feed delivers their records later, because it continues.
+	// feedLaps is the number of laps after which a feed counts as caught up, even if more records
+	// are waiting. In each lap, the feed reads up to the sequence at which the stream ended when
+	// the lap began. A record that is replaced during a lap is missing from that lap. The second
+	// lap is so short that almost no record is missing. The feed delivers the replacements later,
+	// because it continues.
 	feedLaps = 2
-	// feedSetup bounds the setup of a feed that begins at the start of the stream. NATS then looks
-	// up the last record of each of millions of subjects.
+	// feedSetup is the maximum time for the setup of a subscription that begins at the start of the
+	// stream. NATS then looks up the last record of each of millions of subjects.
 	feedSetup = 30 * time.Second
-	// feedResume bounds the setup of a feed that resumes after a break, which costs NATS almost
-	// nothing. The cluster may assign the consumer to a server that has stopped before the cluster
-	// has noticed it. Then the feed must repeat the request.
+	// feedResume is the maximum time for the setup of a subscription that continues after a break,
+	// which NATS does at almost no cost. It is short, because the cluster may assign the
+	// subscription to a server that has just stopped. The feed must then repeat the request.
 	feedResume = 2 * time.Second
 )
 
-// Run follows the stream until the context ends.
+// Run follows the stream until the context ends, and calls apply with its records. It calls
+// caughtUp once, after the records that existed at the start.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	f.caughtUp = caughtUp
 	return f.run(ctx)
 }
 
-// run follows the stream until the context ends, the store turns out to be damaged, or a record of
-// a newer version arrives and apply does not accept it.
+// run follows the stream until the context ends, and then returns nil. It returns an error if the
+// store is damaged, if the stream was replaced, or if a record of a newer version arrives that this
+// feed does not accept.
 func (f *feed) run(ctx context.Context) error {
 	for {
 		err := f.follow(ctx)
@@ -93,12 +96,12 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// errConsumerChanged means that the server lost the consumer and the client library has replaced
-// it. The library does not check that the stream is still the same, so the feed subscribes again,
-// which checks it.
+// errConsumerChanged means that the server lost the consumer and that the client library has made
+// another one. The library does not check whether the stream is still the same. So the feed
+// subscribes again, because it checks the stream each time it subscribes.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
-// follow reads one subscription until it fails.
+// follow subscribes to the stream once, and delivers records until the subscription fails.
 func (f *feed) follow(ctx context.Context) error {
 	info, err := f.conn.js.Stream(ctx, f.stream)
 	if err != nil {
@@ -186,8 +189,8 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// take decodes a record and applies it. It ignores heartbeats of a newer version, because they are
-// those of another node.
+// take decodes a record and applies it. It ignores a heartbeat of a newer version, because another
+// node wrote it.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -211,19 +214,20 @@ func (f *feed) take(r store.Record) (err error) {
 }
 
 // next waits for a record, for at most Timeouts.Stall. If none arrives in that time, the
-// subscription is dead: a feed that has caught up gets several heartbeats or leases in that time,
-// and for any other feed the next record is stored already.
+// subscription is dead. A live subscription would have delivered several heartbeats or leases, or,
+// before the feed has caught up, records that are stored already.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
 	return sub.NextMsgWithContext(ctx)
 }
 
-// progress finds out after each record whether the feed has caught up. pending is the number of
-// records that NATS has yet to send. If a stream is written to all the time, pending may never
-// become 0, so the feed also counts as caught up after feedLaps laps. pending is unreliable: when a
-// record replaces another, NATS decrements its count before it increments it. A caller that must
-// not miss a record calls [Engine.scanTail] afterwards.
+// progress checks after each record whether the feed has caught up. pending is the number of
+// records that NATS has yet to send, and the feed has caught up when pending is 0. In a stream that
+// is written to all the time, pending may never become 0, so the feed also counts as caught up
+// after feedLaps laps. When a record replaces another, NATS decrements pending before it increments
+// it, so pending may be 0 too soon. A caller that must not miss a record calls [Engine.scanTail]
+// afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -283,10 +287,10 @@ func (f *feed) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// heartbeat writes this node's heartbeat into one stream, and notes when the heartbeat comes back
-// on the feed. At that moment, the feed has delivered everything that was stored before the
-// heartbeat. The heartbeat contains the time of writing by this node's own clock, so the age of the
-// copy does not depend on the clock of another node.
+// heartbeat writes this node's heartbeat into one stream, and notes when the node's feed delivers
+// it. At that moment, the feed has delivered everything that was stored before the heartbeat. A
+// heartbeat contains the time at which this node wrote it. Only this node reads that time, so the
+// age of its copy of the stream does not depend on another clock.
 type heartbeat struct {
 	conn   *conn
 	stream string
@@ -329,7 +333,8 @@ func (h *heartbeat) beat(ctx context.Context) {
 	}
 }
 
-// observe processes a heartbeat record from the feed.
+// observe processes the content of a heartbeat that the feed has delivered. It ignores heartbeats
+// of other nodes.
 func (h *heartbeat) observe(body []byte) {
 	if len(body) == 16 && binary.LittleEndian.Uint64(body) == h.node {
 		h.returned.Store(max(1, int64(binary.LittleEndian.Uint64(body[8:]))))
@@ -343,7 +348,7 @@ func (h *heartbeat) age() (d time.Duration, ok bool) {
 	return time.Since(h.start) - time.Duration(r), r != 0
 }
 
-// readTelemetry subscribes to commits of samples, in order.
+// readTelemetry subscribes to the commits of samples with the given subject, in order.
 func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
 	opts = append(opts,
 		nats.OrderedConsumer(), nats.BindStream(codec.Telemetry), nats.IdleHeartbeat(c.config.Timeouts.Idle))

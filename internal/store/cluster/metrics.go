@@ -8,7 +8,7 @@ import (
 	"carstate/internal/store"
 )
 
-// metrics are the metrics that every engine has, and those that only a cluster has.
+// metrics holds the Prometheus metrics that every engine has, and those that only a cluster has.
 type metrics struct {
 	*store.Metrics
 	records *prometheus.GaugeVec // by stream
@@ -33,7 +33,8 @@ func newMetrics(
 	return m
 }
 
-// feedAges exports the age of this node's copy of each fed stream that has caught up.
+// feedAges exports, as metrics, the ages of this node's copies of the streams that it follows. The
+// copy of a stream has no age until its feed has caught up.
 type feedAges map[string]*heartbeat
 
 var feedAge = prometheus.NewDesc(store.MetricFeedAge,

@@ -21,18 +21,19 @@ type leaseRecord struct {
 	Leaving bool   `json:"leaving,omitempty"`
 }
 
-// Leases are the records by which the derive nodes know of each other. They only serve to divide
-// the partitions among the nodes. The cursors ensure that no node writes to a partition that it has
-// lost.
+// Leases gives access to the leases, the records by which the derive nodes know of each other.
+// Leases only serve to divide the partitions among the nodes. The cursors, not the leases, prevent
+// a node from writing to a partition that it has lost.
 type Leases struct{ conn *conn }
 
 // Leases returns the engine's leases.
 func (e *Engine) Leases() *Leases { return &Leases{e.conn} }
 
-// Stale returns how long a node may be silent before its lease is stale.
+// Stale returns how long a node may be silent before other nodes take its partitions.
 func (l *Leases) Stale() time.Duration { return l.conn.config.Timeouts.Lease }
 
-// Renew stores the lease of a node. A name consists of letters and digits.
+// Renew stores the lease of the node with the given name, which consists of letters and digits.
+// beat increases with each renewal, and leaving says that the node is about to end.
 func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bool) error {
 	subject := codec.MemberSubject(name)
 	body, err := json.Marshal(leaseRecord{Beat: beat, Leaving: leaving})
@@ -88,8 +89,9 @@ func (e *Engine) NewerFolds() bool {
 	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease
 }
 
-// ShareRoads sends the other nodes the evidence of this node's cars. While the cluster is
-// unreachable, the evidence is dropped, because it would be out of date on arrival.
+// ShareRoads sends this node's road evidence, the distances and times of its cars, to the other
+// nodes. While the cluster is unreachable, the evidence is dropped, because it would be out of date
+// on arrival.
 func (e *Engine) ShareRoads(evidence []byte) error {
 	if !e.nc.IsConnected() {
 		return nil
@@ -98,7 +100,8 @@ func (e *Engine) ShareRoads(evidence []byte) error {
 	return e.nc.Publish(subject, codec.Seal(subject, append([]byte{0}, evidence...)))
 }
 
-// ListenRoads calls take with the evidence that other nodes send, until stop is called.
+// ListenRoads calls take with the road evidence that other nodes send, or with the error if it
+// cannot be decoded. It does so until stop is called.
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
 	own := sharedSubject(e.node.ID)
 	sub, err := e.nc.Subscribe(sharedSubject("*"), func(m *nats.Msg) {

@@ -91,9 +91,10 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 }
 
 // Release gives up partition p if owner owns it, so that another node need not wait until the lease
-// expires. It is no error if owner does not own p, because a Take whose response was lost leaves
-// this unknown. If a newer version wrote the cursor, the owner is unknown. Release then returns nil
-// if this process never took the partition or has released it before, and an error otherwise.
+// expires. If owner does not own p, Release returns nil, because a caller may be unsure: a Take
+// whose response was lost may have made it the owner. If a newer version wrote the cursor, Release
+// cannot read who owns p. It then returns an error if this process has taken p and not released it,
+// and nil otherwise.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -119,8 +120,9 @@ func (e *Engine) noteNewer(stream string, err error) {
 }
 
 // isCursorStale reports whether TELEMETRY was re-created since the cursor was written, or has lost
-// its end, as a power cut can cause in a cluster that does not sync each write. New commits then
-// get sequences that the cursor counts as folded, so they would be skipped.
+// its newest commits, as a power cut can cause in a cluster that does not sync each write. New
+// commits then get sequences that are folded already according to the cursor, so they would be
+// skipped.
 func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
@@ -230,10 +232,11 @@ func (t *Partition) subscribe() (err error) {
 	return err
 }
 
-// checkSubscription returns an error if TELEMETRY was re-created or has lost its end since this
-// partition read it. If a commit waits to be folded that the subscription has not delivered,
-// checkSubscription drops the subscription, so that nextMessage subscribes again. If NATS is
-// unreachable, it changes nothing, because a subscription recovers by itself.
+// checkSubscription checks the subscription of a partition after a silence or an error. It returns
+// an error if TELEMETRY was re-created or has lost its newest commits. If TELEMETRY contains a
+// commit to fold that the subscription has not delivered, checkSubscription drops the subscription,
+// so that nextMessage subscribes again. If NATS does not answer, it does nothing, because a
+// subscription recovers by itself when NATS does.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -263,23 +266,25 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
-// Answer implements [store.Partition]. It does nothing. If it published a state before that state
-// is stored, another node could take the partition and answer from an older state.
+// Answer implements [store.Partition], but does nothing. Another engine may publish a state to
+// queries before the state is stored. Here, another node could then take the partition and answer
+// from an older state.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
-// Settle implements [store.Engine]. It does nothing, because derive commits a fold before it
-// becomes an answer.
+// Settle implements [store.Engine], but does nothing. Queries use a state only after it is stored,
+// so there is nothing to wait for.
 func (e *Engine) Settle(context.Context) {}
 
-// Commit stores states, at most [store.MaxStates], and moves the cursor behind the commit of
-// samples with sequence seq. It retries until it succeeds, the context ends, or another node turns
-// out to own the partition ([store.ErrFenced]). With seq 0 and no states, it only stores the cursor
-// once more, which shows whether this process still owns the partition.
+// Commit stores states, at most [store.MaxStates], and moves the cursor past the samples with
+// sequence seq. It retries until it succeeds, the context ends, or another node turns out to own
+// the partition ([store.ErrFenced]). With seq 0 and no states, it only stores the cursor once more,
+// which shows whether this process still owns the partition.
 //
 // If there are more states than one atomic batch can hold, they are stored in several batches. Each
 // batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
 // last batch moves the cursor. A crash between two batches leaves states that are ahead of the
-// cursor. Samples that these states contain already are then folded again, which changes nothing.
+// cursor. The samples that these states contain already are then folded again, which changes
+// nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if len(states) > store.MaxStates {
 		return fmt.Errorf("too many states in one commit: %d, limit %d", len(states), store.MaxStates)
@@ -376,7 +381,8 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Close stops reading. This process remains the owner until another process takes the partition.
+// Close stops reading. This process remains the owner until it releases the partition or another
+// process takes it.
 func (t *Partition) Close() {
 	t.closed.Store(true)
 	if t.sub != nil {
@@ -385,13 +391,14 @@ func (t *Partition) Close() {
 	}
 }
 
-// loadTimeout bounds one Load, with all its tries.
+// loadTimeout is the maximum time of one Load, with all its tries.
 const loadTimeout = 4 * requestTimeout
 
 // Load calls put for the stored state of each vehicle that has one, with the vehicle's index in
-// ids. The states include everything that was committed before the partition was taken. One request
-// asks for the states of all ids. Any server may answer it. The request is repeated if the server's
-// copy of STATES lacks the cursor record that this process has stored last.
+// ids. One request asks for the states of all ids, and any server may answer it. Load accepts the
+// answer if the server's copy of STATES has the cursor record that this process stored last, and
+// thus everything that was committed before the partition was taken. Otherwise Load repeats the
+// request.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
@@ -444,9 +451,9 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 // Forgotten returns this node's table of the tombstones, which a [store.RecordStore] fills.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// Fence notes the tombstone with sequence seq in a partition's cursor, so that no node folds the
-// partition before it has applied that tombstone. A commit in progress then fails, because the
-// cursor's revision has changed.
+// Fence writes the sequence seq of a tombstone into the cursor of partition p, so that no node
+// folds the partition before it has applied that tombstone. This also changes the cursor's
+// revision, so a commit in progress fails.
 func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
@@ -470,8 +477,8 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 }
 
 // awaitTombstone waits until this node has applied the record of SOURCES with sequence seq. made is
-// the creation time of the stream to which seq refers; 0 means the current stream. If that stream
-// was re-created, or has lost that record at its end, the record will never arrive, and
+// the creation time of the SOURCES stream to which seq refers; 0 means the current one. If that
+// stream was replaced since then, or has lost the record, the record will never arrive, and
 // awaitTombstone does not wait for it.
 func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
 	if err := e.Alive(); err != nil {
@@ -509,9 +516,10 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
-// recall makes this process take a partition again, which also drops its cached states. It does so
-// if r is the partition's cursor and Fence was called since the partition was taken, or if a newer
-// version wrote that cursor.
+// recall handles r, a record that the feed of STATES has delivered. If r is the cursor of a
+// partition and shows that Fence was called since this process took the partition, recall makes
+// this process take the partition again, without its cached states. It does the same if a newer
+// version wrote the cursor.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok {
@@ -527,7 +535,7 @@ func (e *Engine) recall(r store.Record) {
 	}
 }
 
-// change calls [store.Change] with the configured patience.
+// change calls [store.Change], which retries for Patience.Store at most.
 func (e *Engine) change(
 	ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error),
 ) (seq uint64, err error) {

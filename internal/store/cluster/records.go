@@ -35,17 +35,19 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 }
 
 const (
-	// pageRecords and pageBytes bound one request of ScanFrom.
+	// pageRecords is the maximum number of records in the response to one request of ScanFrom, and
+	// pageBytes the maximum number of bytes.
 	pageRecords = 1000
 	pageBytes   = 8 << 20
-	// replicaPause is how long Before waits before it repeats a request, if the answering replica
+	// replicaPause is the pause before Before repeats a request, after a replica has answered that
 	// does not have the record yet.
 	replicaPause = 20 * time.Millisecond
 )
 
-// ScanFrom calls do with the records of a stream, beginning at the sequence from. Any server may
-// answer. If that server lags behind, the newest records are missing; a later call that begins at
-// the result next reads them.
+// ScanFrom calls do with the records of a stream whose sequence is at least from. Any server may
+// answer. If that server lags behind, the newest records are missing; the caller gets them later,
+// from a call whose from is this call's next. The result damaged is the number of records that
+// could not be decoded or that do refused.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -79,9 +81,9 @@ func (c *conn) ScanFrom(
 	}
 }
 
-// Before returns up to limit records of a stream, newest first, with sequences below the parameter
-// before. If before is 0, it begins at the end of the stream. older is the value of before for the
-// next page; it is 0 if there is no next page.
+// Before returns at most limit records of a stream, newest first, with sequences below the
+// parameter before. If before is 0, it begins at the end of the stream. The result older is the
+// value of before for the next page; it is 0 if there is no next page.
 func (c *conn) Before(
 	ctx context.Context, stream string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -129,9 +131,9 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// Remove removes those of the given records that were not replaced since they were read. In STATES,
-// where a record may name a forgotten vehicle, the record is also overwritten on disk. In other
-// streams it is purged, so that the account needs no other permission for them.
+// Remove removes those of the given records that were not replaced since they were read. A record
+// of STATES, which may name a forgotten vehicle, is also overwritten on disk. A record of another
+// stream is only purged, because the account needs no further permission for that.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -163,7 +165,7 @@ func noSuchMessage(err error) bool {
 		strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }
 
-// End returns the end of a stream.
+// End returns the last sequence and the creation time of a stream.
 func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
@@ -181,16 +183,16 @@ func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err erro
 	return 0, false, nil
 }
 
-// TrimTo does nothing, because [Engine.Trim] removes the telemetry.
+// TrimTo does nothing and returns true. Only [Engine.Trim] removes telemetry.
 func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
 
-// Store stores all writes or none, and returns the sequence of the last write. A single write is
-// stored as an ordinary message, which costs fewer syncs than a batch. [store.ErrConflict] means
+// Store stores all writes or none, and returns the sequence of the last write. It stores a single
+// write as an ordinary message, which costs fewer syncs than a batch. [store.ErrConflict] means
 // that the subject's last record did not have the expected sequence, or that another write of the
 // subject was in progress during all tries, perhaps an earlier try of the caller. Only the last
-// write may expect a sequence: it commits the batch, so an incomplete batch never meets the
-// expectation. After a time-out it is unknown whether the writes were stored; the caller then reads
-// the record or tries again.
+// write may expect a sequence. That write also commits the batch, so an incomplete batch is never
+// stored. If NATS does not answer, it is unknown whether the writes were stored, and the caller
+// reads the record or tries again.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -211,7 +213,8 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 	}
 }
 
-// inProgressBackoff is the backoff while another write of the subject is in progress.
+// inProgressBackoff is the pause before a write is tried again while NATS is still processing
+// another write of the subject.
 const inProgressBackoff = 50 * time.Millisecond
 
 // storeOnce is one try of Store.
@@ -289,15 +292,16 @@ const (
 	writeInProgress   = 10164
 )
 
-// conflict reports whether a write failed because its expectation failed, or may have failed.
+// conflict reports whether NATS refused a write because the subject's last record does not have the
+// expected sequence, or because NATS does not know its sequence yet (writeInProgress).
 func conflict(err error) bool {
 	api, ok := asAPIError(err)
 	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeInProgress)
 }
 
 // Scan calls do with the last record of each subject that matches one of the patterns. Writers may
-// run concurrently. For a subject that changes during the scan, do gets the newer record, either in
-// addition or instead.
+// run concurrently. For a subject that changes during the scan, do receives the newer record,
+// either in addition to the older one or instead of it.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -332,9 +336,10 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 }
 
 const (
-	// tailRecords and tailBytes bound the first request for the end of a stream. NATS stores
-	// nothing while it answers. As long as a request returns records but does not reach the end,
-	// the next request may be twice as large, up to tailMost times the bound.
+	// The first request of scanTail asks for at most tailRecords records and tailBytes bytes. These
+	// limits are low, because NATS stores nothing while it answers. After each request that returns
+	// records but does not reach the end of the stream, the limits are doubled, up to tailMost
+	// times their first values.
 	tailRecords = 250
 	tailBytes   = 4 << 20
 	tailMost    = 16
@@ -342,9 +347,10 @@ const (
 	tailPause = 10 * time.Millisecond
 )
 
-// scanTail reads the records that a Scan may have missed: it calls do with those from sequence next
-// on, up to the end of the stream. If a record was replaced during the scan, its replacement is
-// among them. made is when the stream was created. scanTail retries while NATS is unavailable.
+// scanTail calls do with all records from sequence next up to the end of the stream. It completes a
+// Scan, which may miss a record that is replaced while it reads: the replacement is among the
+// records of scanTail. made is the creation time of the stream that the Scan has read. scanTail
+// retries while NATS is unavailable.
 func (c *conn) scanTail(
 	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
 ) error {
@@ -384,7 +390,8 @@ func (c *conn) scanTail(
 }
 
 // readPage reads records from sequence next on, at most times × tailRecords of them. end reports
-// whether they include everything that was stored before the call of readPage.
+// whether they include everything that was stored before readPage was called. made is the creation
+// time that the stream must have.
 func (c *conn) readPage(
 	ctx context.Context, stream string, made time.Time, next uint64, times int,
 ) (records []store.Record, end bool, err error) {
@@ -419,8 +426,8 @@ func (c *conn) readPage(
 	return records, len(records) < most && last.Get("Nats-Num-Pending") == "0" && next > known, nil
 }
 
-// errGap means that some records of an answer did not arrive, because the connection was lost and
-// re-established during the answer.
+// errGap means that some records of a response did not arrive, because the connection was lost and
+// re-established during the response.
 var errGap = errors.New("a part of the response from NATS is missing")
 
 // errNoRecords means that the server that answered has none of the requested records.
@@ -433,8 +440,8 @@ var errInvalidResponse = errors.New("invalid response from NATS")
 // may lack records that were committed.
 var errBehind = errors.New("a server of the cluster lags behind")
 
-// awaitRecords repeats lastRecords until the answer comes from a server that has reached the
-// sequence of the parameter since, or until the context ends.
+// awaitRecords calls lastRecords again and again, until a server answers whose copy of the stream
+// has reached the sequence since, or until the context ends.
 func (c *conn) awaitRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
@@ -459,9 +466,9 @@ func (c *conn) awaitRecords(
 	}
 }
 
-// lastRecords asks any server for the last records of subjects. At least one of the records must
-// exist. All records are as of a single moment. If the server's copy of the stream ended before the
-// sequence of the parameter since at that moment, the error is errBehind.
+// lastRecords asks any server for the last record of each subject. At least one of these records
+// must exist. All records are as of a single moment. If the server's copy of the stream had not
+// reached the sequence since at that moment, the error is errBehind.
 func (c *conn) lastRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
@@ -487,7 +494,8 @@ func (c *conn) lastRecords(
 	return records, nil
 }
 
-// page is a request for the records of a stream, beginning at a sequence.
+// page is a request for records of a stream: at most Batch records and Bytes bytes, beginning at
+// sequence Seq.
 type page struct {
 	Seq   uint64 `json:"seq"`
 	Batch int    `json:"batch"`
@@ -495,12 +503,12 @@ type page struct {
 }
 
 // directGet asks any server of a stream for several records. It returns the records, with their
-// bodies still sealed, and the header of the message that ends the answer.
+// bodies still sealed, and the header of the message that ends the response.
 //
 // The client library has no call for this request, so directGet implements NATS ADR-31. The records
 // arrive one by one, each with the sequence of the previous record. A message with status 204 ends
-// them. If a part of the answer is missing, directGet returns an error, because a vehicle without a
-// record would be taken for a new vehicle.
+// them. If a record is missing, directGet returns an error. Otherwise a vehicle whose record was
+// lost would be treated as a new vehicle.
 func (c *conn) directGet(
 	ctx context.Context, stream string, question any,
 ) (records []store.Record, end nats.Header, err error) {
@@ -552,7 +560,7 @@ func (c *conn) directGet(
 	}
 }
 
-// noteState notes the sequence of a record of STATES whose write was acknowledged.
+// noteState raises newest to seq, the sequence of a write to STATES that NATS has acknowledged.
 func (c *conn) noteState(seq uint64) {
 	for last := c.newest.Load(); seq > last; last = c.newest.Load() {
 		if c.newest.CompareAndSwap(last, seq) {

@@ -21,16 +21,16 @@ import (
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
-	// next is, for each partition, the first sequence that was not folded when last measured; 0 if
-	// unknown.
+	// next contains, for each partition, the first sequence that was not folded at the last
+	// measurement; 0 if it is unknown.
 	next []atomic.Uint64
 
 	measuring sync.Mutex      // held during a measurement; guards seen
 	seen      []firstUnfolded // by partition
 }
 
-// firstUnfolded is the first commit of a partition that is not folded, as a lookup found it. It is
-// looked up again once the stream or the partition's cursor has changed.
+// firstUnfolded is the result of a lookup of a partition's first commit that is not folded. It is
+// kept until the stream or the partition's cursor has changed (see isCurrent).
 type firstUnfolded struct {
 	made   time.Time // when the TELEMETRY stream was created
 	cursor uint64    // first sequence that is not folded, according to the cursor
@@ -39,7 +39,8 @@ type firstUnfolded struct {
 	stored time.Time // when the commit with sequence first was stored
 }
 
-// isCurrent reports whether another lookup would have the same result.
+// isCurrent reports whether another lookup would have the same result as w, given the partition's
+// cursor and the stream as they are now.
 func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 	if w.cursor != cursor || !w.made.Equal(s.Created) {
 		return false
@@ -62,8 +63,8 @@ func (b *backlog) err() error {
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns the first sequence of TELEMETRY that some partition has not folded, or 0 if
-// this is unknown for a partition.
+// firstNeeded returns the first sequence of TELEMETRY that must be kept, because its partition has
+// not folded it. It returns 0 if this is unknown for any partition.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(0)
 	for p := range b.next {
@@ -78,7 +79,7 @@ func (b *backlog) firstNeeded() uint64 {
 	return first
 }
 
-// watchBacklog measures the backlog and checks the limits of the other streams until the
+// watchBacklog measures the backlog of telemetry and checks how full the streams are, until the
 // context ends.
 func (e *Engine) watchBacklog(ctx context.Context) {
 	alarmed := make(map[string]bool)
@@ -184,7 +185,8 @@ func (e *Engine) Trim(ctx context.Context) {
 	}
 }
 
-// trim removes folded commits that are older than retention by the clock of the servers.
+// trim removes folded commits that are older than retention by the clock of the servers, and, if
+// the stream is nearly full, the oldest folded commits.
 func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, trimEvery)
 	defer cancel()
@@ -212,8 +214,8 @@ func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-// overBytes returns 0 if the stream is less than 80 % full. Otherwise it returns a sequence:
-// without the commits before it, the stream is about 60 % full.
+// overBytes returns 0 if the stream is less than 80 % full. Otherwise it returns a sequence: if all
+// commits before that sequence are removed, the stream is about 60 % full.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
 		return 0
@@ -222,8 +224,8 @@ func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	return state.FirstSeq + excess/max(1, state.Bytes/state.Msgs)
 }
 
-// firstSince returns the sequence of the first commit stored at time t or later, or 0 if there is
-// none.
+// firstSince returns the sequence of the first commit, of any partition, that was stored at time t
+// or later. It returns 0 if there is none.
 func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	sub, err := e.readTelemetry("telemetry.*", nats.StartTime(t), nats.HeadersOnly())
 	if err != nil {
@@ -266,9 +268,10 @@ const (
 	fullOver  = 75
 )
 
-// watchLimits exports the fill level of each stream, and logs streams that are nearly full.
-// TELEMETRY is not logged, because it fills and is trimmed all the time. If trimming is not enough,
-// Append returns store.ErrBacklog.
+// watchLimits exports the fill level of each stream as a metric, and logs an error for each stream
+// that is nearly full. It logs none for TELEMETRY, which fills and is trimmed all the time. If
+// trimming is not enough, Append returns store.ErrBacklog. The map alarmed holds the streams for
+// which the error was logged.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	for _, name := range codec.Streams {
 		s, err := e.js.Stream(ctx, name)

@@ -18,7 +18,7 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// fedStreams are the streams that each node keeps a copy of. They contain heartbeats.
+// fedStreams are the streams that every node follows and keeps a copy of. Each contains heartbeats.
 var fedStreams = []string{codec.States, codec.Tokens, codec.Sources}
 
 // partitionsKey is the key of the stream metadata that holds the number of partitions.
@@ -104,11 +104,11 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 // usualConsumers is nats-server's consumer limit for a stream that does not set a limit.
 const usualConsumers = 1000
 
-// consumersOf returns the limit of NATS consumers of TELEMETRY. Each partition that is folded has
-// one consumer, and a partition that gets none is never folded. For some seconds after a node has
-// died, the servers keep the dead node's consumers, while the nodes that take its partitions create
-// new ones. Trim and the console need one consumer occasionally. For few partitions, the result is
-// 0, the server's default, so that an operator need not raise the limit of the account.
+// consumersOf returns the maximum number of NATS consumers for TELEMETRY. Each folded partition
+// needs one consumer. For some seconds after a node has died, the servers keep its consumers, while
+// other nodes already create new ones for its partitions. Trim and the console need one consumer
+// occasionally. For few partitions, the result is 0, which means the server's default, so that an
+// operator need not raise the limit of the account.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
 		return 0
@@ -146,9 +146,10 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// first returns the numbers of partitions and replicas for streams that do not exist yet. If STATES
-// exists, its numbers are used, the replicas only if none are configured. So if only TELEMETRY is
-// created again, each state remains in the partition where it will be looked up.
+// first returns the numbers of partitions and replicas for streams that do not exist yet: the
+// configured number, or else the number that STATES has, or else a default. If STATES exists, a
+// different configured number of partitions is an error. So if TELEMETRY alone is created again,
+// each state remains in the partition where it will be looked up.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
@@ -189,8 +190,9 @@ const (
 	ensureEvery = 100 * time.Millisecond
 )
 
-// ensureStream creates or updates one of codec.Streams. It never reduces the number of replicas,
-// because the flag of one node would then reduce it for all nodes.
+// ensureStream creates or updates the stream codec.Streams[i], and returns its numbers of
+// partitions and replicas. It never reduces the number of replicas, because the flag of one node
+// would then reduce it for all nodes.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
@@ -256,7 +258,8 @@ func ensureStream(
 	return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
 }
 
-// storedStream returns the configuration of a stream, or the zero value if it does not exist.
+// storedStream returns the configuration of a stream, or the zero value if the stream does not
+// exist. It returns an error if TELEMETRY exists but is not carstate's.
 func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.StreamConfig, error) {
 	var s jetstream.Stream
 	err := patiently(ctx, func(ctx context.Context) (err error) {
@@ -279,7 +282,8 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 	return stored, nil
 }
 
-// numbersOf returns the numbers that a stored stream fixes.
+// numbersOf returns the numbers of partitions and replicas of a stored stream. The number of
+// partitions is 0 if the stream's metadata does not contain it.
 func numbersOf(stored jetstream.StreamConfig) fixedNumbers {
 	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
 	if err != nil {
@@ -294,8 +298,9 @@ func setUpByNewer(stored jetstream.StreamConfig) bool {
 	return err == nil && schema > codec.SchemaVersion
 }
 
-// sameStream reports whether a stored stream needs no change. An update without a change could undo
-// the update of another node that starts at the same time.
+// sameStream reports whether is, the configuration of a stored stream, already has the values of
+// want. Such a stream is not updated, because the update could undo that of another node that
+// starts at the same time.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -320,16 +325,19 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 // requestTimeout bounds one request to NATS that has no deadline of its own.
 const requestTimeout = 5 * time.Second
 
-// flowProbe is a flow-control subject of a consumer that does not exist.
+// flowProbe is the flow-control subject of a consumer that does not exist. probeRights publishes a
+// message to it to find out whether the account may do so.
 const flowProbe = "$JS.FC.probe"
 
-// sharedProbe is road evidence without content.
+// sharedProbe is a message with empty road evidence. probeRights sends it to find out whether the
+// account may send road evidence.
 var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
 
-// probeRights checks that the account has all permissions that are needed later. Its requests
-// change nothing: they store records with a wrong expected stream, and remove messages that do not
-// exist. probeRights does not check the permissions to create or change streams, because an
-// operator may revoke them once the streams exist.
+// probeRights makes the requests for which the engine later needs permissions, so that Open fails
+// if the account lacks one. The requests change nothing: the writes demand a stream that does not
+// exist, and the removals name messages that do not exist. probeRights does not check the
+// permissions to create or change streams, because an operator may revoke them once the streams
+// exist.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error

@@ -22,8 +22,8 @@ import (
 var errClosed = errors.New("the engine is closed")
 
 // Append stores samples and returns nil once all of them are on disk. Samples of one vehicle keep
-// their order. Append is safe for concurrent use. All samples that wait for the same partition are
-// stored together.
+// their order. Append is safe for concurrent use. It stores all samples that wait for the same
+// partition together.
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -47,7 +47,8 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// maxWaitingBytes is the maximum size of the samples of a partition that wait to be stored.
+// maxWaitingBytes is the maximum size in bytes of the samples of a partition that wait to be
+// stored.
 const maxWaitingBytes = 8 << 20
 
 // committer stores one partition's samples. It stores all waiting samples as one message. While a
@@ -68,9 +69,10 @@ func newCommitter(e *Engine, partition int) *committer {
 	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
-// enqueue queues a chunk, which is a part of one Append, or ends that Append with an error. If a
-// chunk is refused, the later chunks of the same Append are refused too. If the younger samples
-// were stored alone, the older ones would be ignored when they are sent again.
+// enqueue queues a chunk, which is a part of one Append, or refuses it and ends that Append with an
+// error. If a chunk is refused, the later chunks of the same Append are refused too. Otherwise a
+// vehicle's newer samples could be stored without its older ones, and the older ones would be
+// ignored when they are sent again.
 func (c *committer) enqueue(k store.Chunk) {
 	c.mu.Lock()
 	var err error
@@ -130,7 +132,8 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// traceHeader puts the context of a commit's span into the header of its message.
+// traceHeader writes the trace context of a commit into the header of its NATS message, and reads
+// it from there.
 var traceHeader propagation.TraceContext
 
 // span begins the span of a group commit and returns the span and the header of its message. If no
@@ -153,8 +156,9 @@ func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) 
 	return span, h
 }
 
-// take removes the chunks of one commit from the queue. If the Append of a chunk has failed
-// already, the chunk is in the batch, but its content is not stored.
+// take removes the chunks of the next commit from the queue, and returns them with the number of
+// their samples. If the Append of a chunk has already failed, take returns the chunk without its
+// samples.
 func (c *committer) take() (batch []store.Chunk, samples int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,9 +185,9 @@ func (c *committer) take() (batch []store.Chunk, samples int) {
 	return batch, samples
 }
 
-// store sends one commit until NATS confirms that it is on disk. After a time-out, it is unknown
-// whether the commit was stored. So the same bytes are sent again under the same id, by which NATS
-// recognizes a duplicate.
+// store sends one commit of samples until NATS confirms that it is on disk, for Patience.Store at
+// most. After a time-out, it is unknown whether the commit was stored. So the same bytes are sent
+// again with the same message id, by which NATS recognizes a duplicate.
 func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
 	defer cancel()
@@ -221,7 +225,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	}
 }
 
-// close rejects the waiting chunks and all later chunks.
+// close rejects the waiting chunks and all chunks that are queued later.
 func (c *committer) close() {
 	c.mu.Lock()
 	waiting := c.waiting
