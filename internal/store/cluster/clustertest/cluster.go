@@ -40,23 +40,24 @@ type Node struct {
 // server.
 const clusterNodes = 3
 
-// Setup says how a server is started.
+// Setup contains the arguments and additional environment variables with which a server is started.
 type Setup struct{ Args, Env []string }
 
-// Configure returns the setup of node i. dir is the node's directory. clients and routes have one
-// address for each node: clients for the connections of clients, routes for those of other nodes.
+// Configure is a function that returns the setup of node i. dir is the node's directory. clients
+// and routes have one address for each node: clients for the connections of clients, routes for
+// those of other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
-// startTimeout bounds the start of a cluster on a busy machine.
+// startTimeout is the maximum time for the start of a cluster on a busy machine.
 const startTimeout = time.Minute
 
-// StartCluster starts a cluster that syncs every write. It ends with the test.
+// StartCluster starts a cluster that syncs every write. The cluster is killed when the test ends.
 func StartCluster(t testing.TB) *Cluster {
 	return StartClusterAs(t, "")
 }
 
-// StartClusterAs is like StartCluster, but appends the text more, such as users, to the
-// configuration of each server. opts are the options that a client needs to connect.
+// StartClusterAs is like StartCluster, but appends the parameter more, such as a list of users, to
+// the configuration of each server. opts are the options that a client needs to connect.
 func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
 		return plainConfig(t, dir, i, clients, routes, more)
@@ -65,8 +66,8 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 }
 
 // StartClusterWith starts a cluster of nodes that the test configures. The function url returns the
-// URL of a node's address, and opts are the options with which a client connects to it. That client
-// needs no more permissions than carstate.
+// URL of a node's address. opts are the options with which StartClusterWith connects, to find out
+// whether the cluster is ready; for this, the permissions of carstate are enough.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	return startCluster(t, configure, url, nil, opts)
@@ -136,9 +137,10 @@ func freeAddrs(t testing.TB) (addrs []string) {
 	return addrs
 }
 
-// plainConfig returns a setup in which a server may reserve more than its disk has. By default a
-// server reserves at most three quarters of the free space, which the limits of carstate's streams
-// soon use up.
+// plainConfig writes the configuration file of node i, with the text more at its end, and returns
+// the node's setup. The server may reserve more space than its disk has. By default it would
+// reserve at most three quarters of the free space, which the limits of carstate's streams soon use
+// up.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
@@ -152,7 +154,8 @@ cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 	return Setup{Args: []string{"--config", file}}
 }
 
-// built is the server binary, of the version in the module's go.mod.
+// built contains the directory of the server binary, whose version is the one in the module's
+// go.mod.
 var built struct {
 	sync.Mutex
 	dir string // "" until the binary is built
@@ -175,8 +178,8 @@ func serverBinary() (string, error) {
 	return filepath.Join(built.dir, "nats-server"), nil
 }
 
-// RemoveServerBinary removes the server binary that StartCluster has built. The TestMain of a
-// package that starts clusters calls it at the end.
+// RemoveServerBinary removes the server binary that this package has built. The TestMain of a
+// package that starts servers calls it at the end.
 func RemoveServerBinary() {
 	built.Lock()
 	defer built.Unlock()
@@ -194,10 +197,11 @@ func newNode(t testing.TB, name, addr string, s Setup) *Node {
 		server: natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: s.Args, Env: s.Env})}
 }
 
-// Start starts the server.
+// Start starts the server, and does not wait until the server is ready.
 func (n *Node) Start() { n.must(n.server.Start()) }
 
-// Kill ends the server at once, like a crash.
+// Kill ends the server at once, like a crash. If the test has failed, Kill also logs the server's
+// output.
 func (n *Node) Kill() {
 	n.server.Kill()
 	if n.t.Failed() {
@@ -233,7 +237,8 @@ func (c *Cluster) URLs() string {
 	return strings.Join(urls, ",")
 }
 
-// do calls f with a connection until f returns nil.
+// do calls f again and again, each time with a new connection, until f returns nil. If that takes
+// longer than startTimeout, the test fails with the message what.
 func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
 	c.t.Helper()
 	if err := c.try(startTimeout, f); err != nil {
@@ -257,7 +262,8 @@ func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstr
 	}
 }
 
-// tryEach waits until each node gets an answer from the cluster's leader.
+// tryEach waits until each node passes on an answer of the cluster's leader, for at most limit per
+// node.
 func (c *Cluster) tryEach(limit time.Duration) error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
@@ -324,7 +330,7 @@ func (c *Cluster) Wipe() {
 	})
 }
 
-// Leader returns the node that leads a stream.
+// Leader returns the node that is the leader of a stream. It waits until the stream has a leader.
 func (c *Cluster) Leader(stream string) (leader *Node) {
 	c.t.Helper()
 	c.do("nobody leads "+stream, func(ctx context.Context, js jetstream.JetStream) error {

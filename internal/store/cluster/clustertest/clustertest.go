@@ -16,7 +16,8 @@ func External(t testing.TB) string {
 	return StartServer(t).URL()
 }
 
-// StartServer starts a server with JetStream that syncs every write. It ends with the test.
+// StartServer starts one server with JetStream that syncs every write. The server is killed when
+// the test ends.
 func StartServer(t testing.TB) *Process {
 	t.Helper()
 	return StartProcess(t, "jetstream { sync_interval: always, max_file_store: 1TB }")

@@ -19,8 +19,8 @@ type Process struct {
 	file string
 }
 
-// StartProcess starts a server that ends with the test, and waits until the server serves. The
-// parameter config contains neither the server's address nor its store directory.
+// StartProcess starts one server, which is killed when the test ends, and waits until it serves.
+// The parameter config contains neither the server's address nor its store directory.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-nats-")
@@ -63,7 +63,8 @@ func (p *Process) Start() {
 	}
 }
 
-// start starts the server and waits until it reports that it serves, or that it cannot serve.
+// start starts the server and waits until the server reports that it serves. It returns false if
+// the server reports that it cannot serve, or reports nothing within startTimeout.
 func (p *Process) start() bool {
 	ready, failed := p.Said(serving), p.failures()
 	p.Node.Start()
@@ -82,8 +83,8 @@ const serving = "Server is ready"
 
 func (p *Process) failures() int { return p.Said("[FTL]") + p.Said("nats-server: ") }
 
-// JetStream returns an operator's connection for managing the server's streams. It is closed
-// when the test ends.
+// JetStream returns a connection without credentials, with which the test manages the server's
+// streams. It is closed when the test ends.
 func (p *Process) JetStream() jetstream.JetStream {
 	p.t.Helper()
 	nc, err := nats.Connect(p.URL())
@@ -94,5 +95,5 @@ func (p *Process) JetStream() jetstream.JetStream {
 	return js
 }
 
-// Said returns how often a text occurs in the logs of all runs.
+// Said returns how often a text occurs in the output of the server since its first start.
 func (n *Node) Said(text string) int { return strings.Count(n.server.Log(), text) }
