@@ -33,7 +33,7 @@ func Build(ctx context.Context, module, dir string) (string, error) {
 	return binary, nil
 }
 
-// Setup configures a server.
+// Setup is the configuration of a server.
 type Setup struct {
 	Binary    string // path of the built server
 	Name      string
@@ -42,8 +42,8 @@ type Setup struct {
 	Wrap []string
 }
 
-// Server is one server, running or not. The caller must end it. Its methods, except [Server.Log],
-// are not safe for concurrent use.
+// Server is one server, running or not. The caller must end a running server with Kill or Stop. The
+// methods of Server, except [Server.Log], are not safe for concurrent use.
 type Server struct {
 	setup Setup
 	cmd   *exec.Cmd // nil if it is not running
@@ -104,10 +104,10 @@ func (s *Server) signal(g syscall.Signal) error {
 // Name returns the server's name in the cluster.
 func (s *Server) Name() string { return s.setup.Name }
 
-// Log returns the output of all runs of the server so far, but at most the newest MiB.
+// Log returns the output of the server since its first start, but at most the newest MiB.
 func (s *Server) Log() string { return s.log.String() }
 
-// logBuffer holds the newest part of a log.
+// logBuffer holds the newest part of a server's output.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
