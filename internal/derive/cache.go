@@ -2,15 +2,15 @@ package derive
 
 import "carstate/internal/vehicle"
 
-// cache is an LRU cache of the states of the most recently heard vehicles. It holds only states
-// that are also in the store, so any entry may be evicted at any time.
+// cache is an LRU cache of the states of the vehicles that reported most recently. It holds only
+// states that are also in the store, so any entry may be evicted at any time.
 type cache struct {
 	limit int // maximum number of entries, at least 1
 	index map[vehicle.ID]int32
 	// The entries form a ring, from the most recently used to the least recently used. They refer
 	// to each other by index, because the garbage collector would have to scan pointers. They are
-	// in chunks, because growing one slice would for a moment need memory for the old and the new
-	// slice.
+	// in chunks of fixed size, because a growing slice would for a moment need memory for its old
+	// and its new array.
 	chunks [][]entry
 	used   int32 // number of entries in use
 	newest int32 // index of the most recently used entry, if there is one
@@ -83,7 +83,7 @@ func (c *cache) use(i int32) {
 	c.newest = i
 }
 
-// link inserts entry i, which is not in the ring, before the newest.
+// link inserts entry i, which is not in the ring, between the newest and the oldest entry.
 func (c *cache) link(i int32) {
 	oldest := c.at(c.newest).newer
 	c.at(i).older, c.at(i).newer = c.newest, oldest

@@ -9,11 +9,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxLinger and minLinger limit how long folded states wait for a larger commit, if there is no
-// checkpoint interval. While more samples wait to be folded, the states wait as long as the
-// previous commit took, so that folding keeps pace with storing. If commits are fast, no answer
-// waits long. In a backlog, a vehicle with many samples is stored only once. Because of the
-// maximum, a few vehicles that report all the time still get answers.
+// minLinger and maxLinger limit how long folded states wait for a larger commit if
+// Config.Checkpoint is 0. While more samples wait to be folded, folded states wait as long as the
+// previous commit took, so that folding keeps pace with storing. So no answer waits long if commits
+// are fast, and a vehicle with many samples in a backlog is stored only once. The maximum ensures
+// answers for a few vehicles that send samples all the time.
 const (
 	maxLinger = 100 * time.Millisecond
 	minLinger = 2 * time.Millisecond
@@ -23,14 +23,15 @@ const (
 // checkpoint, its acknowledgement waits until at most one slice, about 200 KB, is on the disk.
 const sliceStates = 256
 
-// donePoll is the interval at which an idle partition with a due checkpoint checks whether the
-// previous checkpoint is stored.
+// donePoll is the interval at which a partition checks whether its previous checkpoint is stored,
+// while the next one is already due and no samples arrive.
 const donePoll = 5 * time.Millisecond
 
-// checkpoints stores the folded states of a partition. With an interval, it stores a checkpoint in
-// slices, spread over half of the interval, while folding continues. The last slice also moves the
-// cursor. Before that, stored states are ahead of the cursor. If the node crashes then, their
-// samples are folded again, which changes nothing.
+// checkpoints stores the folded states of a partition in checkpoints. If the interval every is not
+// 0, it stores the states of a checkpoint in slices, spread over half of the interval, while
+// folding continues. Only the last slice moves the cursor. Before that, stored states are ahead of
+// the cursor. If the node crashes then, the samples of these states are folded again, which changes
+// nothing.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
@@ -43,11 +44,11 @@ type checkpoints struct {
 	stop  context.CancelFunc // aborts the checkpoint in progress
 }
 
-// holdTime returns how long folded states wait until they are stored together.
+// holdTime returns how long folded states wait, so that more states are stored together.
 func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
-// minWait returns how long to wait for samples if a checkpoint is already due. It is donePoll while
-// the previous checkpoint is in progress, and otherwise 0.
+// minWait returns how long to wait for samples if a checkpoint is due already. The result is
+// donePoll while the previous checkpoint is in progress, and otherwise 0.
 func (c *checkpoints) minWait() time.Duration {
 	if c.done != nil {
 		return donePoll
@@ -85,8 +86,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom waits until the checkpoint in progress is stored and starts another, so that there is
-// room to fold more samples.
+// makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all
+// folded states. After that, the map touched has room for more vehicles.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (c *checkpoints) store(
 	return c.part.Commit(ctx, seq, slice)
 }
 
-// finish handles the result of the checkpoint in progress.
+// finish ends the checkpoint in progress, given err, the result of storing it, and returns err.
 func (c *checkpoints) finish(err error) error {
 	c.stop()
 	c.done = nil
@@ -129,7 +130,8 @@ func (c *checkpoints) finish(err error) error {
 	return err
 }
 
-// settle waits until the checkpoint in progress is stored.
+// settle waits until the checkpoint in progress is stored, and makes it skip its pauses. If there
+// is none, it returns at once.
 func (c *checkpoints) settle(ctx context.Context) error {
 	if c.done == nil {
 		return nil
@@ -168,7 +170,8 @@ func (c *checkpoints) renew(ctx context.Context) error {
 	return c.part.Commit(ctx, 0, nil)
 }
 
-// abandon aborts the checkpoint in progress, if there is one. The effect is that of a crash.
+// abandon aborts the checkpoint in progress, if there is one. As after a crash, the samples of
+// states that were not stored are folded again later.
 func (c *checkpoints) abandon() {
 	if c.done != nil {
 		c.stop()

@@ -33,8 +33,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config configures a [Deriver]. All fields are required except Observe, Members, MaxLoad,
-// Checkpoint, MaxCached and Log.
+// Config configures a [Deriver]. Partitions, Take and MaxStates are required, and with Members also
+// Release.
 type Config struct {
 	Partitions int
 	// Observe folds a sample into the state of its vehicle. Calls for different partitions are
@@ -45,25 +45,28 @@ type Config struct {
 	Take func(ctx context.Context, p int) (store.Partition, error)
 	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
-	// Release releases partition p if this node owns it. The node may own p without knowing it, if
-	// the response to a Take was lost. Release is not needed if Members is nil.
+	// Release gives up partition p if this node owns it. The caller may not know whether this node
+	// owns p, because the response to a Take may have been lost. If Members is nil, Release is not
+	// used.
 	Release func(ctx context.Context, p int) error
-	// GiveUp is called when this node cannot fold an assigned partition because a newer version
-	// wrote its records. If other nodes can fold it, GiveUp should end the context of Run. GiveUp
-	// is not needed if Members is nil.
+	// GiveUp is called when this node cannot fold a partition assigned to it, because a newer
+	// version wrote records of the partition. If nodes of that version fold partitions, GiveUp
+	// should end the context of Run. If GiveUp is nil, or does not end that context, this node
+	// tries again later.
 	GiveUp func()
-	// MaxLoad is the maximum number of states that one Load reads. 0 means 999.
+	// MaxLoad is the maximum number of states that this node reads with one call of Load. 0 means
+	// 999.
 	MaxLoad int
-	// MaxStates is the maximum number of states that one Commit stores. It must be at least the
-	// maximum number of vehicles in the samples that one Next returns. With a much larger limit, a
-	// vehicle with many samples in a backlog is stored less often.
+	// MaxStates is the maximum number of states that this node stores with one call of Commit. It
+	// must be at least the maximum number of vehicles in the samples that one call of Next returns.
+	// If it is much larger, a vehicle with many samples in a backlog is stored less often.
 	MaxStates int
-	// Checkpoint is the interval at which folded states are stored, while folding continues.
-	// After a crash, samples whose states were not stored are folded again. If Checkpoint is
-	// not 0, partitions must allow a Commit concurrently with other methods. 0 means that
+	// Checkpoint is the interval at which folded states are stored, while folding continues. After
+	// a crash, samples whose states were not stored are folded again. Any value but 0 requires that
+	// Commit of a partition may run concurrently with the partition's other methods. 0 means that
 	// folding waits for each commit.
 	Checkpoint time.Duration
-	// MaxCached is the number of states of a partition in the cache. 0 means 100,000.
+	// MaxCached is the maximum number of states in the cache of each partition. 0 means 100,000.
 	MaxCached int
 	Log       *slog.Logger // if nil, nothing is logged
 }
@@ -101,21 +104,22 @@ func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 // they were not in memory. If it grows as fast as Samples, MaxCached is too small for the fleet.
 func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 
-// retryAfter is the pause after an error before a partition is taken again.
+// retryAfter is the pause after an error before this node takes the partition again.
 const retryAfter = time.Second
 
-// heldPoll is the interval at which a node checks whether another node has released a
-// partition.
+// heldPoll is the pause before this node tries again to take a partition that another node is about
+// to release, to release a partition, or to renew its own lease.
 const heldPoll = 250 * time.Millisecond
 
-// newerPause is the pause before this node takes a partition again after it met records of a newer
-// version in it, if no node of that version has joined. It equals the interval of lease renewals.
+// newerPause is the pause before this node again takes a partition in which it met records of a
+// newer version, if Config.GiveUp has not ended Run. It equals the default interval of lease
+// renewals.
 const newerPause = 2 * time.Second
 
-// Run folds the partitions of this node until the context ends. If a partition cannot be folded
-// because of an error, Run pauses and takes the partition again, without a pause if the error is
-// [store.ErrRecalled]. Folding then continues from the last commit: samples that were folded but
-// not committed are folded again, with the same result.
+// Run folds the partitions assigned to this node until the context ends. If an error prevents the
+// folding of a partition, Run pauses and takes the partition again. After [store.ErrRecalled], it
+// does not pause. Folding then continues from the last commit: samples that were folded but not
+// committed are folded again, with the same result.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -150,14 +154,14 @@ func (d *Deriver) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// renewAfter is how long an idle partition waits before it writes its cursor again. Otherwise the
-// cursor could become the oldest record of the stream STATES, and a full STATES drops its oldest
-// record.
+// renewAfter is how long a partition is idle before this node writes its cursor again. Without
+// this, the cursor could become the oldest record of the stream STATES, and STATES drops its oldest
+// record when it is full.
 const renewAfter = time.Minute
 
 // runPartition waits until a partition is assigned to this node, takes it, and folds it until an
-// error occurs. It returns nil once the partition is assigned to another node. It then drops the
-// states in memory, because another node may be the next to write them.
+// error occurs. It returns nil once the partition is assigned to another node. At its end, it drops
+// the partition's states in memory, because another node may be the next to change them.
 func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	assigned := context.Background()
 	if d.config.Members != nil {
@@ -186,10 +190,10 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 }
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
-// assigned to another node. Until then this node must not own p, because no other node takes a
-// partition from a live owner. So await releases p, and repeats this until it succeeds. While it
-// waits, it releases p again at intervals, because the node may own p without knowing it (see
-// Config.Release).
+// assigned to another node. While p is not assigned to this node, this node must not own p, because
+// no other node takes a partition from a live owner. So await releases p, and retries until that
+// has succeeded. Then it releases p again at intervals, because a Take whose response was lost may
+// have made this node the owner.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -214,7 +218,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// foldPartition folds a partition that this node has taken, as long as it is assigned to this node.
+// foldPartition folds partition p, which this node has taken, until an error occurs or the context
+// assigned ends. That context ends when p is assigned to another node.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
 	// Waiting for samples ends with either context. Storing ends only with ctx.
 	waiting, cancel := context.WithCancel(ctx)

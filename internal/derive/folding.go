@@ -15,8 +15,8 @@ type folding struct {
 	maxTouched int // maximum length of touched
 	maxLoad    int // maximum number of states of one Load
 	// touched holds the vehicles with samples since the last commit began. storing holds the
-	// vehicles of the commit in progress, which does not modify them. A vehicle stays in its map
-	// until the commit that stores it is done.
+	// vehicles of the commit in progress; their states do not change. After a commit is stored, its
+	// vehicles are removed from storing.
 	touched, storing map[vehicle.ID]*touched
 	cache            *cache                        // as of the last commit; outdated for vehicles in touched or storing
 	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
@@ -26,7 +26,7 @@ type folding struct {
 	now              func() time.Time
 }
 
-// touched is the state of a vehicle as of the last sample folded.
+// touched is a vehicle with its state after the last folded sample.
 type touched struct {
 	id         vehicle.ID
 	state      vehicle.State
@@ -47,7 +47,8 @@ func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxState
 	}
 }
 
-// fits reports whether touched would hold at most maxTouched vehicles after folding the samples.
+// fits reports whether the map touched would hold at most maxTouched vehicles after folding the
+// samples.
 func (f *folding) fits(samples []vehicle.Sample) bool {
 	if len(f.touched)+len(samples) <= f.maxTouched {
 		return true
@@ -62,8 +63,9 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 	return len(f.touched)+len(added) <= f.maxTouched
 }
 
-// load ensures that the map touched holds the states of the samples' vehicles, and returns how many
-// of these states it looked up in the store.
+// load puts the states of the samples' vehicles into the map touched, unless they are there
+// already. It takes them from memory or from the store, and returns how many of them it looked up
+// in the store.
 func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
 	var ids []vehicle.ID // vehicles whose state is not in memory
 	var misses []*touched
@@ -93,7 +95,8 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	return len(ids), nil
 }
 
-// newTouched returns an unused *touched. Its state is arbitrary.
+// newTouched returns a *touched for a further vehicle, reused if possible. Its id and state are
+// arbitrary.
 func (f *folding) newTouched() *touched {
 	n := len(f.spare)
 	if n == 0 {
@@ -105,13 +108,14 @@ func (f *folding) newTouched() *touched {
 	return t
 }
 
-// apply folds samples into the loaded states. The parameter stored is the time at which these
-// samples were stored.
+// apply folds samples into the states in the map touched. The parameter stored is the time at which
+// the samples were stored.
 //
-// A state with a time in the future was written while a clock, of this machine or of the car, was
-// wrong. Because of it, every sample of the car until that time would be rejected as too old. So
-// the first sample with a current time resets the state. A late sample does not reset it. If the
-// local clock is behind the parameter stored, that parameter is taken as the current time.
+// A state whose time is in the future was written while a clock, of this machine or of the car, was
+// wrong. Until that time, the rules would reject every sample of the car as too old. So apply
+// resets the state at the first sample whose time is within vehicle.MaxAhead of the current time.
+// An older sample does not reset it. The current time is that of the local clock, or stored if that
+// is later.
 func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
 	now := f.now()
@@ -134,7 +138,7 @@ func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) 
 	}
 }
 
-// answer publishes the states that have changed since the last call of answer.
+// answer passes to part.Answer the states that have changed since the last call of answer.
 func (f *folding) answer(part store.Partition) {
 	for _, t := range f.unanswered {
 		t.unanswered = false
@@ -143,8 +147,8 @@ func (f *folding) answer(part store.Partition) {
 	f.unanswered = f.unanswered[:0]
 }
 
-// begin starts a commit of all folded states. It returns the sequence for the cursor and the states
-// to store. The next call of begin must follow a call of finish.
+// begin starts a commit of all folded states. It returns the new sequence of the cursor and the
+// states to store. finish must be called before begin is called again.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	clear(f.dirty)
 	for id, t := range f.touched {
@@ -157,7 +161,7 @@ func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	return seq, f.dirty
 }
 
-// finish ends a commit after it was stored.
+// finish ends a commit that was stored, and moves its states into the cache.
 func (f *folding) finish() {
 	for id, t := range f.storing {
 		f.cache.put(id, t.state)

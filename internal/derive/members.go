@@ -37,15 +37,17 @@ type Members struct {
 
 	mu   sync.Mutex // guards all fields below except unrenewed
 	seen map[string]*member
-	// lastHeard is when the feed last delivered our own lease. Without a recent delivery, this node
-	// itself is disconnected, and it must not consider any other node dead.
+	// lastHeard is when the feed of leases last delivered this node's own lease. If that is longer
+	// ago than a lease time, this node itself is disconnected, and it must not consider any other
+	// node dead.
 	lastHeard time.Time
-	// reconnectedAt is when the feed last resumed after a gap. The silence of other nodes before
-	// reconnectedAt is ignored.
+	// reconnectedAt is when the feed of leases last resumed after a gap. The silence of other nodes
+	// before reconnectedAt is ignored.
 	reconnectedAt time.Time
-	// The next four fields tell up to which time the feed has delivered renewals, however late the
-	// feed is. The feed delivers renewals in the order in which they were stored, so the node's own
-	// renewals mark positions in it.
+	// The next four fields tell up to which time this node has received the renewals of all nodes,
+	// even if the feed of leases is late. The feed delivers renewals in the order in which they
+	// were stored. So once it has delivered one of our own renewals, it has delivered every renewal
+	// that was stored before that.
 	//   - asOf: the start time of our newest renewal that the feed has delivered.
 	//   - pending: by beat, the start times of our renewals that are stored but not delivered yet.
 	//   - lastStored: when a renewal of ours was last acknowledged.
@@ -59,7 +61,7 @@ type Members struct {
 	changed    chan struct{} // closed when the assignment changes
 }
 
-// member is a node as this node sees it.
+// member is what this node knows of one derive node.
 type member struct {
 	beat    uint64
 	at      time.Time // when its lease was last seen to change
@@ -67,14 +69,14 @@ type member struct {
 	unseen  bool // the node owns a partition, but none of its leases was received yet
 }
 
-// assigned is the assignment of one partition.
+// assigned says whether a partition is assigned to this node.
 type assigned struct {
 	ctx    context.Context // ends when the partition is assigned to another node; nil if it is not ours
 	cancel context.CancelFunc
 }
 
 // NewMembers returns a Members that assigns no partitions until [Members.Run] runs. The parameter
-// self is the name of this node, which no other process may ever have had.
+// self is the name of this node. No other process, past or present, may have the same name.
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
@@ -113,7 +115,7 @@ func (m *Members) Run(ctx context.Context) error {
 	})
 }
 
-// leave unassigns all partitions.
+// leave ends the assignment of every partition to this node.
 func (m *Members) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,11 +159,12 @@ func (m *Members) renew(ctx context.Context) {
 	}
 }
 
-// leaveWithin is the maximum time for each step that an ending node takes for the others: its last
-// commit, a release, and its last lease.
+// leaveWithin is the maximum time for each step with which an ending node lets other nodes take
+// over at once: its last commits, the releases of its partitions, and its last lease.
 const leaveWithin = 500 * time.Millisecond
 
-// recordRenewal records that a renewal of our lease is stored.
+// recordRenewal records that a renewal of our lease, which began at the time began, was
+// acknowledged at the time now.
 func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +176,9 @@ func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.updateAsOf(m.seen[m.self])
 }
 
-// updateAsOf updates asOf. The parameter own is our own lease as the feed last delivered it.
+// updateAsOf sets asOf to the start time of our newest renewal that the feed has delivered, and
+// removes delivered renewals from pending. The parameter own is our own lease as the feed last
+// delivered it; nil if it has not delivered one.
 func (m *Members) updateAsOf(own *member) {
 	for beat, began := range m.pending {
 		if own != nil && beat <= own.beat {
@@ -185,7 +190,8 @@ func (m *Members) updateAsOf(own *member) {
 	}
 }
 
-// recordLease records a lease that the feed delivered.
+// recordLease records a lease that the feed delivered, and reassigns the partitions if the lease
+// was renewed.
 func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,8 +237,8 @@ func (m *Members) isPartitioned(now time.Time) bool {
 	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
 }
 
-// silence returns how long a node has not renewed its lease. It ignores the time before the feed
-// last resumed, because no renewal could arrive then.
+// silence returns how long this node has received no renewal of a member's lease. It ignores the
+// time before the feed last resumed, because no renewal could arrive then.
 func (m *Members) silence(now time.Time, is *member) time.Duration {
 	if m.reconnectedAt.After(is.at) {
 		return now.Sub(m.reconnectedAt)
@@ -240,12 +246,13 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 	return now.Sub(is.at)
 }
 
-// isAlive reports whether a node may be alive. It is dead if it has been silent for a lease time.
-// After an outage of the store, a shorter time is enough: every live node renews its lease at once,
-// so a node that has not renewed within two thirds of a lease time after the store came back is
-// dead. The clock for these two thirds is our own renewals. The feed delivers renewals in the order
-// in which they were stored, so once it has delivered one of ours from after that time (see asOf),
-// it has also delivered all that other nodes stored before it, however late the feed is.
+// isAlive reports whether a node may be alive. A node is dead if it has been silent for a lease
+// time. After an outage of the store, two thirds of a lease time are enough, because every live
+// node renews its lease as soon as the store is back. This time is measured by our own renewals,
+// because the feed may be late. The feed delivers renewals in the order in which they were stored.
+// So once it has delivered a renewal that we began more than two thirds of a lease time after our
+// first renewal since the outage (see asOf), it has also delivered all earlier renewals of other
+// nodes.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false
@@ -253,8 +260,8 @@ func (m *Members) isAlive(now time.Time, is *member) bool {
 	return m.silence(now, is) <= m.stale
 }
 
-// reassign assigns the partitions to the live members. It changes nothing while this node is
-// disconnected.
+// reassign assigns the partitions to the live members. It changes nothing while this node has lost
+// contact with the store.
 func (m *Members) reassign(now time.Time) {
 	if m.isPartitioned(now) {
 		return
@@ -312,8 +319,8 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// Free reports whether a partition may be taken from holder, because holder is "" (no owner), this
-// node or a dead node.
+// Free reports whether a partition may be taken from its owner holder: holder is this node, a dead
+// node, or "", which means that there is no owner.
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {
