@@ -17,13 +17,14 @@ import (
 // maxRejections is how many refused lines a batch lists. Further lines are only counted.
 const maxRejections = 1000
 
-// rejection is one refused line.
+// rejection is a refused line of a batch, in the form in which the response lists it.
 type rejection struct {
 	Line   int    `json:"line"` // from 1; empty lines are counted
 	Reason string `json:"reason"`
 }
 
-// batch is the decoded content of one request or message.
+// batch is the decoded content of one HTTP request or MQTT message, or of several messages that are
+// stored together.
 type batch struct {
 	samples  []vehicle.Sample // accepted samples with at least one reading, ordered by time
 	accepted int              // accepted samples, those without a reading included
@@ -41,19 +42,19 @@ const (
 	// of several messages are copied into one slice.
 	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
-	// A refused line: its entry in the list and its text, and both again in the response.
+	// A refused line: its number and reason, both in the batch and in the encoded response.
 	rejectionBytes = 500
-	// The name of an unknown signal, and the known name that is suggested for it.
+	// The name of an unknown signal, and the known name that the response suggests for it.
 	ignoredBytes = 128
-	// A request in progress: its connection, the first headBytes of its body, their decoded
-	// form, and the response.
+	// An HTTP request in progress: its connection, the first headBytes of its body, the samples
+	// decoded from them, and the response.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
-	// The buffers for reading a body that is compressed or longer than headBytes.
+	// The buffers for decoding a body that is compressed or longer than headBytes.
 	readerBytes = 128 << 10
 )
 
-// size returns the number of samples, accepted and refused.
+// size returns how many samples were decoded, accepted and refused ones together.
 func (b *batch) size() int { return b.accepted + b.rejectedTotal() }
 
 func (b *batch) rejectedTotal() int {
@@ -76,7 +77,8 @@ var readers = sync.Pool{New: func() any {
 	return &reader{dec: NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
-// origin is what is known of a batch before it is read.
+// origin holds what is known of a batch before it is read: its sender, the rules by which its
+// samples are accepted, and the memory that it may use.
 type origin struct {
 	source    *access.Grant         // the sender
 	vehicles  access.Vehicles       // the vehicles that the source may write for
@@ -91,14 +93,15 @@ type origin struct {
 // errNoMemory means that a batch needs more memory than its quota has free.
 var errNoMemory = errors.New("not enough memory for this batch")
 
-// begin prepares rd to read from r and returns a new, empty batch.
+// begin prepares rd to read a batch from r. It returns the batch, which is still empty.
 func (rd *reader) begin(r io.Reader, o origin) *batch {
 	rd.lines.Reset(r)
 	rd.dec.ignored.resetNames()
 	return &batch{source: o.source}
 }
 
-// end moves the names of the unknown signals into the batch.
+// end copies to b the names of the unknown signals that rd has read, and adds their memory to
+// b.bytes.
 func (rd *reader) end(b *batch) {
 	if len(rd.dec.ignored.names) > 0 {
 		b.ignored.setNames(&rd.dec.ignored)
@@ -106,9 +109,9 @@ func (rd *reader) end(b *batch) {
 	}
 }
 
-// lineBatch reads NDJSON. It returns a *refusal if the whole batch is refused, errNoMemory if there
-// is not enough memory, and any other error if reading failed. If it returns an error, the batch
-// holds the lines that were decoded before.
+// lineBatch reads NDJSON from r into a new batch. The error is a *refusal if the batch is refused
+// as a whole, errNoMemory if its quota has too little memory, and any other error if reading from r
+// failed. Even then it returns the batch, which holds the lines before the error.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -140,7 +143,8 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// objectBatch reads one JSON object, which may span lines. It returns the same errors as lineBatch.
+// objectBatch reads one JSON object, which may span lines, from r into a new batch. Its errors are
+// those of lineBatch.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -157,9 +161,9 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch reads NDJSON or one JSON object that may span lines, because MQTT does not say which
-// of the two it is. The message is read as NDJSON unless its first line is an incomplete JSON
-// object that the whole message completes.
+// messageBatch decodes p, the payload of an MQTT message. The payload is NDJSON, or one JSON object
+// that may span lines; MQTT does not say which. It is read as one object if its first line is
+// incomplete JSON and the whole payload is complete JSON. Otherwise it is read as NDJSON.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
@@ -173,7 +177,8 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
-// add decodes line number n. It adds the sample of the line to b, or the reason for its refusal.
+// add decodes line, which has the number n in its batch. It adds the sample of the line to b, or
+// the reason why the line is refused.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
@@ -219,8 +224,9 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// join adds the content of other to b, except for its list of refused lines. After the last join
-// the caller must call sort.
+// join adds the content of other to b, so that both are stored together. It adds the counts of
+// refused lines, but not the list of these lines. After the last join the caller must call sort,
+// because join only appends the samples.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -234,9 +240,9 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort orders each vehicle's samples by time, because the fold ignores a sample that is older than
-// the state, so samples out of order would be lost. Samples of the same time keep their order. The
-// order of samples of different vehicles has no meaning.
+// sort orders each vehicle's samples by time. The order matters because the fold, which computes a
+// vehicle's state from its samples, ignores a sample that is older than the state. Samples of one
+// vehicle with the same time keep their order. The order of different vehicles does not matter.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -244,10 +250,10 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are already ordered by time. They may be,
-// even if b.samples as a whole are not, because a gateway may send all samples of one car before
-// those of another. The function makes one map lookup for each run of consecutive samples of one
-// vehicle, not one for each sample.
+// sortedByVehicle reports whether each vehicle's samples are already ordered by time. This can be
+// true although b.samples as a whole is not ordered, because a gateway may send all samples of one
+// car before those of another. To save time, it makes one map lookup for each run of consecutive
+// samples of one vehicle, not one for each sample.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

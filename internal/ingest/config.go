@@ -22,23 +22,25 @@ type Store interface {
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
-// Limits. A request or message that exceeds one of the first three is refused as a whole.
+// Limits of telemetry. A request or message that exceeds MaxBody, MaxSamples or MaxSample is
+// refused as a whole.
 const (
 	MaxBody    = 8 << 20         // bytes of a request body, after decompression
 	MaxSamples = access.MaxBatch // samples of a request or MQTT message
 	MaxSample  = 64 << 10        // bytes of one sample
-	// MaxAhead is how far the time of a sample may be ahead of this node's clock. Beyond it, only
-	// the sample is refused.
+	// MaxAhead is how far the time of a sample may be ahead of this node's clock. If it is further
+	// ahead, only the sample is refused, not the whole request or message.
 	MaxAhead = 30 * time.Second
 )
 
-// Config configures [NewHTTP] and [NewMQTT], which may share one.
+// Config configures [NewHTTP] and [NewMQTT]. Both may use the same Config.
 type Config struct {
 	Store   Store           // required
 	Sources *access.Sources // required; the sources and their keys
 
-	// Forgotten reports whether the samples of a vehicle are refused because it was forgotten.
-	// It is called for every sample and must not block. If nil, no vehicle is forgotten.
+	// Forgotten reports whether a vehicle was forgotten, that is, whether its data were deleted and
+	// its samples are refused. It is called for every sample and must not block. If nil, no vehicle
+	// is forgotten.
 	Forgotten func(vehicle.ID) bool
 
 	// Admit reports whether telemetry of a vehicle is accepted: the vehicle must be known, or the
@@ -56,42 +58,42 @@ type Config struct {
 	// never switched off.
 	ReadOnly func() bool
 
-	// Overloaded reports whether more work arrives than is done. It is called for every connection
-	// and must not block. If it returns true when an HTTP connection is accepted, it is called
-	// again at the connection's first request. If it still returns true, the request gets 503 and
-	// the connection is closed. Connections from before the overload are served. If nil, the
-	// service is never overloaded.
+	// Overloaded reports whether telemetry arrives faster than the node can process it. Only [HTTP]
+	// calls it, and it must not block. If it returns true when a connection is accepted, it is
+	// called again at the connection's first request. If it still returns true, the request gets
+	// 503 and the connection is closed. Connections that were accepted before the overload are
+	// served. If nil, the service is never overloaded.
 	Overloaded func() bool
 
-	// Excess reports whether an HTTP connection is one too many for the present load; the
-	// connection is then closed after its next response. The argument is the connection that the
-	// guard returned (see netguard). Excess is called for every request and must take no lock. If
-	// nil, no connection is in excess.
+	// Excess reports whether an HTTP connection must be closed to reduce the load. It is called for
+	// every request, with the connection as a *netguard.Conn, and must take no lock. If it
+	// returns true, the connection is closed after the response. If nil, no connection is closed
+	// for this reason.
 	Excess func(net.Conn) bool
 
-	// TLS is the configuration with which [HTTP.Serve] and [MQTT.ServeTLS] speak TLS. If nil,
-	// [HTTP.Serve] speaks plain HTTP.
+	// TLS is the TLS configuration of [HTTP.Serve] and [MQTT.ServeTLS]. If nil, [HTTP.Serve] serves
+	// plain HTTP, and [MQTT.ServeTLS] cannot be used.
 	TLS *tls.Config
 
-	// MaxHTTPConnections is how many HTTP connections may be open. At the limit, a connection
-	// without a request in progress is closed to admit a new one (see netguard); during an
-	// overload, the new one is closed instead. Each source has a share of the connections with
-	// requests in progress. 0 means 4,096.
+	// MaxHTTPConnections is the maximum number of open HTTP connections. At the maximum, a
+	// connection without a request in progress is closed to admit a new one (see netguard); during
+	// an overload, the new one is closed instead. Of the connections with requests in progress,
+	// each source may have only a share. 0 means 4,096.
 	MaxHTTPConnections int
-	// MaxConnections is how many MQTT connections may be open. At the limit, a connection that has
-	// not logged in is closed to admit a new one; if all have logged in, the new one is closed. If
-	// a source has used up its share of the connections, its further logins are refused. 0 means
-	// 20,000.
+	// MaxConnections is the maximum number of open MQTT connections. At the maximum, a connection
+	// that has not logged in is closed to admit a new one; if all have logged in, the new one is
+	// closed. If a source has used up its share of the connections, its further logins are refused.
+	// 0 means 20,000.
 	MaxConnections int
 
-	// MaxBytes limits the memory, in bytes, of unanswered telemetry, for HTTP and MQTT
-	// separately. An HTTP request in progress counts as at least 64 KiB. When the memory or a
-	// source's share of it is used up, HTTP answers a new request with 503, and MQTT stops
-	// reading. 0 means 256 MiB.
+	// MaxBytes limits the memory, in bytes, of unanswered telemetry, for HTTP and MQTT separately.
+	// An HTTP request in progress counts as at least 64 KiB. When the memory or a source's share of
+	// it is used up, HTTP answers a new request with 503, and MQTT reads nothing from connections
+	// that need more. 0 means 256 MiB.
 	MaxBytes int
 
-	// grace is how long a body or packet may take before the minimum rate applies to it. 0 means
-	// 5 s.
+	// grace is how long the body of a request, or an MQTT packet, may take to arrive before the
+	// minimum rate of 1 KB/s applies to it. 0 means 5 s.
 	grace time.Duration
 
 	Now      func() time.Time      // if nil, time.Now is used
@@ -138,5 +140,5 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// storeTimeout is how long ingest waits for a store that neither succeeds nor fails.
+// storeTimeout is how long one call of [Store.Append] may take. After that time its context ends.
 const storeTimeout = 15 * time.Second

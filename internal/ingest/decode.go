@@ -37,12 +37,12 @@ type Decoder struct {
 	ignored ignored    // unknown signals since the caller last reset them
 }
 
-// NewDecoder returns a decoder.
+// NewDecoder returns a decoder with buffers of its own.
 func NewDecoder() *Decoder {
 	return &Decoder{json: jsontext.NewDecoder(new(bytes.Buffer))}
 }
 
-// Sample decodes line, which holds one sample. topic is the vehicle that an MQTT topic names, or
+// Sample decodes line, the JSON of one sample. topic is the vehicle that an MQTT topic names, or
 // empty if there is no topic. latest is the latest time that a sample may have. Each error is a
 // *refusal.
 func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
@@ -52,8 +52,9 @@ func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 	return d.careful(line, topic, latest)
 }
 
-// careful is the general parser, which does the same as Sample for any line, valid or not, and
-// determines the reason for a refusal.
+// careful does what Sample does, with a general JSON parser. Sample calls it for a line that the
+// fast parser (quick) cannot decode. It decodes every valid line, and determines the reason why an
+// invalid one is refused.
 func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if !utf8.Valid(line) {
 		return vehicle.Sample{}, errNotUTF8
@@ -191,8 +192,9 @@ func (d *Decoder) text() ([]byte, error) {
 	return d.scratch, syntax(err)
 }
 
-// expect returns nil if the next value is of kind k, and the parameter wrong if it is of another
-// kind. If the next bytes are not JSON, it returns the refusal that says so.
+// expect checks the kind of the next JSON value without reading the value. It returns nil if the
+// kind is k, and the error wrong if it is another kind. If the next bytes are not JSON, it returns
+// a refusal that says so.
 func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	switch d.json.PeekKind() {
 	case k:
@@ -204,7 +206,7 @@ func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	return wrong
 }
 
-// skip reads a value and discards it.
+// skip reads a JSON value and discards it. It refuses a value that is nested deeper than maxDepth.
 func (d *Decoder) skip() error {
 	base := d.json.StackDepth()
 	for {
@@ -220,8 +222,8 @@ func (d *Decoder) skip() error {
 	}
 }
 
-// syntax converts an error of the JSON parser into a refusal, because the text of such an error
-// repeats input. If err is nil, it returns nil.
+// syntax converts an error of the JSON parser into a refusal for the sender. It does not use the
+// text of the error, because that text repeats input. If err is nil, it returns nil.
 func syntax(err error) error {
 	if err == nil {
 		return nil

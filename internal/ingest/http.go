@@ -18,29 +18,30 @@ import (
 	"carstate/internal/netguard"
 )
 
-// telemetryPath is the one path that the listener serves.
+// telemetryPath is the only path that [HTTP] serves.
 const telemetryPath = "/v1/telemetry"
 
 // HTTP receives telemetry by POST /v1/telemetry. The statuses of its responses are
 //
 //	202  at least one sample was accepted, and all accepted samples are on disk
 //	400  no sample was accepted, or the body cannot be read
-//	401  there is no valid key
+//	401  the request has no valid key
 //	403  no sample was accepted, because of its vehicle: the source may not write for it, it was
 //	     forgotten, or it would exceed the limit of vehicles
 //	404, 405, 408, 413, 415  as in RFC 9110; nothing was stored
 //	429  the source is over its rate: send again after Retry-After; nothing was stored
-//	503  the service is not ready or has no memory: send again after Retry-After;
-//	     nothing was acknowledged
+//	503  the service is not ready, is overloaded, has no memory, or could not store the samples:
+//	     send again after Retry-After; nothing was acknowledged
 //
-// The body of the response to a batch that was read is
+// The body of a response that reports on single lines is
 //
 //	{"accepted":2,"rejected":[{"line":3,"reason":"…"}],
 //	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}
 //
-// in one line. "rejected" lists at most 1,000 lines; if there are more, "rejected_total" is their
-// number. "ignored" and the other members about unknown signals are present only if the batch has
-// unknown signals. The body of every other response is {"error":"…"}.
+// without line breaks. "rejected" lists at most 1,000 refused lines; if there are more,
+// "rejected_total" is their number. "ignored" and the other members about unknown signals are
+// present only if the request has unknown signals. The body of every other response is
+// {"error":"…"}.
 type HTTP struct {
 	in     *intake
 	server *http.Server
@@ -49,7 +50,7 @@ type HTTP struct {
 	guard  *netguard.Guard
 }
 
-// NewHTTP returns a server for the listener. It serves nothing until [HTTP.Serve] is called.
+// NewHTTP returns an HTTP server for telemetry. It serves nothing until [HTTP.Serve] is called.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
@@ -81,8 +82,9 @@ func NewHTTP(c Config) *HTTP {
 // connection.
 const sendBuffer = 32 << 10
 
-// Serve serves l until [HTTP.Shutdown] is called, with TLS if it is configured. It always returns
-// an error. After Shutdown, the error wraps [http.ErrServerClosed].
+// Serve serves the connections of l until [HTTP.Shutdown] is called, with TLS if [Config] has a TLS
+// configuration. It always returns an error. After Shutdown, the error wraps
+// [http.ErrServerClosed].
 func (h *HTTP) Serve(l net.Listener) error {
 	l = h.guard.Listener(l)
 	if h.in.TLS != nil {
@@ -118,7 +120,7 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
-// httpConn is what the handler remembers of a connection.
+// httpConn is the part of a connection's state that its requests share.
 type httpConn struct {
 	fromOverload atomic.Bool // accepted during an overload; cleared when a request finds no overload
 
@@ -127,21 +129,22 @@ type httpConn struct {
 	slot     reservation // taken while requests > 0
 }
 
-// httpConnKey is the key of the connection in the context of a request.
+// httpConnKey is the key under which the context of a request holds its httpConn.
 type httpConnKey struct{}
 
 func connOf(request context.Context) *httpConn { return request.Value(httpConnKey{}).(*httpConn) }
 
-// connContext returns the context of a connection that was just accepted.
+// connContext returns ctx with the httpConn of a connection that was just accepted. The httpConn
+// notes whether the connection was accepted during an overload.
 func (h *HTTP) connContext(ctx context.Context, _ net.Conn) context.Context {
 	c := new(httpConn)
 	c.fromOverload.Store(h.in.Overloaded())
 	return context.WithValue(ctx, httpConnKey{}, c)
 }
 
-// isShed reports whether to reject a request because its connection was accepted during an overload
-// that still lasts. If the overload is over, the connection is no longer treated as one from an
-// overload.
+// isShed reports whether a request on the connection c is rejected because c was accepted during an
+// overload that still lasts. When isShed finds that the overload is over, it treats c like any
+// other connection from then on.
 func (h *HTTP) isShed(c *httpConn) bool {
 	if !c.fromOverload.Load() {
 		return false
@@ -153,8 +156,9 @@ func (h *HTTP) isShed(c *httpConn) bool {
 	return false
 }
 
-// beginRequest notes that a request of source is in progress and returns true. If the source has
-// used up its share of the connections, it notes nothing and returns false.
+// beginRequest counts a request of source as in progress on the connection, and returns true. A
+// connection with requests in progress takes one of slots, the quota of such connections. If the
+// source has used up its share of slots, beginRequest counts nothing and returns false.
 func (c *httpConn) beginRequest(slots *quota, source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +172,8 @@ func (c *httpConn) beginRequest(slots *quota, source string) bool {
 	return true
 }
 
-// endRequest notes that a request for which beginRequest returned true has ended.
+// endRequest ends the counting of a request for which beginRequest returned true. If no other
+// request is in progress on the connection, it releases the connection's slot.
 func (c *httpConn) endRequest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,22 +260,22 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	return h.storeAndRespond(w, r, b)
 }
 
-// notYet is the error of a node that is starting or cannot store at present.
+// notYet is the text of the error (503) of a node that is starting or cannot store at present.
 const notYet = "the service is not ready for telemetry: send the same again later"
 
-// readOnly is the error after an operator has switched telemetry off.
+// readOnly is the text of the error (503) while an operator has switched telemetry off.
 const readOnly = "this node is read-only for maintenance: send the same again later"
 
-// overQuota is the error if all memory or all connections are in use, or the source's share of
-// them.
+// overQuota is the text of the error (503) if all memory or all connections for telemetry are in
+// use, or if the source has used up its share of them.
 const overQuota = "too much telemetry is in progress, in total or of this source; nothing of this request was accepted"
 
-// challenge is the value of WWW-Authenticate, without its error parameter, in a response to a
-// missing or invalid key.
+// challenge is the value of WWW-Authenticate in a response to a missing key. If a key is invalid or
+// does not permit the request, a parameter named error is appended.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of the request's key. On failure it sets WWW-Authenticate and
-// returns an error whose text is for the sender.
+// authenticate returns the source to which the key of the request belongs. If the key is missing or
+// invalid, it sets WWW-Authenticate and returns an error whose text is for the sender.
 func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Grant, error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {

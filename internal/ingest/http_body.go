@@ -49,17 +49,17 @@ func formatOf(h http.Header) (format, error) {
 	return f, nil
 }
 
-// single returns the only value of a header. If the header has several values, it returns them
-// joined, which equals no valid value.
+// single returns the value of a header that may occur only once. If the header occurs several
+// times, it returns the values joined by commas, which no caller accepts.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
-// inflaters pools gzip readers. Each has about 40 KiB.
+// inflaters pools gzip readers. Each uses about 40 KiB.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// read decodes the body into a batch. It holds one line of the body at a time. The limits count
-// decompressed bytes; in addition, the compressed body may not be longer than MaxBody. The large
-// buffers are taken only after the first headBytes, or the whole body, have arrived, so that a slow
-// sender does not hold them.
+// read decodes the body of r into a batch, one line at a time. The limits count decompressed bytes;
+// in addition, the compressed body may not be longer than MaxBody. read takes its large buffers
+// from their pools only after the first headBytes of the body, or the whole body, have arrived, so
+// that a slow sender does not occupy them.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
 	a := arrivals.Get().(*arrival)
 	defer a.release()
@@ -106,7 +106,8 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	return b, err
 }
 
-// arrival is the state of receiving one body, with small buffers.
+// arrival holds what is needed to receive one body: the readers that enforce its minimum rate and
+// its maximum size, and a small buffer for its first bytes.
 type arrival struct {
 	paced   pacedBody
 	limited limited         // reads from paced
@@ -121,7 +122,8 @@ func (a *arrival) release() {
 	arrivals.Put(a)
 }
 
-// fill reads from r until p is full or r ends. The result whole reports whether r has ended.
+// fill reads from r until p is full or r ends. n is the number of bytes read, and whole reports
+// whether r has ended.
 func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
 	for n < len(p) && err == nil {
 		var more int
@@ -134,7 +136,7 @@ func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
 	return n, false, err
 }
 
-// pacedBody reads a body that must arrive at a minimum rate.
+// pacedBody reads the body of a request and enforces a minimum rate of its arrival.
 type pacedBody struct {
 	io.Reader
 	pace
@@ -180,9 +182,11 @@ func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err e
 		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
 }
 
-// withinRate reports whether the source's rate allows a number of samples, and subtracts them from
-// the samples that the source has left. With samples = 0 it reports whether the rate allows any. It
-// sets the same RateLimit headers for the source as the query API does for a token.
+// withinRate reports whether the source's rate allows at least one more sample. If it does,
+// withinRate subtracts the given number of samples from those that the rate still allows. If too
+// few are left, the source must wait until the rate has allowed them all. With samples = 0,
+// withinRate subtracts none. It also sets the RateLimit headers of the response, and Retry-After if
+// it returns false.
 func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples int) bool {
 	r := source.Rate
 	if !r.Limited() {
@@ -202,13 +206,13 @@ func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples i
 	return ok
 }
 
-// failRate responds to a request of a source that is over its rate.
+// failRate responds with 429 to a request of a source that is over its rate r.
 func failRate(w http.ResponseWriter, r access.Rate) outcome {
 	return fail(w, http.StatusTooManyRequests,
 		rateText(r)+": wait for the seconds in Retry-After; nothing of this request was accepted")
 }
 
-// rateText returns the error for a source that is over its rate.
+// rateText returns the text of the error for a source that is over its rate r.
 func rateText(r access.Rate) string {
 	return fmt.Sprintf("the policy of this source allows %d samples in %d s", r.Calls, int64(r.Window/time.Second))
 }
@@ -218,8 +222,9 @@ func seconds(d time.Duration) int64 {
 	return max(1, int64((d+time.Second-1)/time.Second))
 }
 
-// retryAfter is the value of Retry-After with status 503, in seconds. One second is enough, because
-// an overload ends quickly, and NATS elects a leader within a few seconds.
+// retryAfter is the value of Retry-After with status 503, in seconds. One second is enough: an
+// overload ends quickly, and if the store's NATS cluster has no leader, it elects one within a few
+// seconds.
 const retryAfter = 1
 
 func failUnavailable(w http.ResponseWriter, text string) outcome {

@@ -16,7 +16,8 @@ const (
 	maxIgnoredName = 80 // bytes of a name; few VSS names have more than 64
 )
 
-// ignored counts and names the unknown signals of a sample or batch.
+// ignored holds the counts and the names of the unknown signals of a sample or batch. A signal is
+// unknown if no rule uses it.
 type ignored struct {
 	count   int      // signals
 	unnamed int      // signals whose names are not in names
@@ -26,7 +27,7 @@ type ignored struct {
 	times [maxIgnored]int // for each of names, how often the batch has it
 }
 
-// note counts a signal. It allocates only if the name is new.
+// note counts one unknown signal. It allocates memory only if the name is new.
 func (g *ignored) note(name []byte) {
 	at := slices.IndexFunc(g.names, func(s string) bool { return s == string(name) })
 	shown := at >= 0 || isShown(name)
@@ -47,9 +48,9 @@ func (g *ignored) note(name []byte) {
 	}
 }
 
-// isShown reports whether a response may repeat the name. Like all VSS names, it must consist of
-// letters, digits, '.', '_' and '-'. A name that looks like a secret is not repeated, because
-// responses may be logged.
+// isShown reports whether a response may repeat the name of an unknown signal. The name may have at
+// most maxIgnoredName bytes and, like all VSS names, must consist of letters, digits, '.', '_' and
+// '-'. A name that looks like a secret is not repeated, because responses may be logged.
 func isShown(name []byte) bool {
 	if len(name) == 0 || len(name) > maxIgnoredName {
 		return false
@@ -62,21 +63,22 @@ func isShown(name []byte) bool {
 	return !access.HoldsSecret(string(name))
 }
 
-// resetCounts resets the counts before the next sample. The names stay, since they belong to the
-// batch.
+// resetCounts sets the counts to 0 before the next sample of a batch. It keeps the names, because
+// they are collected for the whole batch.
 func (g *ignored) resetCounts() { g.count, g.unnamed = 0, 0 }
 
-// add adds the counts of one sample, without names.
+// add adds the counts of a sample to those of its batch. It adds no names; setNames does that once
+// for the whole batch.
 func (g *ignored) add(sample *ignored) {
 	g.count += sample.count
 	g.unnamed += sample.unnamed
 }
 
-// resetNames resets the names for the next batch.
+// resetNames removes all names before the next batch.
 func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// setNames sets the names of a batch to those in the parameter read, sorted. They are the names
-// that the decoder has met in the whole batch.
+// setNames sets the names of a batch, sorted, and how often each occurs. It takes them from read,
+// in which the decoder has collected them from the whole batch.
 func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -85,7 +87,8 @@ func (g *ignored) setNames(read *ignored) {
 	}
 }
 
-// join adds the counts of another batch, and its names until there are maxIgnored.
+// join adds the counts of another batch. It also adds the names of that batch, until there are
+// maxIgnored names.
 func (g *ignored) join(other *ignored) {
 	g.add(other)
 	for i, name := range other.names {
@@ -99,7 +102,8 @@ func (g *ignored) join(other *ignored) {
 	}
 }
 
-// countFor adds the counts by name to the counters of source.
+// countFor adds to the counters of source how often the batch has each name. It leaves out names
+// that must not be stored (see isKept).
 func (g *ignored) countFor(source *access.Grant) {
 	for i, name := range g.names {
 		if g.times[i] > 0 && isKept(name) {
@@ -108,14 +112,14 @@ func (g *ignored) countFor(source *access.Grant) {
 	}
 }
 
-// maxDigits is the maximum number of digits in a name that is stored. VSS names have two at most;
-// positions and times have more than four.
+// maxDigits is the maximum number of digits in a name that is stored. VSS names have at most two
+// digits. A position or time that a sender puts in place of a name has more than four.
 const maxDigits = 4
 
-// isKept reports whether a name that is shown to its sender may also be stored and shown to
-// operators. Such a name begins like those of VSS or resembles a known name, and has at most
-// maxDigits digits. Any other name may really be a value, such as a vehicle identifier, that the
-// sender put in place of a name.
+// isKept reports whether the name of an unknown signal, which the response may repeat to its
+// sender, may also be stored and shown to operators. Such a name begins like those of VSS or
+// resembles a known name, and has at most maxDigits digits. Any other name may really be a value,
+// such as a vehicle identifier, that the sender put in place of a name.
 func isKept(name string) bool {
 	digits := 0
 	for _, c := range []byte(name) {
@@ -154,7 +158,8 @@ func (g *ignored) report() report {
 	return r
 }
 
-// inWords returns the names in one line, or "" if all signals are known.
+// inWords returns one line of text that names the unknown signals, for the sender. If all signals
+// are known, it returns "".
 func (g *ignored) inWords() string {
 	if g.count == 0 {
 		return ""
@@ -171,7 +176,8 @@ func (g *ignored) inWords() string {
 	return "unknown signals: " + strings.Join(list, ", ")
 }
 
-// withSuggestion returns the name, followed by the known name that it resembles, if there is one.
+// withSuggestion returns the name of an unknown signal, followed by the known name that it
+// resembles, if there is one.
 func withSuggestion(name string) string {
 	if s, ok := similarSignal(name); ok {
 		return name + " (did you mean " + s.String() + "?)"
@@ -179,7 +185,8 @@ func withSuggestion(name string) string {
 	return name
 }
 
-// refusal returns the reason why a strict source's sample with unknown signals is refused.
+// refusal returns the reason why a sample with unknown signals is refused if its source is strict,
+// that is, may send only known signals.
 func (g *ignored) refusal() *refusal {
 	what := "a signal"
 	if len(g.first) > 0 {
@@ -208,7 +215,8 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 }()
 
 // similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
-// case. ok is false if no known name is within maxEdits, or if the name is one of otherSignals.
+// case. ok is false if every known name differs by more than maxEdits letters, or if the unknown
+// name is one of otherSignals.
 func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {
@@ -225,8 +233,8 @@ func similarSignal(name string) (s vehicle.Signal, ok bool) {
 }
 
 // withinEdits reports whether a can be turned into b by at most edits changes. A change replaces,
-// inserts or removes one letter. The recursion is short for most pairs of names, because they
-// differ much in length or early on.
+// inserts or removes one letter. For most pairs of names the recursion ends early, because their
+// lengths or their first letters differ too much.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false

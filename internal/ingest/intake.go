@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// intake has what both protocols use: the store, and the metrics of the telemetry that is stored or
-// refused.
+// intake has what both protocols, HTTP and MQTT, use: the store, and the metrics of the telemetry
+// that is stored or refused.
 type intake struct {
 	Config
 	accepted prometheus.Counter
@@ -43,8 +43,8 @@ const (
 	MetricRefused  = "carstate_samples_refused_total"
 )
 
-// newIntake returns an intake and registers its metrics, with the label protocol, so that HTTP and
-// MQTT can share a registry.
+// newIntake returns an intake and registers its metrics. Their label protocol has the given value,
+// so that HTTP and MQTT can use the same registry.
 func newIntake(c Config, protocol string) *intake {
 	c = c.withDefaults()
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
@@ -80,7 +80,8 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// gauge registers a metric of how many bytes of MaxBytes are in use. inUse returns that number.
+// gauge registers a metric of the memory that unanswered telemetry uses. inUse returns this memory,
+// in bytes.
 func (in *intake) gauge(inUse func() int) {
 	in.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
@@ -88,8 +89,8 @@ func (in *intake) gauge(inUse func() int) {
 	}, func() float64 { return float64(inUse()) }))
 }
 
-// origin returns what is known of a batch of source s that arrives now. topic is the vehicle that
-// an MQTT topic names, or empty if there is no topic.
+// origin returns what is known of a batch that arrives now from the source s, before the batch is
+// read. topic is the vehicle that an MQTT topic names, or empty if there is no topic.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, vehicles: s.Vehicles, topic: topic,
@@ -102,8 +103,8 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n refused samples of source. If source is nil, the source is unknown and only the
-// metrics count them.
+// refuse counts n samples of source that were refused for the reason why. If source is nil, the
+// samples are counted in the metrics, but for no source.
 func (in *intake) refuse(source *access.Grant, why access.Refusal, n int) {
 	if n == 0 {
 		return
@@ -114,8 +115,8 @@ func (in *intake) refuse(source *access.Grant, why access.Refusal, n int) {
 	}
 }
 
-// store stores the accepted samples of b and counts the batch. Nothing of b may be acknowledged
-// unless store returns nil.
+// store stores the accepted samples of b, and counts accepted and refused ones. Nothing of b may be
+// acknowledged unless store returns nil.
 func (in *intake) store(ctx context.Context, b *batch) error {
 	for why, n := range b.refused {
 		in.refuse(b.source, access.Refusal(why), n)

@@ -34,21 +34,24 @@ const (
 // cannot subscribe, no message is retained (the flag has no effect), wills are dropped, and a
 // session ends with its connection.
 //
-// A PUBACK that reports success means that the accepted samples of the message are on disk.
-// Refused lines are counted, and the PUBACK still reports success, since sending them again would
-// not help. Under MQTT 5 its reason string names the unknown signals.
+// A PUBACK that reports success means that the accepted samples of the message are on disk. Refused
+// lines are counted, and the PUBACK still reports success, since sending them again would not help.
+// Under MQTT 5 its reason string names the unknown signals.
 //
 // Some messages are refused as a whole. Under MQTT 5 with QoS 1, such a message gets a PUBACK with
-// a reason code: 0x87 for a vehicle that the source may not write for, 0x90 for a wrong topic, 0x99
-// if no line was valid. A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK, so
-// in these cases the connection is closed, under MQTT 5 with a reason code. As an exception, a QoS
-// 0 message with an invalid payload is only dropped and counted.
+// a reason code: 0x87 if the source may not write for the vehicle or the vehicle was forgotten,
+// 0x90 for a wrong topic, 0x97 if the vehicle would exceed the limit of vehicles, 0x99 if no line
+// was valid or the message exceeds a limit. A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS
+// 0 has no PUBACK, so in these cases the connection is closed, under MQTT 5 with a reason code. As
+// an exception, a QoS 0 message with an allowed topic but no accepted sample is only dropped and
+// counted.
 //
 // If the store fails, the connection is closed without an acknowledgement, and the client sends the
 // message again. The key is checked again at every message, so a source that was removed is refused
-// at its next message. While the memory is used up, nothing is read, so clients wait. If a message
-// exceeds the rate of its source, it gets 0x97 under MQTT 5 with QoS 1; otherwise nothing is read
-// from its connection until the rate allows the message. If a packet arrives too slowly, its
+// at its next message. While the memory is used up, nothing is read from connections that need
+// more, so their clients wait. If a message exceeds the rate of its source, it gets 0x97 under MQTT
+// 5 with QoS 1. Otherwise nothing is read from its connection until the rate allows the message; if
+// that takes longer than a minute, the connection is closed. If a packet arrives too slowly, its
 // connection is closed.
 type MQTT struct {
 	in      *intake
@@ -58,7 +61,7 @@ type MQTT struct {
 	server  *mqtt.Server
 	start   sync.Once
 	refused *prometheus.CounterVec // connections, by reason
-	// unhandled limits the log lines about packets on which the library panics, because a client
+	// unhandled limits how often a packet on which the library panics is logged, because a client
 	// could send such packets without end.
 	unhandled lograte.Warning
 
@@ -74,7 +77,7 @@ type MQTT struct {
 	ended     chan struct{}  // closed when the first Shutdown has finished
 }
 
-// NewMQTT returns a server. It serves nothing until [MQTT.Serve] is called.
+// NewMQTT returns an MQTT server for telemetry. It serves nothing until [MQTT.Serve] is called.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{
 		in:        newIntake(c, "mqtt"),
@@ -128,8 +131,8 @@ func NewMQTT(c Config) *MQTT {
 	return m
 }
 
-// Serve serves l until [MQTT.Shutdown] is called, and then returns [net.ErrClosed]. It may be
-// called for several listeners.
+// Serve serves the connections of l until [MQTT.Shutdown] is called, and then returns
+// [net.ErrClosed]. It may be called for several listeners.
 func (m *MQTT) Serve(l net.Listener) error { return m.serveGuarded(m.guard.Listener(l)) }
 
 // ServeTLS is like Serve, but uses TLS.

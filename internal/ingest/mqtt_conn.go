@@ -22,13 +22,13 @@ type conn struct {
 	net.Conn
 	quotas *packetQuotas
 
-	// The fields up to processing are used only by the goroutine that reads.
+	// The fields from in to processing are used only by the goroutine that reads from the client.
 	in     *bufio.Reader // of Conn
 	head   bytes.Reader  // bytes that Read returns next: a header, or a large packet
 	left   int           // bytes of the packet that are still to be read from in
 	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
 	pace   pace          // the minimum rate of the packet
-	// The memory of the present packet, from each quota.
+	// The memory that the present packet holds, in each of the three quotas.
 	receiving, finishing, processing reservation
 
 	source string        // the name of the source; set by logIn
@@ -67,8 +67,8 @@ const (
 )
 
 // begin reads the header of the first packet. It returns an error unless the packet is a CONNECT of
-// at most maxSmallPacket bytes. The whole CONNECT must arrive within timeout; the library would
-// wait for ever.
+// at most maxSmallPacket bytes. The whole CONNECT must arrive within timeout; without this limit,
+// the library would wait for ever.
 func (c *conn) begin(timeout time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
@@ -164,7 +164,8 @@ func (c *conn) asSlow(err error) error {
 	return err
 }
 
-// nextPacket reads a fixed header. If the packet is a large PUBLISH, it reads all of it.
+// nextPacket reads the fixed header of the next packet, which gives its type and length. If the
+// packet is a PUBLISH of more than smallPublish bytes, it reads the whole packet.
 func (c *conn) nextPacket() error {
 	c.releaseMemory() // the library has finished the previous packet
 	if c.ending.Load() {
@@ -195,8 +196,9 @@ func (c *conn) nextPacket() error {
 	return c.readLarge()
 }
 
-// beginPace sets the first deadline of a packet whose bytes have not all arrived. It replaces the
-// deadline that the library has set for the time between packets.
+// beginPace begins to enforce the minimum rate on a packet whose bytes have not all arrived. It
+// sets a read deadline, which replaces the one that the library has set for the time between
+// packets.
 func (c *conn) beginPace() error {
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
 		return err
@@ -207,8 +209,9 @@ func (c *conn) beginPace() error {
 	return nil
 }
 
-// readLarge reads a large packet into a buffer of its own. Later calls of Read return the bytes of
-// that buffer. The memory is taken from the quotas as the bytes arrive.
+// readLarge reads a large packet into a buffer that grows while the bytes arrive. The memory of the
+// buffer is taken from the quotas each time before it grows. Later calls of Read return the bytes
+// in the buffer.
 func (c *conn) readLarge() error {
 	header := int(c.head.Size())
 	p := make([]byte, smallPublish)
@@ -238,9 +241,9 @@ func (c *conn) readLarge() error {
 	return c.reserveProcessing()
 }
 
-// grow takes memory from the quotas for a packet that has filled its buffer. The parameter size is
-// the size of that buffer, and whole is that of the packet. grow returns the size for the next
-// buffer, or false if the connection ends.
+// grow takes memory from the quotas, so that the full buffer of a packet can grow. size is the
+// present size of the buffer, and whole is the size of the packet, in bytes. It returns the next
+// size of the buffer, or false if the connection ends before the memory is free.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
@@ -252,7 +255,8 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.ended)
 }
 
-// reserveProcessing waits for the memory that processing a complete packet needs.
+// reserveProcessing waits until the memory for processing a complete packet is free, and takes it.
+// If the connection ends first, it returns an error.
 func (c *conn) reserveProcessing() error {
 	if !c.processing.reserveWait(processingBytes(c.packet), c.ended) {
 		return errEnding
@@ -270,7 +274,8 @@ func (c *conn) releaseMemory() {
 	}
 }
 
-// logIn sets the source of the connection.
+// logIn notes the source that has logged in on the connection, and its key. From then on, the
+// memory of the connection is part of the source's share.
 func (c *conn) logIn(source *access.Grant, key []byte) {
 	c.source, c.key, c.grant = source.Name, key, source
 	c.receiving.source, c.finishing.source, c.processing.source = c.source, c.source, c.source
@@ -311,8 +316,9 @@ func (c *conn) Write(p []byte) (int, error) {
 // NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// stopReading ends the connection after its messages are acknowledged. It sets a deadline that has
-// passed. Since the library sets a new deadline before each read, Read also checks ending.
+// stopReading makes Read fail, so that the connection ends after its messages are acknowledged. It
+// sets a read deadline that has passed. The library may replace that deadline before its next read,
+// so Read also checks the field ending.
 func (c *conn) stopReading() {
 	c.end()
 	_ = c.SetReadDeadline(time.Unix(1, 0))

@@ -39,7 +39,8 @@ func (h *hook) Provides(b byte) bool {
 	}, b) >= 0
 }
 
-// OnConnect prepares a connection that sent a well-formed CONNECT.
+// OnConnect processes a well-formed CONNECT before the login is checked. It drops the will, limits
+// the keep-alive time, and refuses the connection if the service is not ready.
 func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 	// The library would publish a will without calling OnPublish. Some clients always set a will,
 	// so the will is dropped and the client is not refused.
@@ -54,7 +55,8 @@ func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 	return nil
 }
 
-// OnConnectAuthenticate checks the name and key of the source.
+// OnConnectAuthenticate checks the name and key of a source. It also refuses the login if the
+// source has used up its share of the connections.
 func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	c := cl.Net.Conn.(*conn)
 	name := string(cl.Properties.Username)
@@ -225,14 +227,18 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	m.enqueue(cl, c, p)
 }
 
-// maxPause is how long reading from a connection may pause because of its source's rate.
+// maxPause is how long a message may delay the reading from its connection because of the rate of
+// its source.
 const maxPause = 60 * time.Second
 
-// withinRate reports whether the source's rate allows a number of samples, and subtracts them from
-// the samples that the source has left. With samples = 0 it reports whether the rate allows any. If
-// the rate does not allow the samples, an MQTT 5 message with QoS 1 is refused. Other messages
-// cannot be refused. For such a message, reading from the connection pauses until the rate allows
-// it; if that takes longer than maxPause, the connection is closed.
+// withinRate reports whether the source's rate allows at least one more sample. If it does,
+// withinRate subtracts the given number of samples from those that the rate still allows. If too
+// few are left, the source must wait until the rate has allowed them all. With samples = 0,
+// withinRate subtracts none.
+//
+// If the rate allows no sample, an MQTT 5 message with QoS 1 is refused. Other messages cannot be
+// refused. For such a message, withinRate waits, and nothing is read from the connection, until the
+// rate allows a sample. If that would take longer than maxPause, it closes the connection.
 func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {
 	for rate := c.grant.Rate; rate.Limited(); {
 		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
@@ -256,19 +262,20 @@ func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool
 	return true
 }
 
-// withReason returns the reason code with a text of our own.
+// withReason returns code with its text replaced by the given one.
 func withReason(code packets.Code, text string) packets.Code {
 	return packets.Code{Code: code.Code, Reason: text}
 }
 
-// read decodes the payload of a message about vehicle id.
+// read decodes the payload of a message from the source s. id is the vehicle that the topic names.
 func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, error) {
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 
-// refusalText counts a message without an accepted sample and returns the reason for its refusal.
+// refusalText counts a message that has no accepted sample, and returns the text that tells the
+// sender why. err is the error of decoding the message, if there was one.
 func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {
@@ -292,7 +299,8 @@ func (m *MQTT) disconnect(cl *mqtt.Client, code packets.Code) {
 	cl.Stop(code)
 }
 
-// vehicleOf returns the vehicle that a topic names.
+// vehicleOf returns the vehicle that a topic names, and whether the topic has the form
+// vehicles/VID/telemetry with a valid vehicle identifier.
 func vehicleOf(topic string) (vehicle.ID, bool) {
 	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
 	vid, ok2 := strings.CutSuffix(vid, topicSuffix)

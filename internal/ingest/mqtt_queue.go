@@ -24,10 +24,10 @@ type pending struct {
 const pubackBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // queue holds the messages of one connection from arrival to acknowledgement. While some messages
-// are being stored, newer ones wait, and are then stored together. So a gateway that pipelines is
-// not limited to one message a commit. One goroutine stores and acknowledges, so PUBACKs are sent
-// in the order of the messages. The goroutine runs only while there are messages, so an idle
-// connection needs no second goroutine.
+// are being stored, newer ones wait, and are then stored together. So a client that does not wait
+// for each acknowledgement needs fewer commits than messages. One goroutine stores and
+// acknowledges, so PUBACKs are sent in the order of the messages. The goroutine runs only while
+// there are messages, so an idle connection needs no second goroutine.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
 	changed *sync.Cond // uses mu; signaled when waiting, bytes or working change
@@ -46,8 +46,8 @@ func (q *queue) wait() {
 	}
 }
 
-// enqueue adds a message to the queue. It blocks while too many messages or bytes are queued;
-// nothing is read from the client during that time.
+// enqueue adds a message to the queue of its connection. If receiveMaximum messages or maxQueued
+// bytes are waiting, it blocks; nothing is read from the client during that time.
 func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -95,8 +95,8 @@ func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 
 // storeAndAcknowledge stores the messages together and acknowledges each. If the store fails, it
 // acknowledges none, closes the connection and returns false. The client then sends these messages
-// again. No later message of the connection may be stored before them, because the fold ignores
-// samples that are older than the state.
+// again. No later message of the connection may be stored before them, because the fold, which
+// computes a vehicle's state from its samples, ignores samples that are older than the state.
 func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 	all := new(batch)
 	for _, p := range messages {

@@ -10,17 +10,18 @@ const (
 	maxQueued      = 4 << 20  // bytes of memory of a connection's unacknowledged messages, unless there is only one
 )
 
-// packetQuotas are the memory quotas that all connections share. When a quota, or a source's share
-// of it, is used up, connections that need more of the quota are not read from. When memory is free
-// again, they get it in turn.
+// packetQuotas are the memory quotas that all MQTT connections share. When a quota, or a source's
+// share of it, is used up, nothing is read from connections that need more of the quota. When
+// memory is free again, their sources get it in turn.
 //
 // There are three quotas, so that slow senders do not keep out messages that have arrived
 // completely. A packet takes memory from the quotas in this order:
 //
-//  1. receiving, step by step, as its bytes arrive;
-//  2. finishing, if it holds some of receiving and cannot get more: at once all that it needs to
-//     arrive completely;
-//  3. processing, when it has arrived completely.
+//  1. receiving, step by step, as its bytes arrive. The packet waits for the first step if it
+//     must, but for no later one;
+//  2. finishing, if receiving has too little for a later step: at once all that the packet still
+//     needs to arrive completely;
+//  3. processing, when the packet has arrived completely.
 //
 // There is no deadlock. A connection that holds some of processing waits only for the store, which
 // has a time limit. A packet that holds some of receiving never waits for more of receiving. So

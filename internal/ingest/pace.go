@@ -18,14 +18,15 @@ type pace struct {
 	counted int // the value of came for which the deadline was set
 }
 
-// begin starts a body or packet at the time now and sets its first deadline. The parameter grace is
-// how long it may take before the minimum rate applies.
+// begin is called when a body or packet begins to arrive, at the time now. It sets the first
+// deadline. grace is how long the body or packet may take before the minimum rate applies.
 func (p *pace) begin(now time.Time, grace time.Duration) error {
 	p.began, p.grace, p.came, p.counted = now, grace, 0, 0
 	return p.set()
 }
 
-// add counts n bytes that arrived. It moves the deadline once per 1,000 bytes.
+// add counts n bytes that arrived. Once per 1,000 bytes, it extends the deadline by the time that
+// the minimum rate allows for them.
 func (p *pace) add(n int) error {
 	if p.came += n; p.came-p.counted < 1000 {
 		return nil

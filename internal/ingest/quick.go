@@ -13,11 +13,12 @@ import (
 // line. If it does not, the general parser must accept the line, too, with the same result.
 // FuzzQuick verifies that.
 
-// maxUnknown is the maximum number of ignored members of one object that quick compares with each
-// other, to find duplicates.
+// maxUnknown is the maximum number of ignored members whose names the fast parser (quick)
+// remembers, to find duplicates. If a line has more, quick gives up.
 const maxUnknown = 16
 
-// quick decodes one line. Its methods give up by calling fail.
+// quick is a fast parser for lines of the usual form. It gives up on any other line, which the
+// general parser then decodes. Its methods give up by calling fail.
 type quick struct {
 	rest    []byte
 	unknown [maxUnknown][]byte // names of ignored members
@@ -27,7 +28,8 @@ type quick struct {
 	times            [maxIgnored]int
 }
 
-// sample decodes line; see [Decoder.Sample]. ok is false if quick gave up.
+// sample does what [Decoder.Sample] does, for the decoder d. If ok is false, quick gave up, and the
+// general parser must decode the line.
 func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (
 	x vehicle.Sample, ok bool,
 ) {
@@ -70,14 +72,15 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 	return x, true
 }
 
-// undo removes this line from the counts of ignored signals, because the general parser counts its
-// signals again. It returns false.
+// undo subtracts the line's unknown signals from the counts of d after quick gave up, because the
+// general parser counts them again. It returns false, the result ok of sample.
 func (q *quick) undo(d *Decoder) bool {
 	d.ignored.count, d.ignored.unnamed, d.ignored.times = q.counted, q.unnamed, q.times
 	return false
 }
 
-// fail gives up on the line: nothing more is read, and every loop ends.
+// fail gives up on the line. It discards the rest of the line, so that nothing more is read and
+// every loop ends.
 func (q *quick) fail() { q.rest = nil }
 
 // space skips white space and returns the next byte without reading it, or 0 at the end.
@@ -94,7 +97,7 @@ func (q *quick) space() byte {
 	return 0
 }
 
-// take reads the byte c. It gives up if the next byte is another one.
+// take skips white space and reads the byte c. If the next byte is another one, quick gives up.
 func (q *quick) take(c byte) {
 	if q.space() != c {
 		q.fail()
@@ -103,8 +106,8 @@ func (q *quick) take(c byte) {
 	q.rest = q.rest[1:]
 }
 
-// begin reads the start of an object or array and reports whether it has a member. If it has none,
-// begin also reads the end.
+// begin reads the byte open, which starts an object or array, and reports whether a member or
+// element follows. If none does, begin also reads the byte end.
 func (q *quick) begin(open, end byte) bool {
 	q.take(open)
 	if q.space() == end {
@@ -114,8 +117,8 @@ func (q *quick) begin(open, end byte) bool {
 	return q.rest != nil
 }
 
-// more reads the comma or the closing bracket after a member. It reports whether another member
-// follows.
+// more reads the comma, or the byte end that closes the object or array, after a member or element.
+// It reports whether another one follows.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':
@@ -129,7 +132,8 @@ func (q *quick) more(end byte) bool {
 	return false
 }
 
-// text reads a string of plain ASCII.
+// text reads a JSON string and returns its content. If the string has an escape or a character
+// outside ASCII, quick gives up.
 func (q *quick) text() []byte {
 	if q.space() != '"' {
 		q.fail()
@@ -150,7 +154,7 @@ func (q *quick) text() []byte {
 	return nil
 }
 
-// number reads a JSON number.
+// number reads a JSON number. If the number has an exponent or more than 15 digits, quick gives up.
 func (q *quick) number() (v float64) {
 	q.space()
 	b, i := q.rest, 0
@@ -195,7 +199,7 @@ func (q *quick) number() (v float64) {
 
 var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// word reads one of the words true, false and null.
+// word reads the word w, which is true, false or null. If another text follows, quick gives up.
 func (q *quick) word(w string) {
 	if len(q.rest) < len(w) || string(q.rest[:len(w)]) != w {
 		q.fail()
@@ -204,8 +208,8 @@ func (q *quick) word(w string) {
 	q.rest = q.rest[len(w):]
 }
 
-// skip reads the value of an ignored member. It gives up if the object already had a member of that
-// name.
+// skip reads the value of an ignored member with the given name. If the object already had a member
+// of that name, or the value is an object or array, quick gives up.
 func (q *quick) skip(name []byte) {
 	for _, other := range q.unknown[q.from:q.n] {
 		if string(other) == string(name) {

@@ -6,9 +6,10 @@ import (
 )
 
 // quota is an amount of memory, in bytes, or a number of connections, that all sources share. A
-// source that holds more than an eighth of the quota gets more only if, afterwards, at least as
+// source may hold up to an eighth of the quota. It may hold more only if, afterwards, at least as
 // much is free as the source holds. So a single source can hold at most half of the quota, and the
-// rest stays free for others.
+// rest stays free for others. As an exception, a source that holds nothing may take any free
+// amount.
 type quota struct {
 	size int
 
@@ -30,16 +31,17 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// withinShare reports whether n more bytes are within the source's share. A source that holds
-// nothing may take any free amount, so that every single request and message can be served. The
-// caller holds mu.
+// withinShare reports whether the source's share allows n more bytes or connections. Whether they
+// are free is not checked here. A source that holds nothing may take any free amount, so that every
+// single request and message can be served. The caller holds mu.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
 }
 
-// tryAcquire takes n bytes for a source and reports whether it did. It takes none if that would
-// exceed the source's share, or if an earlier claim waits for free bytes.
+// tryAcquire takes n bytes or connections for a source, without waiting, and reports whether it
+// did. It takes none if too few are free, if the source's share does not allow n more, or if an
+// earlier claim waits until enough is free.
 func (q *quota) tryAcquire(source string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -55,10 +57,10 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 	return true
 }
 
-// acquire waits until n bytes are free and takes them. If n exceeds the size of the quota, it takes
-// the whole quota. It returns how much it took. ok is false if stop was closed first. Waiting
-// sources are served in turn, so that small claims cannot starve a large one, and the claims of one
-// source cannot starve those of another.
+// acquire waits until n bytes are free and within the source's share, and takes them. If n exceeds
+// the size of the quota, it takes the whole quota. got is how many bytes it took. ok is false if
+// stop was closed first. Waiting sources are served in turn, so that small claims cannot starve a
+// large one, and the claims of one source cannot starve those of another.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
@@ -89,7 +91,7 @@ func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok
 	return 0, false
 }
 
-// release returns n bytes of a source to the quota, and grants waiting claims.
+// release returns n bytes of a source to the quota, and grants waiting claims that now fit.
 func (q *quota) release(source string, n int) {
 	if n == 0 {
 		return
@@ -100,7 +102,8 @@ func (q *quota) release(source string, n int) {
 	q.grantWaiting()
 }
 
-// subtract reduces what a source holds by n bytes. The caller holds mu.
+// subtract frees n bytes or connections that a source holds. It grants no waiting claims. The
+// caller holds mu.
 func (q *quota) subtract(source string, n int) {
 	q.used -= n
 	if q.held[source] -= n; q.held[source] == 0 {
@@ -108,7 +111,7 @@ func (q *quota) subtract(source string, n int) {
 	}
 }
 
-// removeClaim removes claim i of a source from the queue. The caller holds mu.
+// removeClaim removes the waiting claim with the index i of a source. The caller holds mu.
 func (q *quota) removeClaim(source string, i int) {
 	if q.waiting[source] = slices.Delete(q.waiting[source], i, i+1); len(q.waiting[source]) == 0 {
 		delete(q.waiting, source)
@@ -118,8 +121,7 @@ func (q *quota) removeClaim(source string, i int) {
 }
 
 // grantWaiting grants waiting claims, one source after the other. It skips sources whose share is
-// used up (there are few) and stops at the first claim for which not enough is free. The caller
-// holds mu.
+// used up, and stops at the first other claim for which not enough is free. The caller holds mu.
 func (q *quota) grantWaiting() {
 	q.short = false
 	for i := 0; i < len(q.turn); {
@@ -172,8 +174,8 @@ func (r *reservation) reserve(n int) bool {
 	return true
 }
 
-// reserveWait adds n bytes to r, and waits until they are free. It returns false if stop was closed
-// first.
+// reserveWait enlarges r by n bytes, and waits until they are free. It returns false if stop was
+// closed first.
 func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	got, ok := r.of.acquire(r.source, n, stop)
 	r.bytes += got
@@ -187,7 +189,7 @@ func (r *reservation) split(n int) reservation {
 	return reservation{r.of, r.source, n}
 }
 
-// release returns everything to the quota.
+// release returns all that r holds to the quota.
 func (r *reservation) release() {
 	if r.of != nil {
 		r.of.release(r.source, r.bytes)

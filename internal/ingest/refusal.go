@@ -5,8 +5,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// refusal is the error that says why a sample was refused. Its text is for the sender. It repeats
-// no input, except the name of an unknown signal if the source is strict.
+// refusal is the error that says why a sample, request or message was refused. Its text is for the
+// sender. It repeats no input, with one exception: if the source is strict, that is, may send only
+// known signals, the text may name an unknown signal.
 type refusal struct {
 	kind access.Refusal
 	text string

@@ -9,7 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// signals reads the object of signals into r.
+// signals reads the JSON object that holds the signals of a sample, and sets their values in r. It
+// counts unknown signals and ignores their values.
 func (d *Decoder) signals(r *vehicle.Readings) error {
 	if err := d.expect(jsontext.KindBeginObject, errSignalsType); err != nil {
 		return err
@@ -58,8 +59,8 @@ func (d *Decoder) milOn(r *vehicle.Readings) error {
 	return errMILType
 }
 
-// set records v for signal s and reads past the next JSON value, from which the caller has
-// determined v.
+// set sets the value of signal s in r to v. The caller has determined v from the next JSON value
+// without reading it; set reads past it.
 func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
@@ -115,8 +116,9 @@ func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
 	return asRefusal(r.SetCodes(slices.Clone(d.codes[:n])))
 }
 
-// asRefusal converts an error of package vehicle into a refusal. Such an error says that a value is
-// impossible. It names the signal and its range and repeats no input.
+// asRefusal converts an error of package vehicle, which says that a value is impossible, into a
+// refusal. The text of the error is sent as it is: it names the signal and its range, and repeats
+// no input. If err is nil, it returns nil.
 func asRefusal(err error) error {
 	if err == nil {
 		return nil

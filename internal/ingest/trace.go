@@ -14,9 +14,9 @@ import (
 // untraced is the span that is used if tracing is off.
 var untraced trace.Span = noop.Span{}
 
-// span begins the span of one request, or of the messages that are stored together. It ignores a
-// traceparent header, so that senders cannot decide what is traced. No attribute names a vehicle or
-// a source.
+// span begins the span of one request, or of the MQTT messages that are stored together. It ignores
+// a traceparent header, so that senders cannot decide what is traced. No attribute names a vehicle
+// or a source.
 func (in *intake) span(ctx context.Context, name string, start time.Time) (context.Context, trace.Span) {
 	if in.Tracer == nil {
 		return ctx, untraced
@@ -35,7 +35,7 @@ func endSpan(s trace.Span, o outcome) {
 	s.End()
 }
 
-// noteBatch adds the counts of b to the span in ctx.
+// noteBatch adds the numbers of accepted and refused samples of b to the span in ctx.
 func (in *intake) noteBatch(ctx context.Context, b *batch) {
 	if in.Tracer == nil {
 		return
@@ -46,7 +46,7 @@ func (in *intake) noteBatch(ctx context.Context, b *batch) {
 	}
 }
 
-// inSpan returns r with the context of its span.
+// inSpan returns r with ctx, the context of span s. If s is not recorded, it returns r itself.
 func inSpan(ctx context.Context, r *http.Request, s trace.Span) *http.Request {
 	if !s.IsRecording() {
 		return r
