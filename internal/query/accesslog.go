@@ -37,8 +37,9 @@ type AccessLogConfig struct {
 // requests arrive faster than lines can be written, lines are dropped and counted, so an answer
 // never waits for a disk.
 //
-// A line contains no byte of a request. It identifies the vehicle by a hash whose seed is random
-// for each process, and the token by its ID.
+// A line copies no text of a request; an address from X-Forwarded-For is parsed and formatted
+// again. A line identifies the vehicle by a hash whose seed is random for each process, and the
+// token by its ID.
 type AccessLog struct {
 	config AccessLogConfig
 	seed   maphash.Seed
@@ -58,8 +59,8 @@ type AccessLog struct {
 // logEvery is the interval at which the records in the ring are formatted and written.
 const logEvery = 50 * time.Millisecond
 
-// OpenAccessLog opens the file and starts a goroutine that writes to it until
-// [AccessLog.Close].
+// OpenAccessLog opens the file, if one is configured, and starts a goroutine that writes the log
+// until [AccessLog.Close].
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	var file *os.File
 	to := c.Out
@@ -125,7 +126,8 @@ func (a *AccessLog) Close() error {
 // time.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
-// run writes records until Close.
+// run writes the records in the ring, once every logEvery, until Close. It also opens the file
+// again after Reopen.
 func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
 	for range periodic.Every(ctx, logEvery) {
@@ -178,7 +180,8 @@ func (a *AccessLog) drain() {
 	a.logChange(err)
 }
 
-// sink passes lines on to a writer and counts them.
+// sink passes lines on to a writer. It counts the lines that were written completely, so that after
+// an error the number of lost lines is known.
 type sink struct {
 	to    io.Writer
 	lines int  // how many complete lines were written
@@ -336,10 +339,10 @@ func appendHex(b []byte, n uint64) []byte {
 }
 
 // ring is a bounded queue with many writers and one reader, without locks. Position p of the queue
-// is stored in slot p modulo ringSlots. The number turn of that slot says what may happen next. If
-// it is p, the slot is free: a writer may fill it and then sets turn to p+1. If it is p+1, the slot
-// is filled: the reader may empty it and then sets turn to p+ringSlots, the next position that is
-// stored in this slot.
+// is stored in slot p modulo ringSlots. The field turn of that slot says what may happen next. If
+// turn is p, the slot is free: a writer may fill it and then sets turn to p+1. If turn is p+1, the
+// slot holds a record: the reader may take it and then sets turn to p+ringSlots, the next position
+// that is stored in this slot.
 type ring struct {
 	slots []slot
 	next  atomic.Uint64 // the position of the next record that is put

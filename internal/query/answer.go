@@ -23,8 +23,8 @@ const (
 	maxHead = 16 << 10
 )
 
-// request is a parsed request head. Its slices are parts of the connection's buffer, so the
-// answerer does not change them.
+// request is a parsed request head. Its slices are parts of the connection's buffer, so they must
+// not be changed.
 type request struct {
 	method     []byte
 	target     []byte     // the request target as sent
@@ -46,8 +46,8 @@ type answerer struct {
 	docs    documents // if nil, no documentation is served
 }
 
-// answer checks a request at the time now, in the order of the package comment, and writes the
-// response to w. It does not allocate once the slices of w are large enough.
+// answer checks a request at the time now and writes the response to w. The package comment gives
+// the order of the checks. answer does not allocate once the slices of w are large enough.
 func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.startResponse(now, w)
 	h := scanHead(r.headers)
@@ -88,7 +88,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.authorize(r, &p, &h, now, w)
 }
 
-// refuseHead answers with a failure that was found before the head was parsed.
+// refuseHead answers with the failure f, without reading anything of the request.
 func (a *answerer) refuseHead(f *failure, now time.Time, w *response) {
 	a.startResponse(now, w)
 	w.fail(f)
@@ -111,7 +111,7 @@ func isRead(method []byte) bool {
 }
 
 // framingFailure returns the failure of a request whose HTTP version, Host header or size is not
-// accepted, or in whose headers scanHead found a fault. It returns nil if there is no failure.
+// accepted, or in whose headers scanHead found an error. If there is no failure, it returns nil.
 func framingFailure(r *request, h *head) *failure {
 	line := len(r.method) + len(r.target) + len(r.version) + 2
 	isV11 := string(r.version) == "HTTP/1.1"
@@ -180,12 +180,14 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// refuseRequest answers a request that fails with f regardless of its token. If the token is valid,
-// the call is counted, and the answer carries the token's rate-limit headers but uses up none of
-// its budget. If the token is invalid, the answer is the same without these headers. A client could
-// use the difference to guess tokens. So an invalid token is recorded as a refusal, and an address
-// with too many refusals gets no rate-limit headers even for valid tokens. Before the tables are
-// loaded, no token is valid.
+// refuseRequest answers a request that fails with f, whatever its token is. It checks the token all
+// the same. If the token is valid, the call is counted for it, and the answer has the token's
+// rate-limit headers, but the call uses up none of its budget. If the token is invalid, the answer
+// lacks these headers.
+//
+// A client could use this difference to guess tokens. Therefore an invalid token is recorded as a
+// refusal, and an address with too many refusals gets no rate-limit headers, even for a valid
+// token. Before the tables of tokens are loaded, no token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {
@@ -212,14 +214,14 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 
 func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
 
-// grantOf maps each operation to its value in package access.
+// grantOf maps each operation to the value that stands for it in the grant of a token.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,
 }
 
-// applyGrant answers a request whose token is valid. It checks the operation and the rate, and then
-// answers for the vehicle.
+// applyGrant answers a request whose token is valid and has the grant g. It checks the operation
+// and the rate, and then answers for the vehicle.
 func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
@@ -252,8 +254,8 @@ func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.
 }
 
 // answerVehicle answers with the verdict about the vehicle. If the token was not granted the
-// vehicle, the vehicle is also looked up, but the answer is that it is unknown. So neither the
-// answer nor the time that it takes shows whether the vehicle exists.
+// vehicle, answerVehicle looks it up all the same, but answers as for an unknown vehicle. So
+// neither the answer nor the time that it takes shows whether the vehicle exists.
 func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {

@@ -6,9 +6,11 @@ import (
 	"slices"
 )
 
-// clientOf returns the address of the client whose request arrived from peer. A proxy appends the
-// address of its own client to X-Forwarded-For. So the list is read from its end, and only while
-// each hop is a trusted proxy, because the client may have invented all earlier members.
+// clientOf returns the address of the client that sent a request. peer is the other end of the
+// connection. If peer is a trusted proxy, clientOf reads X-Forwarded-For, to which each proxy
+// appends the address of its own client. It reads the list from the end, and goes on to the member
+// before only while the present one is a trusted proxy, because the client may have invented all
+// members before its own address.
 func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Addr {
 	h := hops{lines: headers}
 	for isTrusted(peer, trusted) {

@@ -15,8 +15,8 @@ import (
 	"carstate/internal/netguard"
 )
 
-// exchange is the memory that a connection needs while it has a request in progress. Exchanges are
-// pooled, so that a connection that waits for a request holds no exchange.
+// exchange is the memory that a connection needs only while it has a request in progress. Exchanges
+// are pooled, so that a connection that waits for its next request holds none.
 type exchange struct {
 	request  request
 	response response
@@ -28,7 +28,8 @@ const (
 	// sendAt is the size, in bytes, at which collected answers are sent. So for a client that does
 	// not read, the server holds at most sendAt bytes and one more answer.
 	sendAt = 8 << 10
-	// keepOut is the largest buffer of answers, in bytes, that is kept for the next request.
+	// keepOut is the largest buffer of answers, in bytes, that is kept for further requests. A
+	// larger buffer is freed.
 	keepOut = 32 << 10
 )
 
@@ -81,16 +82,17 @@ func (s *Server) serveConn(c *netguard.Conn, busy bool) {
 	}
 }
 
-// Before a connection is closed, the server may read on until one of these limits is reached.
+// Before the server closes a connection, it may read and discard input (see close), for at most
+// lingerTime and at most lingerBytes.
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
 )
 
-// close closes the connection. If a connection is closed while data is still arriving, the kernel
-// resets it, and the reset can overtake the answer that names the client's error. So after such an
-// answer the server first closes only its sending side. It then reads and discards input until
-// lingerTime is over or lingerBytes have arrived.
+// close closes the connection. If the client may still be sending, the server first closes only its
+// sending side. It then reads and discards input until lingerTime is over or lingerBytes have
+// arrived. Otherwise the kernel would reset the connection when more data arrives, and the client
+// could receive the reset before the last answer.
 func (v *conversation) close() {
 	if v.lingers {
 		if t, ok := v.wire.(*tls.Conn); ok {
@@ -104,9 +106,10 @@ func (v *conversation) close() {
 	_ = v.wire.Close()
 }
 
-// rejection returns the failure with which to refuse the connection's first request, or nil if it
-// need not be refused. If the connection was accepted during an overload, the load is checked
-// again, because the overload may have ended.
+// rejection returns the failure with which to refuse a request because of the load, or nil if it
+// need not be refused. A connection that was accepted during an overload is checked again, because
+// the overload may have ended. In the same way, a connection that was accepted beyond the limit is
+// checked again, because others may have been closed.
 func (v *conversation) rejection() *failure {
 	if v.busy = v.busy && v.s.overloaded(); v.busy {
 		return failBusy
@@ -184,7 +187,7 @@ func (v *conversation) serveNext() bool {
 	return goesOn
 }
 
-// buffered returns the next head in the buffer, or nil if it has not arrived completely.
+// buffered returns the next request head in the buffer, or nil if the buffer has no complete one.
 func (v *conversation) buffered() []byte {
 	if v.scanned == 0 {
 		v.begin = v.end - len(skipEmptyLines(v.buf[v.begin:v.end]))
@@ -199,9 +202,9 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
-// readHead waits for a complete head and returns it, or returns the failure to answer with. It
-// returns neither if the connection is to be closed without a further answer, because the client
-// has closed it or sends nothing, it was evicted, or the server shuts down.
+// readHead waits for a complete request head. It returns the head, or the failure to answer with.
+// It returns neither if the connection is to be closed without a further answer: the client has
+// closed it or sends nothing, the connection was evicted, or the server shuts down.
 func (v *conversation) readHead() ([]byte, *failure) {
 	begun := v.end > v.begin // part of a head has arrived already
 	if begun {
@@ -252,9 +255,9 @@ func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	return f
 }
 
-// overdue reports whether a deadline must be moved. limit is the time from now to the new deadline.
-// A deadline is moved only after a quarter of limit has passed since it was last moved, because
-// moving it costs more than a lookup in the fleet table.
+// overdue reports whether a deadline must be moved to now plus limit. It need not be moved if it is
+// earlier than that by at most a quarter of limit. This saves time, because moving a deadline costs
+// more than a lookup in the fleet table.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
@@ -360,9 +363,9 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// sendDocument sends the collected answers and then a document. A document is large and its reader
-// may be slow. While the document is sent, the request does not count as in progress, so it does
-// not keep queries from being answered.
+// sendDocument sends the collected answers and then a document. While it does so, the request does
+// not count as in progress, because a document is large and its reader may be slow. Otherwise slow
+// readers could keep queries from being answered.
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()

@@ -8,7 +8,8 @@ import (
 	"carstate/internal/access"
 )
 
-// failureDoc documents one failure. The documentation also contains the failure's own message.
+// failureDoc describes one failure in the documentation: its cause, and what the client can do. The
+// documentation also shows the failure's own message.
 type failureDoc struct {
 	failure *failure
 	name    string // the name of the example in the OpenAPI document
@@ -16,7 +17,7 @@ type failureDoc struct {
 	cure    string
 }
 
-// statusDoc documents a status and all failures with it.
+// statusDoc describes an HTTP status in the documentation, with all failures that have it.
 type statusDoc struct {
 	Status  int
 	Title   string
@@ -28,7 +29,8 @@ type statusDoc struct {
 // exampleRate is the rate limit in the documentation's example of 429.
 var exampleRate = access.Rate{Calls: 60, Window: time.Minute}
 
-// statusDocs documents every failure. A test compares it with failure.go.
+// statusDocs documents every failure that the service can answer with. A test checks that none in
+// failure.go is missing.
 var statusDocs = []statusDoc{
 	{400, "Bad request", "The request itself is wrong. No further check was made.",
 		"No. Correct the request first.", []failureDoc{
@@ -221,7 +223,7 @@ func (d failureDoc) body() string {
 	return string(w.body)
 }
 
-// message returns the text of the member msg of the answer, without its first word.
+// message returns the failure's message without its first word, the name of the outcome.
 func (d failureDoc) message() string {
 	var envelope struct{ Msg string }
 	if err := json.Unmarshal([]byte(d.body()), &envelope); err != nil {

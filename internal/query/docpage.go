@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// localBase is the base address in the samples. The page's script replaces it by the
-// address from which the page was loaded.
+// localBase is the base URL of the service in the sample programs. The page's script replaces it by
+// the address from which the page was loaded.
 const localBase = "http://127.0.0.1:8080"
 
 type operationDoc struct {
@@ -25,13 +25,13 @@ type operationDoc struct {
 	Samples  []sampleDoc
 }
 
-// valueDoc documents one value of the operation's field.
+// valueDoc documents one value of the JSON field in which an operation returns its verdict.
 type valueDoc struct {
 	Value, Name, Meaning string
 	Status               int
 }
 
-// sampleDoc is a program that calls the operation.
+// sampleDoc is a sample program in one language that calls an operation.
 type sampleDoc struct {
 	Language, Title, Code string
 }
@@ -61,7 +61,8 @@ var operationDocs = []operationDoc{
 	},
 }
 
-// sampleLanguages lists the languages of the samples in the order of the page.
+// sampleLanguages lists the languages of the sample programs in the order in which the page shows
+// them.
 var sampleLanguages = []sampleDoc{
 	{Language: "curl", Title: "curl"},
 	{Language: "go", Title: "Go"},
@@ -83,7 +84,8 @@ var pageFunctions = template.FuncMap{
 	"cure":    func(d failureDoc) string { return d.cure },
 }
 
-// renderPage returns the page at /. maxAge is as in [Config].
+// renderPage returns the page at /. maxAge is the maximum age of a verdict that is answered, which
+// the page states.
 func renderPage(maxAge time.Duration) []byte {
 	var b bytes.Buffer
 	data := struct {
@@ -102,8 +104,9 @@ func renderPage(maxAge time.Duration) []byte {
 	return b.Bytes()
 }
 
-// inWords returns a duration as a text for people, in the largest unit that divides it and gives
-// a number above one. It returns "" if d is not positive.
+// inWords returns a duration as text, such as "90 seconds": in the largest unit that divides it and
+// gives a number above one, or else as [time.Duration.String] does. If d is not positive, it
+// returns "".
 func inWords(d time.Duration) string {
 	for _, u := range []struct {
 		name string
@@ -119,8 +122,8 @@ func inWords(d time.Duration) string {
 	return ""
 }
 
-// samples returns the operation's programs, one per language. base is the base address of
-// the service.
+// samples returns programs that call the operation, one per language. base is the base URL of the
+// service.
 func (op operationDoc) samples(base string) []sampleDoc {
 	var all []sampleDoc
 	for _, s := range sampleLanguages {

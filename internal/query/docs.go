@@ -20,11 +20,13 @@ import (
 //go:embed docs
 var docFiles embed.FS
 
-// pagePolicy permits our own page to load files from this service and to call it, and nothing else.
+// pagePolicy is the Content-Security-Policy of our own pages. It permits a page to load files from
+// this service and to call it, and nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// referencePolicy also permits the inline styles and data: images that Swagger UI needs.
+// referencePolicy is the Content-Security-Policy of the page with Swagger UI. In addition to
+// pagePolicy, it permits the inline styles and data: images that Swagger UI needs.
 const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -36,8 +38,8 @@ const (
 	cacheAsset = "public, max-age=3600"
 )
 
-// newDocuments returns the documentation of a service that answers verdicts up to the age maxAge.
-// It panics if a file is missing or a template fails, which only a bug can cause.
+// newDocuments returns the public documentation, which states maxAge, the maximum age of a verdict
+// that is answered. It panics if a file is missing or a template fails, which only a bug can cause.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
 		"/":                     ownDocument("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),
@@ -63,7 +65,8 @@ func asset(name string) *document {
 	return ownDocument(name, readDocFile(name), cacheAsset, pagePolicy)
 }
 
-// ownDocument returns a document that this project wrote.
+// ownDocument returns a document that this project wrote. cache and policy are the values of its
+// headers Cache-Control and Content-Security-Policy.
 func ownDocument(name string, content []byte, cache, policy string) *document {
 	return &document{
 		contentType: contentType(strings.TrimSuffix(name, ".tmpl")),

@@ -20,12 +20,13 @@ type failure struct {
 	authenticate string
 	// retryAfter is the value of Retry-After, in seconds, or "" for no such header.
 	retryAfter string
-	// closes is set if the connection is closed after the answer. The reason is that the end of the
-	// request is uncertain, or that there are too many connections.
+	// closes is set if the connection is closed after the answer, because the end of the request is
+	// uncertain, or because of an overload, too many connections or a bug.
 	closes bool
 }
 
-// fail returns a failure. The text must need no escaping in JSON; a test checks that.
+// fail returns a failure whose message is the name of o, followed by text. text must need no
+// escaping in JSON; a test checks that.
 func fail(status int, o outcome, text string) *failure {
 	return &failure{
 		status:  status,
@@ -47,8 +48,8 @@ func unauthorized(text string) *failure {
 	return f
 }
 
-// missing is like unauthorized, for a request without a token. RFC 6750 does not treat a missing
-// token as an error, so WWW-Authenticate has no error code.
+// missing returns the failure of a request without a token. RFC 6750 does not treat a missing token
+// as an error, so WWW-Authenticate has no error code, unlike that of unauthorized.
 func missing(text string) *failure {
 	f := fail(401, invalidToken, text)
 	f.authenticate = `Bearer realm="carstate"`
@@ -66,7 +67,8 @@ func retry(after string, f *failure) *failure {
 	return f
 }
 
-// Framing.
+// Failures of a request whose head is malformed, too long or too slow, or that has a body. The
+// connection is closed after each of them.
 var (
 	failMalformed = closing(400, invalidRequest,
 		"this is not a complete HTTP/1.1 request: check the request line, the headers, and that there is one Host")
@@ -84,7 +86,7 @@ var (
 	failSlow     = closing(408, invalidRequest, "the request head did not arrive in time")
 )
 
-// Path, method, query.
+// Failures of the path, method or query of a request.
 var (
 	failPath = fail(404, notFound,
 		"the path must be exactly /api/ic/if_dt_tflow_car_driving_state or /api/ic/if_dt_amo_throttle_system")
@@ -108,7 +110,8 @@ var (
 		"a vehicle id consists of ASCII letters and digits only")
 )
 
-// checkVid returns the failure of a missing or malformed vid, or nil if the vid has a valid form.
+// checkVid returns the failure of a request whose parameter vid, the vehicle identifier, is missing
+// or malformed. If vid has a valid form, it returns nil.
 func checkVid(p *params) *failure {
 	switch {
 	case !p.hasVid:
@@ -129,7 +132,8 @@ func checkVid(p *params) *failure {
 	return failVid
 }
 
-// Readiness.
+// Failures that the client has not caused: the service is not ready, is overloaded, or has a bug.
+// The client may send the request again.
 var (
 	failNotReady = retry("5", fail(503, unavailable,
 		"the service is starting or has lost contact with its data: try again later"))
@@ -141,7 +145,8 @@ var (
 	failBroken = retry("5", closing(503, unavailable, "the service could not answer: try again later"))
 )
 
-// Token and operation.
+// Failures of a token that is missing, is invalid, does not permit the operation, or is over its
+// rate, and of an address from which too many invalid tokens were sent.
 var (
 	failNoToken    = missing("the parameter access_token is missing: add access_token=TOKEN to the query")
 	failWrongPlace = missing("send the token in the query, as access_token=TOKEN, and not in an Authorization header")
@@ -188,8 +193,8 @@ func tokenFailure(err error, token []byte) *failure {
 	return malformed(token)
 }
 
-// malformed returns the failure of a text that does not have the form of a token. It guesses what
-// the client sent instead, so that the message can say what to do.
+// malformed returns the failure of an access_token that does not have the form of a token. It
+// guesses what the client sent instead, so that the message can say what to do.
 func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {

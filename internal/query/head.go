@@ -4,7 +4,7 @@ import (
 	"bytes"
 )
 
-// head holds what the answerer needs to know about a request's header block.
+// head holds the facts in a request's header block on which the answer depends.
 type head struct {
 	fault         *failure // the failure of an invalid header block; nil if it is valid
 	hosts         int      // number of Host headers
@@ -15,9 +15,9 @@ type head struct {
 	gzip          bool     // the client accepts a body in gzip
 }
 
-// scanHead parses a header block as sent, from the first header to the empty line. It does not rely
-// on another parser: if two parsers disagree on the end of a request, one request can be smuggled
-// inside another.
+// scanHead parses a header block as sent, from the first header to the empty line. It is strict and
+// does not rely on another parser: if a proxy and this server disagreed on the end of a request, a
+// client could smuggle one request inside another.
 func scanHead(raw []byte) (h head) {
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')
@@ -112,7 +112,8 @@ func isHost(b []byte) bool {
 	return len(b) > 0
 }
 
-// addLength records a Content-Length header. Only one header, with the value 0, is valid.
+// addLength records a Content-Length header. A second such header, or a value other than 0, is an
+// error, because a request must have no body.
 func (h *head) addLength(value []byte) {
 	switch {
 	case h.length || !isLength(value):
@@ -146,8 +147,9 @@ func hasOption(list []byte, option string) bool {
 	return false
 }
 
-// acceptsGzip reports whether an Accept-Encoding names gzip with a weight other than zero. It
-// ignores "*", because a client that sends "*" also accepts an uncompressed body.
+// acceptsGzip reports whether list, the value of an Accept-Encoding header, names gzip with a
+// weight other than zero. It ignores "*", because a client that sends "*" also accepts an
+// uncompressed body.
 func acceptsGzip(list []byte) bool {
 	for len(list) > 0 {
 		var item []byte
@@ -170,8 +172,8 @@ func cut(b []byte, sep byte) (before, after []byte) {
 	return b, nil
 }
 
-// equalFold reports whether ASCII text equals a name, ignoring case. The name must be in
-// lower case.
+// equalFold reports whether b equals the text lower, ignoring the case of ASCII letters. lower must
+// be in lower case.
 func equalFold(b []byte, lower string) bool {
 	if len(b) != len(lower) {
 		return false

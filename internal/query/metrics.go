@@ -56,8 +56,8 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf converts the outcome of a call to the corresponding one in the usage statistics of its
-// token. err says why the token is invalid, or is nil if the token is valid.
+// usageOf converts the outcome of a call to the one under which the usage statistics of its token
+// count it. err says why the token is invalid, or is nil if the token is valid.
 func usageOf(o outcome, err error) access.Outcome {
 	switch {
 	case errors.Is(err, access.ErrExpired):
@@ -79,9 +79,9 @@ func usageOf(o outcome, err error) access.Outcome {
 	}[o]
 }
 
-// metrics counts requests. The counters of all label values are looked up at the start, so that
-// counting takes no lock. A query for a vehicle that is not granted is counted with the outcome
-// unknown, which is also the answer.
+// metrics counts requests. The counters of all operations and outcomes are created at the start, so
+// that counting takes no lock. A query for a vehicle that is not granted is counted with the
+// outcome unknown, which is also the answer.
 type metrics struct {
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer
@@ -125,7 +125,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe counts an answer, and records how long it took.
+// observe counts an answer. If the request was for one of the two operations, observe also records
+// how long the answer took.
 func (m *metrics) observe(r *response, took time.Duration) {
 	o := r.outcome
 	if r.sandbox {

@@ -13,8 +13,8 @@ var openAPITemplate = template.Must(template.New("openapi.json.tmpl").Funcs(temp
 	"words":    firstWords,
 }).ParseFS(docFiles, "docs/openapi.json.tmpl"))
 
-// renderOpenAPI returns the document at /openapi.json. Its examples of failures are generated from
-// the failures that the service sends.
+// renderOpenAPI returns the OpenAPI document that is served at /openapi.json. Its examples of
+// failures are generated from the failures that the service sends.
 func renderOpenAPI() []byte {
 	var b bytes.Buffer
 	if err := openAPITemplate.Execute(&b, nil); err != nil {
@@ -43,7 +43,8 @@ func failureExamples(status int) (string, error) {
 	return string(out), err
 }
 
-// firstWords returns the first words of all failures' messages, separated by commas.
+// firstWords returns the words with which the messages of failures begin, each once, in
+// alphabetical order and separated by commas.
 func firstWords() string {
 	var words []string
 	for _, s := range statusDocs {

@@ -5,10 +5,10 @@ import (
 	"cmp"
 )
 
-// params holds the two parameters of an operation, form-decoded. hasVid and hasToken say whether a
-// parameter is present; one that was sent without a value is present and empty. If the query
-// contains exactly one token and its encoding is valid, token is set even if the query is refused.
-// Otherwise token is empty.
+// params holds the two parameters of an operation, vid and access_token, form-decoded. hasVid and
+// hasToken say whether a parameter is present; one that was sent without a value is present and
+// empty. If the query contains exactly one token and its encoding is valid, token is set even if
+// the query is refused for another reason. Otherwise token is empty.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
@@ -17,9 +17,10 @@ type params struct {
 // parseQuery parses a query string as application/x-www-form-urlencoded, which has pairs separated
 // by '&', '+' for a blank, and percent-encoding in names and values. It ignores unknown parameters.
 // Decoded values are appended to *scratch, so that nothing is allocated once *scratch is large
-// enough. A value that needs no decoding is a part of raw. The result first is the first failure
-// found. The rest of the query is parsed even after a failure, because the token in it decides
-// about the rate-limit headers of the answer.
+// enough. A value that needs no decoding is a part of raw.
+//
+// The result first is the first failure found, or nil. The rest of the query is parsed even after a
+// failure, because the rate-limit headers of the answer depend on the token in the query.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
 		first = failEncoding
@@ -94,7 +95,9 @@ func nameIs(encoded []byte, want string) bool {
 	return i == len(want)
 }
 
-// decode returns the decoded form of a value, whose escapes must be valid.
+// decode returns the decoded form of a value, in which every '%' must begin a percent-encoded byte.
+// If decoding changes the value, the result is appended to *scratch; otherwise the result is
+// encoded itself.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded
@@ -114,7 +117,7 @@ func decode(encoded []byte, scratch *[]byte) []byte {
 	return (*scratch)[start:]
 }
 
-// unhex returns the value of a hexadecimal digit, or -1.
+// unhex returns the value of a hexadecimal digit, or -1 if c is not one.
 func unhex(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':

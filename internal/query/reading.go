@@ -4,19 +4,22 @@ import (
 	"bytes"
 )
 
-// The sizes of the buffer into which a head is read. Nearly every head fits smallBuffer.
-// readBuffer exceeds maxHead, so that most heads that are too long are still parsed and
-// get an exact answer.
+// The sizes, in bytes, of the buffer into which a request head is read. A connection begins with
+// smallBuffer, which is enough for nearly every head. readBuffer exceeds maxHead, the longest head
+// that is accepted. So a head that is only a little too long is still parsed, and the answer says
+// exactly which limit it exceeds.
 const (
 	smallBuffer = 4 << 10
 	readBuffer  = maxHead + 1<<10
 )
 
-// headEnd returns the number of bytes of the head at the start of b, or 0 if the end of the head
-// has not arrived. The search starts at the index from, which is 0 at the first call for a head.
-// When more bytes have arrived, from is the result next of the previous call. A head ends with an
-// empty line. A line that ends in LF alone counts as a line here. Such a head is refused later, but
-// the server need not wait for more input to find its end.
+// headEnd finds the end of the request head at the start of b. end is the number of bytes of the
+// head, or 0 if its end has not arrived. The search starts at the index from, which is 0 in the
+// first call for a head. When more bytes have arrived, headEnd is called again, with the previous
+// result next as from.
+//
+// A head ends with an empty line. A line may end in LF alone here. Such a head is refused later,
+// but the server need not wait for more input to find its end.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')
@@ -45,8 +48,9 @@ func skipEmptyLines(b []byte) []byte {
 	return b
 }
 
-// split divides a complete head into the header block and the three parts of the request line. The
-// answerer checks everything else.
+// split divides a complete head into the header block and the three parts of the request line, and
+// stores them in r. It returns a failure if the request line is malformed. The answerer checks
+// everything else.
 func (r *request) split(head []byte) *failure {
 	i := bytes.IndexByte(head, '\n')
 	if i < 1 || head[i-1] != '\r' {

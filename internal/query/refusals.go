@@ -7,25 +7,26 @@ import (
 	"time"
 )
 
-// Within refusedWindow, refusedTokens tokens of one address may be refused with 401; further ones
-// get 429. A valid token within its rate is answered even from such an address, so no client can
-// lock out another one behind the same address.
+// Within refusedWindow, up to refusedTokens tokens from one address are refused with 401, and
+// further ones with 429. A valid token within its rate is answered even from such an address, so no
+// client can lock out another one behind the same address.
 const (
 	refusedTokens = 100
 	refusedWindow = time.Minute
 )
 
-// The memory for refusals is bounded to refusalSets sets of refusalWays addresses, each of about
-// 850 bytes after its first refused token. A new address in a full set evicts the one whose last
-// refusal is the oldest.
+// Refusals are remembered for a limited number of addresses: a hash assigns each address to one of
+// refusalSets sets, and a set holds up to refusalWays addresses. An address takes about 850 bytes.
+// If the set of a new address is full, the address in it whose last refusal is the oldest is
+// evicted.
 const (
 	refusalSets = 512 // a power of two
 	refusalWays = 8
 )
 
-// refusals remembers the addresses whose tokens were refused recently. A request with a valid token
-// takes no lock of refusals, unless the token has a rate limit and the request fails or exceeds
-// that limit.
+// refusals remembers the addresses whose tokens were refused recently. For a request with a valid
+// token, a lock is taken only if the token has a rate limit and the request fails or exceeds that
+// limit.
 type refusals struct {
 	seed maphash.Seed // random, so that a client cannot choose addresses of one set
 	sets [refusalSets]refusalSet
@@ -36,7 +37,7 @@ type refusalSet struct {
 	logs [refusalWays]*refusalLog
 }
 
-// refusalLog holds the times of the last refusals to one address.
+// refusalLog holds the times of the last refused tokens from one network.
 type refusalLog struct {
 	from network
 	last int // the index of the newest time; the next one is the oldest
@@ -60,7 +61,8 @@ func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 
 // noteRefusal records that a token from the address is refused at the time now. If the address
 // already has too many refusals, noteRefusal records nothing and returns how long the address must
-// wait. Since these refusals are not recorded, a client never waits longer than it was asked to.
+// wait. Because nothing is recorded during that time, a client never waits longer than it was asked
+// to.
 func (r *refusals) noteRefusal(a netip.Addr, now time.Time) (wait time.Duration) {
 	from, at := networkOf(a), time.Duration(now.UnixNano())
 	s := r.setOf(from)
@@ -92,8 +94,9 @@ func (r *refusals) setOf(from network) *refusalSet {
 	return &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
 }
 
-// wait returns the time until the oldest refusal leaves the window, or 0 if one more refusal is
-// allowed now.
+// wait returns how long, from the time at on, an address must wait before one more refused token
+// gets 401 and not 429. That is the time until the oldest recorded refusal leaves the window, or 0
+// if one more refusal is allowed now. at is in Unix time.
 func (l *refusalLog) wait(at time.Duration) time.Duration {
 	oldest := l.at[(l.last+1)%refusedTokens]
 	// A negative age means that the clock was set back. The recorded times are then useless.

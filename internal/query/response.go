@@ -33,7 +33,8 @@ type response struct {
 	dates   dates
 }
 
-// header is one header of the answer. appendHead adds Content-Length and Connection.
+// header is one header of an answer. Content-Length and Connection are not among these headers;
+// appendHead adds them.
 type header struct {
 	name  string
 	value []byte
@@ -73,12 +74,13 @@ func (w *response) setTime(name string, t time.Time) {
 	w.setFrom(name, start)
 }
 
-// setFrom adds a header whose value is values[start:].
+// setFrom adds a header. Its value is the end of w.values, from the index start on, which the
+// caller has just appended.
 func (w *response) setFrom(name string, start int) {
 	w.headers = append(w.headers, header{name, w.values[start:len(w.values):len(w.values)]})
 }
 
-// fail turns the response into a failure.
+// fail turns the response into the answer of a failure.
 func (w *response) fail(f *failure) {
 	w.status, w.outcome = f.status, f.outcome
 	w.closes = w.closes || f.closes
@@ -94,9 +96,10 @@ func (w *response) fail(f *failure) {
 	w.body = append(w.body, f.body...)
 }
 
-// writeRecord writes the record about a vehicle. If why is Answered, the record contains value, and
-// made is the time of the verdict. Otherwise why is the reason why there is no answer, and value
-// and made are ignored. field is the JSON text between the status and the value.
+// writeRecord writes the answer about a vehicle. If why is Answered, the answer contains value, and
+// made, the time of the verdict, becomes its Last-Modified. Otherwise why is the reason why there
+// is no verdict, and value and made are ignored. field is the JSON text between the status and the
+// value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -126,14 +129,14 @@ var outcomeOf = [...]outcome{
 	vehicle.NotDriving: notDriving,
 }
 
-// The names of policies in the rate-limit headers.
+// The names of the two rate limits in the RateLimit and RateLimit-Policy headers.
 const (
 	tokenPolicy    = `"token"`    // the calls of a token
 	refusalsPolicy = `"refusals"` // the refused tokens of an address
 )
 
-// setPolicy adds RateLimit-Policy, in the syntax of
-// draft-ietf-httpapi-ratelimit-headers-11.
+// setPolicy adds the header RateLimit-Policy, which describes the rate limit r with the given name,
+// in the syntax of draft-ietf-httpapi-ratelimit-headers-11.
 func (w *response) setPolicy(name string, r access.Rate) {
 	start := len(w.values)
 	w.values = append(append(w.values, name...), ";q="...)
@@ -144,8 +147,8 @@ func (w *response) setPolicy(name string, r access.Rate) {
 }
 
 // setRemaining adds the header RateLimit. It says how many calls are left, and in how many seconds
-// there will be one more. If no call is left, next is that time, as [access.Budget.Take] returns
-// it; otherwise next is ignored.
+// there will be one more. If no call is left, the parameter next is the time until then, as
+// [access.Budget.Take] returns it. Otherwise next is ignored.
 func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
 		// The budget refills evenly, so there is one more call after one interval at the latest.
@@ -159,8 +162,8 @@ func (w *response) setRemaining(name string, r access.Rate, remaining int64, nex
 	w.setFrom("RateLimit", start)
 }
 
-// setRateHeaders adds the rate-limit headers of a token, if it has a limit. It does not use up any
-// of the budget.
+// setRateHeaders adds the rate-limit headers of a token, if the token has a rate limit. It does not
+// use up any of the token's budget.
 func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
@@ -169,8 +172,8 @@ func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	}
 }
 
-// failOverRefusals is like fail, for an address with too many refused tokens. wait is how long the
-// address must wait.
+// failOverRefusals turns the response into a 429 for an address with too many refused tokens. wait
+// is how long the address must wait.
 func (w *response) failOverRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)
@@ -183,8 +186,8 @@ func (w *response) failOverRefusals(wait time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// failOverRate is like fail, for a token that is over its rate r. next is the time until its next
-// call is allowed.
+// failOverRate turns the response into a 429 for a token that is over its rate r. next is the time
+// until its next call is allowed.
 func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
 	w.setRetryAfter(next)

@@ -12,8 +12,9 @@ import (
 // developer can get every answer of the service from it, byte for byte the same as the real one.
 // docs/sandbox.md has the table of its vehicles.
 
-// sandbox returns the verdicts about a reserved vehicle, dated now, and for each operation the
-// outcome, which says why there is no answer if there is none.
+// sandbox returns invented verdicts about one of the sandbox's vehicles, with the time now. drives
+// and throttles are the outcomes of the two operations: Answered, or the reason why there is no
+// answer.
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {
@@ -42,12 +43,12 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	}, drives, vehicle.Answered
 }
 
-// sandboxRate is the rate limit that the answer about SandboxRateLimited names if the token has no
-// limit of its own.
+// sandboxRate is the rate limit that the answer about the vehicle SandboxRateLimited states if the
+// token has no rate limit of its own.
 var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 
-// pretendRate answers a query about the vehicle SandboxRateLimited as if the token were over its
-// rate. Like a real refusal, it uses up none of the budget.
+// pretendRate turns the response into the answer about the vehicle SandboxRateLimited: a 429, as if
+// the token were over its rate. It uses up none of the token's budget.
 func (w *response) pretendRate(rate access.Rate) {
 	if !rate.Limited() {
 		rate = sandboxRate

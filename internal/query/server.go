@@ -24,23 +24,23 @@ import (
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// MaxAge is the maximum age of a verdict that is answered. If it is zero or less, verdicts of
-	// any age are answered.
+	// MaxAge is the maximum age of a verdict. For an older one, the answer is that there is no
+	// recent verdict. If it is zero or less, verdicts of any age are answered.
 	MaxAge time.Duration
 	// Ready returns nil if the node can answer queries at the time now, and otherwise the reason
 	// why it cannot. It is called for every query, after the query has arrived, and must not block
 	// or allocate. Its error is not shown to clients. If nil, the node is always ready.
 	Ready func(now time.Time) error
-	// Overloaded reports whether more requests arrive than are answered. It is called when a
-	// connection is accepted. If it returns true, it is called again at the connection's first
-	// request. If it still returns true, that request gets 503 and the connection is closed.
+	// Overloaded reports whether requests arrive faster than the node can answer them. It is called
+	// when a connection is accepted. If it returns true, it is called again at the connection's
+	// first request. If it still returns true, that request gets 503 and the connection is closed.
 	// Connections from before the overload are not affected. It must return at once. If nil, the
 	// server is never overloaded.
 	Overloaded func() bool
-	// Excess reports whether a connection is one too many for the present load; the server closes
-	// it after its next answer. The argument wraps the connection that the listener returned, which
-	// its method NetConn returns. Excess is called for every request and must take no lock. If nil,
-	// no connection is too many.
+	// Excess reports whether a connection must be closed to reduce the load. It is called for every
+	// request and must take no lock. Its argument has a method NetConn that returns the connection
+	// from the listener. If Excess returns true, the connection is closed after its next answer. If
+	// nil, no connection is closed for this reason.
 	Excess func(net.Conn) bool
 	// NoDocs turns the public documentation off, so that its paths get 404.
 	NoDocs bool
@@ -106,16 +106,17 @@ type Server struct {
 	served []served
 }
 
-// served is a listener and the guard of its connections.
+// served is a listener whose connections are served, and the guard that limits their number.
 type served struct {
 	net.Listener
 	*netguard.Guard
 }
 
-// sendBuffer is how many bytes of unread answers the kernel buffers per connection.
+// sendBuffer is the maximum number of bytes of unread answers that the kernel buffers for one
+// connection.
 const sendBuffer = 64 << 10
 
-// ErrStopped is what [Server.Serve] returns after [Server.Shutdown].
+// ErrStopped is the error of [Server.Serve] if it is called after [Server.Shutdown].
 var ErrStopped = errors.New("the query server was shut down")
 
 // New returns a server. It opens no listener and starts no goroutine.
@@ -173,8 +174,8 @@ func orDefault[T int | time.Duration](v, d T) T {
 	return d
 }
 
-// Serve answers the connections of ln until [Server.Shutdown] is called. It then closes ln and
-// returns nil. If Shutdown was called before Serve, Serve closes ln and returns [ErrStopped].
+// Serve answers the connections of ln until [Server.Shutdown] is called, which closes ln. Serve
+// then returns nil. If Shutdown was called before Serve, Serve closes ln and returns [ErrStopped].
 // Several listeners may be served at once.
 func (s *Server) Serve(ln net.Listener) error {
 	g := netguard.New(netguard.Config{

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// statusLines are the first lines of answers, by status.
+// statusLines holds the status line of an answer for each HTTP status.
 var statusLines = func() (lines [600]string) {
 	for code := range lines {
 		lines[code] = "HTTP/1.1 " + strconv.Itoa(code) + " " + http.StatusText(code) + "\r\n"
