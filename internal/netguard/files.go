@@ -2,10 +2,10 @@ package netguard
 
 import "syscall"
 
-// FitToFiles scales limits of connections down, all by the same factor, so that at least reserve
-// of the file descriptors that the process may have (RLIMIT_NOFILE) are left for other uses. It
-// makes no limit less than 16, even if fewer than reserve descriptors are then left. It returns how
-// many descriptors the process may have, and whether it changed a limit.
+// FitToFiles scales limits of connections down, all by the same factor, if the process may have too
+// few file descriptors (RLIMIT_NOFILE) for them. At least reserve descriptors are then left for
+// other uses, unless a limit would become less than 16, because no limit is scaled below that. It
+// returns how many descriptors the process may have, and whether it changed a limit.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
@@ -14,8 +14,8 @@ func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	return int(r.Cur), fit(int(r.Cur)-reserve, limits)
 }
 
-// fit scales limits down so that they add up to at most sum, and reports whether it changed
-// them.
+// fit scales limits down so that they add up to at most sum, but none to less than 16. It reports
+// whether it changed them.
 func fit(sum int, limits []*int) bool {
 	wanted := 0
 	for _, l := range limits {

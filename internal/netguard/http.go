@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// inHTTP is the state of a connection whose owner is a server of net/http.
+// inHTTP is the state of a connection that is served by net/http.
 type inHTTP struct {
-	// mu guards all fields below. The use of the connection is changed under mu, so that it always
-	// agrees with these fields.
+	// mu guards all fields below. The use of the connection is computed from these fields under mu,
+	// so that it always agrees with them.
 	mu     sync.Mutex
 	holds  int  // requests between Hold and Release: HTTP/2 has many at a time
 	answer bool // the connection is held until the answer in progress was written
@@ -40,14 +40,15 @@ func (g *Guard) Attach(s *http.Server) {
 // connKey is the key of a request's connection in the request's context.
 type connKey struct{}
 
-// ConnOf returns the connection of a request, given the context of the request. If no guard is
-// attached to the server, it returns nil.
+// ConnOf returns the connection on which a request arrived, given the context of the request. If no
+// guard is attached to the server, it returns nil.
 func ConnOf(request context.Context) *Conn {
 	c, _ := request.Value(connKey{}).(*Conn)
 	return c
 }
 
-// applyState updates the connection after net/http has reported a state. The caller holds http.mu.
+// applyState updates the use of the connection after net/http has reported the connection's state.
+// The caller holds http.mu.
 func (c *Conn) applyState(state http.ConnState) {
 	h := &c.http
 	switch state {
@@ -60,8 +61,8 @@ func (c *Conn) applyState(state http.ConnState) {
 	c.settle()
 }
 
-// settle changes the use to Held or Idle, depending on whether a request is in progress. The caller
-// holds http.mu.
+// settle sets the use to Held while a request holds the connection or its answer is being written.
+// After that, it sets the use from Held to Idle. The caller holds http.mu.
 func (c *Conn) settle() {
 	switch h := &c.http; {
 	case h.holds > 0 || h.answer:
@@ -71,8 +72,8 @@ func (c *Conn) settle() {
 	}
 }
 
-// Hold prevents the eviction of a request's connection until [Release]. Without a guard, Hold,
-// Release and [HoldUntilAnswered] do nothing.
+// Hold prevents the eviction of a request's connection until [Release]. If no guard is attached to
+// the server, Hold, Release and [HoldUntilAnswered] do nothing.
 func Hold(request context.Context) {
 	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()

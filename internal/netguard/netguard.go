@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Use is the present use of a connection. If there are too many connections, it decides which of
-// them is evicted.
+// Use is the present use of a connection. If there are too many connections, their uses decide
+// which of them is evicted, that is, closed to admit a newer one.
 type Use int32
 
 // The uses of a connection. A new connection is Silent; its owner changes the use.
@@ -29,29 +29,30 @@ const (
 	// on it yet.
 	Idle
 	// Sending is the use while the owner sends something. If the client has not read all of it
-	// after staleAfter, it counts as a client that does not read.
+	// after staleAfter, the connection may be evicted before idle ones.
 	Sending
-	// Held is the use while the owner works on a request. A held connection is never
-	// evicted.
+	// Held is the use while the connection must not be evicted, for example because the owner works
+	// on a request.
 	Held
-	// evicted is the use of a connection that was closed to admit a newer one, or woken by End. Its
-	// owner must close it.
+	// evicted is the use of a connection that was closed to admit a newer one, or that End or
+	// EndSilent has woken. Its owner must close it.
 	evicted
 )
 
-// staleAfter is how long a connection may be silent, or may take to read an answer. After that time
-// it is evicted before idle connections.
+// staleAfter is the time after which a connection that is silent, or whose client has not read an
+// answer, is evicted before idle connections.
 const staleAfter = time.Second
 
-// searchSize is how many connections are examined to find the best one to evict. If none of them
-// can be evicted, up to maxSearch are examined.
+// searchSize is how many connections are examined to find the best one to evict. If none of these
+// can be evicted, the search goes on, up to maxSearch connections.
 const searchSize, maxSearch = 64, 1024
 
-// searchPause is the pause after a search that found no connection to evict; during it, no search
-// is made. Otherwise, if all connections are held, each new connection would cost a long search.
+// searchPause is the time for which no search for a connection to evict is made after a search that
+// found none. Without it, if all connections are held, each new connection would cause a long
+// search.
 const searchPause = 10 * time.Millisecond
 
-// warnInterval is the shortest time between two warnings of Accept.
+// warnInterval is the shortest time between two warnings that Accept logs about transient errors.
 const warnInterval = time.Minute
 
 // Config configures a [Guard]. Max is required.
@@ -66,8 +67,9 @@ type Config struct {
 	// SendBuffer limits how many unread bytes the kernel buffers for a client. If zero, only the
 	// kernel's own limit applies, which is up to 4 MiB per connection.
 	SendBuffer int
-	// Full reports whether a newer connection would be refused anyway, so that no connection is to
-	// be evicted to admit it. If nil, that is never the case.
+	// Full reports whether a newer connection would be refused anyway, for example during an
+	// overload. While it returns true, no connection is evicted to admit a newer one. If nil, no
+	// connection counts as refused.
 	Full func() bool
 	// Dropped is called for each connection that is closed because there are too many. If nil,
 	// nothing is called.
@@ -87,12 +89,12 @@ type Guard struct {
 	open    map[*Conn]struct{}
 	clients map[netip.Prefix]int // the number of open connections of each client
 	ending  bool                 // End was called
-	// noneUntil is the end of the present searchPause, in Unix nanoseconds. Until then, no search
-	// for a connection to evict is made.
+	// noneUntil is the time, in Unix nanoseconds, until which no search for a connection to evict
+	// is made, because the last search found none.
 	noneUntil int64
 }
 
-// New returns a guard.
+// New returns a guard. [Guard.Listener] puts the connections of a listener under it.
 func New(c Config) *Guard {
 	if c.Full == nil {
 		c.Full = func() bool { return false }
@@ -128,8 +130,8 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// admit puts a connection under the guard. If there are too many connections, it evicts another
-// one. It returns nil if there is no room, or the guard has ended.
+// admit puts an accepted connection under the guard. If there are too many connections, it tries to
+// evict another one. It returns nil if there is no room for the connection, or the guard has ended.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
@@ -168,8 +170,8 @@ func peerOf(c net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// clientOf returns the client to which the connections from an address belong. The client is the
-// IPv4 address itself, or the IPv6 network of 64 bits that contains the address.
+// clientOf returns the client to which the connections from an address belong: the IPv4 address
+// itself, or the IPv6 network of 64 bits that contains the address.
 func clientOf(peer netip.Addr) netip.Prefix {
 	bits := 64
 	if peer.Is4() {
@@ -179,17 +181,18 @@ func clientOf(peer netip.Addr) netip.Prefix {
 	return p
 }
 
-// evict closes a connection to admit a newer one, and reports whether it found one. Without
-// eviction, a client that opens Max connections would keep all others out. The caller holds mu.
+// evict closes a connection to admit a newer one, and reports whether it found one that may be
+// closed. Without eviction, a client that opens Max connections would keep all others out. The
+// caller holds mu.
 //
-// The order of eviction among the examined connections is: first those that were silent, or did not
-// read an answer, for staleAfter; then idle ones; last those that became silent or began to send
-// less than staleAfter ago, since they may be about to send a request. If a client has more than an
-// eighth of the maximum number of connections, its connections of the last kind are evicted first,
-// too. Among connections of the same rank, one of the client with the most connections is evicted.
+// The examined connections are evicted in this order: first silent or sending ones whose use began
+// at least staleAfter ago; then idle ones; last all other silent or sending ones, since these may
+// be about to send a request. If a client has more than an eighth of the maximum number of
+// connections, all its silent and sending connections belong to the first group. Within a group, a
+// connection of the client with the most connections is evicted.
 //
-// The connection is closed here, and not only by its owner. The newer connection takes its place at
-// once, so its file descriptor must be free, even if the owner notices the eviction late.
+// evict does not wait until the owner closes the connection. The newer connection is admitted at
+// once, so the file descriptor must be free even if the owner notices the eviction late.
 func (g *Guard) evict() bool {
 	now := time.Now().UnixNano()
 	if now < g.noneUntil {
@@ -211,8 +214,8 @@ func (g *Guard) evict() bool {
 	return false
 }
 
-// choose returns the connection to evict and its use, or nil if there is none. The caller
-// holds mu.
+// choose returns the connection to evict at the time now, in Unix nanoseconds, and its use. If no
+// connection may be evicted, it returns nil. The caller holds mu.
 func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	best, most, looked := 3, 0, 0
 	for c := range g.open { // in random order
@@ -238,7 +241,8 @@ func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	return victim, use
 }
 
-// remove removes a connection from the count, if it is counted. The caller holds mu.
+// remove removes a connection from those that the guard counts, if it is one of them. The caller
+// holds mu.
 func (g *Guard) remove(c *Conn) {
 	if _, ok := g.open[c]; !ok {
 		return
@@ -249,13 +253,13 @@ func (g *Guard) remove(c *Conn) {
 	}
 }
 
-// End wakes all silent and idle connections, so that their owners close them, and admits no
-// more connections.
+// End makes pending reads and writes on all silent and idle connections fail, so that their owners
+// close them. The guard admits no more connections.
 func (g *Guard) End() { g.wakeAll(Silent, Idle) }
 
-// EndSilent is like [Guard.End], but wakes only silent connections. It is for a server of net/http,
-// whose Shutdown closes idle connections by itself, but would wait five seconds for the first
-// request on a silent one.
+// EndSilent is like [Guard.End], but affects only silent connections. It is for a server of
+// net/http: the server's Shutdown closes idle connections by itself, but waits up to five seconds
+// for the first request on a silent one.
 func (g *Guard) EndSilent() { g.wakeAll(Silent) }
 
 func (g *Guard) wakeAll(uses ...Use) {
@@ -271,7 +275,7 @@ func (g *Guard) wakeAll(uses ...Use) {
 	}
 }
 
-// Cut closes every connection at once.
+// Cut closes every connection under the guard at once, even if it is held.
 func (g *Guard) Cut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -293,7 +297,8 @@ type Conn struct {
 	http  inHTTP
 }
 
-// Under returns the guarded connection below TLS and other layers, or nil if c has none.
+// Under returns the guarded connection that c is, or that c contains below TLS or other layers. If
+// there is none, it returns nil.
 func Under(c net.Conn) *Conn {
 	for {
 		switch t := c.(type) {
@@ -342,14 +347,15 @@ func (c *Conn) Become(u Use) bool {
 	}
 }
 
-// Send is like Become([Sending]). The parameter now is the time at which sending begins.
+// Send changes the use to [Sending], like Become. The parameter now is the time at which sending
+// begins.
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(now.UnixNano())
 	return c.Become(Sending)
 }
 
-// wake wakes the connection if it has the given use, and reports whether it did so. The read or
-// write for which the owner waits then fails, so that the owner closes the connection.
+// wake makes the owner close the connection, if the connection has the given use. The read or write
+// in which the owner waits then fails. wake reports whether the connection had that use.
 func (c *Conn) wake(used Use) bool {
 	if !c.use.CompareAndSwap(int32(used), int32(evicted)) {
 		return false
@@ -361,14 +367,14 @@ func (c *Conn) wake(used Use) bool {
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// SetDeadline is that of [net.Conn]. But the deadlines of an evicted connection remain in the past,
-// also those that SetReadDeadline and SetWriteDeadline set.
+// SetDeadline implements [net.Conn]. After an eviction, all deadlines of the connection stay in the
+// past, even if SetDeadline, SetReadDeadline or SetWriteDeadline is called.
 func (c *Conn) SetDeadline(t time.Time) error { return c.unlessEvicted(c.Conn.SetDeadline, t) }
 
-// SetReadDeadline is that of [net.Conn].
+// SetReadDeadline implements [net.Conn]; see SetDeadline.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.unlessEvicted(c.Conn.SetReadDeadline, t) }
 
-// SetWriteDeadline is that of [net.Conn].
+// SetWriteDeadline implements [net.Conn]; see SetDeadline.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.unlessEvicted(c.Conn.SetWriteDeadline, t)
 }
@@ -381,8 +387,8 @@ func (c *Conn) unlessEvicted(set func(time.Time) error, t time.Time) error {
 	return err
 }
 
-// CloseWrite closes the sending side. It returns [errors.ErrUnsupported] if the connection has
-// no separate sides.
+// CloseWrite closes the sending side. It returns [errors.ErrUnsupported] if the sending side cannot
+// be closed separately.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -390,7 +396,7 @@ func (c *Conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection and frees its place.
+// Close closes the connection and makes room for another one under the guard.
 func (c *Conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.remove(c)
@@ -398,7 +404,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// listener returns guarded connections.
+// listener is a listener whose Accept puts each connection under a guard.
 type listener struct {
 	net.Listener
 	guard  *Guard
@@ -408,8 +414,9 @@ type listener struct {
 	warned time.Time // the time of the last warning; used by the goroutine in Accept only
 }
 
-// Accept waits for the next connection for which there is room. After a transient error it tries
-// again, with backoff. If the process has no more file descriptors, it also evicts a connection.
+// Accept returns the next connection for which there is room; it closes connections without room.
+// After a transient error it tries again, with backoff. If the process has no more file
+// descriptors, it also evicts a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	for {
@@ -451,8 +458,8 @@ func (l *listener) Close() error {
 	return l.err
 }
 
-// isTransient reports whether an error of Accept is transient. On Linux, Accept also returns errors
-// that are pending on the new connection; see accept(2).
+// isTransient reports whether an error of Accept is transient. On Linux, Accept also returns
+// network errors of the connection to be accepted, which are transient, too (see accept(2)).
 func isTransient(err error) bool {
 	var temporary interface{ Temporary() bool }
 	if errors.As(err, &temporary) && temporary.Temporary() {
