@@ -7,46 +7,50 @@ import (
 	"time"
 )
 
-// connLimit is an adaptive limit on the open connections of a listener. It becomes active when the
-// mean queueing delay exceeds maxMean and the minimum delay exceeds target. While it is active, it
-// shrinks if the minimum delay is above target, and grows if that is below target. It is removed
-// when the minimum delay is not above target and at most half of the allowed connections are open.
-// So an overloaded node finds the number of connections that it can serve. If it only refused all
-// new connections while the delay is long, it would admit all of them at once afterwards.
+// connLimit is an adaptive limit on the open connections of a listener. It depends on two queueing
+// delays that a [Probe] measures: the mean delay, and the minimum of the recent delays. The limit
+// becomes active when the mean exceeds maxMean and the minimum exceeds target. While the limit is
+// active, it shrinks if the minimum is above target, and grows if the minimum is below target. It
+// is removed when the minimum is not above target and at most half of the allowed connections are
+// open.
 //
-// A node serves the most requests with the fewest connections that keep it busy. Then each
-// connection sends its next request before its goroutine is descheduled, and its data stay in the
-// processor's cache.
+// So an overloaded node finds the number of connections that it can serve. If it only refused all
+// new connections while the delay is long, it would admit all of them at once afterwards. A node
+// serves the most requests with the fewest connections that keep it busy. Then each connection
+// sends its next request before its goroutine is descheduled, and its data stay in the processor's
+// cache.
 type connLimit struct {
 	maxMean time.Duration // the mean above which the limit becomes active
 	target  time.Duration // the minimum delay to which an active limit leads
 	max     atomic.Int64  // the limit, or unlimited
 
-	// mu guards adapted. Every change of max is made under mu, after reading adapted, so
-	// that max changes at most once in adaptInterval.
+	// mu guards adapted. max is changed only under mu, and only if the last change is at least
+	// adaptInterval ago.
 	mu      sync.Mutex
 	adapted time.Time // the time of the last change
 }
 
 const unlimited = math.MaxInt64
 
-// The limit is at least minConnections. If the delay is long with so few connections, the machine
-// is slow or busy with other work, and closing connections would not help.
+// The limit is at least minConnections, and changes at most once in adaptInterval. If the delay is
+// long with fewer connections than minConnections, the machine is slow or busy with other work, and
+// closing connections would not help.
 const (
 	minConnections = 128
 	adaptInterval  = 100 * time.Millisecond
 )
 
-// If the delay is far above the target, the limit shrinks by farStep; if it is far below, the limit
-// grows by half of farStep. Near the target, the limit changes only by nearStep times the relative
-// error of the delay. There are two reasons for small steps: the delay follows a change late, and
-// each connection that is closed and opened again costs as much as many answers.
+// If the delay is more than twice the target, the limit shrinks by the fraction farStep. If the
+// delay is less than half the target, the limit grows by half of farStep. Otherwise the limit
+// changes by nearStep times the relative error of the delay. The steps are small for two reasons: a
+// change of the limit affects the delay only after some time, and each connection that is closed
+// and opened again costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
 )
 
-// factor returns the factor by which the limit changes if the minimum queueing delay is delay.
+// factor returns the factor by which to multiply the limit if the minimum queueing delay is delay.
 func (a *connLimit) factor(delay time.Duration) float64 {
 	switch {
 	case delay > a.target*2:
@@ -63,8 +67,8 @@ func newConnLimit(b Bounds) *connLimit {
 	return a
 }
 
-// adapt sets the limit, based on the present delays and the number of open connections, at most
-// once in adaptInterval. It reports whether it has set the limit.
+// adapt computes the limit again from the delays d and the number of open connections, at most once
+// in adaptInterval. It reports whether it has set the limit.
 func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	limit := a.max.Load()
 	if limit == unlimited && (d.mean <= a.maxMean || d.min <= a.target) {
@@ -90,5 +94,5 @@ func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	return true
 }
 
-// active reports whether there is a limit.
+// active reports whether the number of connections is limited at present.
 func (a *connLimit) active() bool { return a.max.Load() != unlimited }

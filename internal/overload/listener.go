@@ -22,9 +22,9 @@ import (
 )
 
 // Listener is a net.Listener that sheds load. Under overload, Accept slows down and the listen
-// backlog shrinks, so that the kernel refuses new connections, which costs the process nothing. A
-// new connection that is accepted is refused by the server, and that costs more CPU time than an
-// answer on an open connection. Make a Listener with [NewListener].
+// backlog shrinks, so that the kernel refuses most new connections without work for the process. If
+// Accept returned them all, the server would have to refuse them, and each refusal costs more CPU
+// time than an answer on an open connection. Make a Listener with [NewListener].
 type Listener struct {
 	net.Listener
 	probe *Probe
@@ -34,13 +34,13 @@ type Listener struct {
 	// read without it.
 	mu      sync.Mutex
 	backlog int // the listen backlog that was last set
-	// newest is the newest open connection. It is the head of a list of all open connections; open
-	// is their number.
+	// newest is the newest open connection. It is the head of a linked list of all open
+	// connections; open is their number.
 	newest *trackedConn
 	open   atomic.Int64
-	// clock is about how long this process has run, in nanoseconds. A pause of the process adds at
-	// most longestStep, because a connection cannot be read during a pause. last is the time at
-	// which clock was last advanced.
+	// clock is approximately how long this process has run, in nanoseconds. While the process is
+	// paused, it reads from no connection, so a pause adds at most longestStep to clock, however
+	// long the pause is. last is the time at which clock was last advanced.
 	clock atomic.Int64
 	last  time.Time
 
@@ -48,11 +48,12 @@ type Listener struct {
 	closed chan struct{}
 }
 
-// An overloaded listener pauses before each Accept, for the time that turnsBetween requests take,
-// but at most for longestPause, because the refusal of a connection costs as much as many answers.
-// While the limit applies, at most shortBacklog connections may wait to be accepted. So a client
-// that is not admitted learns that soon, and little CPU time is spent on accepted connections whose
-// clients have already given up.
+// An overloaded listener pauses before each Accept, because the refusal of a connection costs as
+// much as many answers. The pause is the time that turnsBetween requests take, but at most
+// longestPause. While the number of connections is limited and many are open, the listen backlog is
+// shortBacklog connections; otherwise it is longBacklog. With a short backlog, a client that is not
+// admitted learns that soon, and little CPU time is spent on connections whose clients have already
+// given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -60,16 +61,16 @@ const (
 	longBacklog  = 1 << 16 // the kernel reduces it to its own maximum
 )
 
-// NewListener returns a listener that admits every connection of l as long as the delays that the
-// probe measures are within the bounds.
+// NewListener returns a listener for the connections of l. It sheds load when the queueing delays
+// that p measures exceed the bounds b.
 func NewListener(l net.Listener, p *Probe, b Bounds) *Listener {
 	s := &Listener{Listener: l, probe: p, limit: newConnLimit(b), backlog: longBacklog, closed: make(chan struct{})}
 	p.follow(s.update)
 	return s
 }
 
-// update adapts three things to the delays: the limit, the marks of excess connections, and the
-// backlog.
+// update adapts the listener to the delays d, measured at the time now: the limit on its
+// connections, the marks of connections to be closed, and the listen backlog.
 func (l *Listener) update(now time.Time, d delays) {
 	l.advanceClock(now)
 	if l.limit.adapt(now, d, l.open.Load()) && l.limit.active() {
@@ -78,8 +79,8 @@ func (l *Listener) update(now time.Time, d delays) {
 	l.updateBacklog()
 }
 
-// advanceClock advances the clock to the time now. If another goroutine has already advanced it
-// beyond that time, advanceClock does nothing.
+// advanceClock advances the field clock to the time now. If another goroutine has already advanced
+// it beyond that time, advanceClock does nothing.
 func (l *Listener) advanceClock(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,10 +94,12 @@ func (l *Listener) advanceClock(now time.Time) {
 // Limited reports whether the number of open connections is limited at present.
 func (l *Listener) Limited() bool { return l.limit.active() }
 
-// crowded reports whether there is a limit and at least minConnections connections are open.
+// crowded reports whether the number of connections is limited and at least minConnections of them
+// are open.
 func (l *Listener) crowded() bool { return l.open.Load() >= minConnections && l.limit.active() }
 
-// updateBacklog makes the listen backlog short if the listener is crowded, and long otherwise.
+// updateBacklog makes the listen backlog short while the number of connections is limited and many
+// are open. Otherwise it makes the backlog long.
 func (l *Listener) updateBacklog() {
 	n := longBacklog
 	if l.crowded() {
@@ -110,9 +113,10 @@ func (l *Listener) updateBacklog() {
 	}
 }
 
-// markExcess marks the newest connections beyond the limit and unmarks all others. If less than an
-// eighth of the open connections is beyond the limit, it marks none. Closing them would be useless,
-// because the next small change of the limit would admit others in their place.
+// markExcess marks the newest connections, as many as are open beyond the limit, to be closed. It
+// unmarks all others. If at most an eighth of the open connections is beyond the limit, it marks
+// none. Closing them would be useless, because the next small change of the limit would admit
+// others in their place.
 func (l *Listener) markExcess() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,14 +130,16 @@ func (l *Listener) markExcess() {
 	}
 }
 
-// Overloaded reports whether new connections are to be refused.
+// Overloaded reports whether new connections are to be refused, because more connections are open
+// than the limit allows.
 func (l *Listener) Overloaded() bool {
 	l.update(l.probe.now()) // includes the delay of a byte that is still in flight
 	return l.open.Load() > l.limit.max.Load()
 }
 
-// Excess reports whether a connection is one of the newest connections beyond the limit. It finds
-// the connection below all layers that have a method NetConn, such as TLS. It takes no lock.
+// Excess reports whether a connection is to be closed, because it is one of the newest connections
+// and too many are open. c may be the connection from Accept, or wrap it, as TLS does, if the
+// wrapper has a method NetConn. Excess takes no lock.
 func (l *Listener) Excess(c net.Conn) bool {
 	if !l.limit.active() {
 		return false
@@ -172,7 +178,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// trackedConn is a connection that its listener counts until it is closed.
+// trackedConn is an accepted connection, which its listener counts until it is closed.
 type trackedConn struct {
 	*net.TCPConn
 	listener *Listener
@@ -217,25 +223,26 @@ func (c *trackedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// At its limit, the listener evicts a connection to admit a newer one if nothing has arrived on it
-// for workTime, or nothing at all in the first idleTime after it was accepted. Otherwise, on a
-// machine that is slow for other reasons, minConnections silent connections could keep all others
-// out. workTime is longer than idleTime because a request may take long. For example, telemetry
-// waits up to 15 s for the store.
+// When as many connections are open as the limit allows, the listener evicts an idle one to admit a
+// newer one. A connection is idle if nothing has arrived on it for workTime, or nothing at all in
+// the first idleTime after it was accepted. Without eviction, on a machine that is slow for other
+// reasons, minConnections silent connections could keep all others out. workTime is longer than
+// idleTime because a request may take long. For example, telemetry waits up to 15 s for the store.
 const (
 	idleTime = 10 * time.Second
 	workTime = 20 * time.Second
-	// longestStep is the longest step of a listener's clock. The time between two bytes of the
-	// probe is longer only if the process was paused.
+	// longestStep is the most by which one measurement of the probe advances a listener's clock.
+	// The time between two measurements is longer only if the process was paused.
 	longestStep = time.Second
 )
 
-// extendDeadline prevents the eviction of the connection for the time d from now on.
+// extendDeadline protects the connection from eviction for the time d from now on.
 func (c *trackedConn) extendDeadline(d time.Duration) {
 	c.deadline.Store(c.listener.clock.Load() + int64(d))
 }
 
-// Read reads from the connection. If anything has arrived, it extends the deadline.
+// Read reads from the connection. If anything has arrived, the connection is not evicted as idle
+// for another workTime.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	if n > 0 {
@@ -244,8 +251,8 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// evictIdle closes the connection whose deadline passed first. If no deadline has passed, it does
-// nothing.
+// evictIdle closes the connection that has been idle for the longest time. If no connection is
+// idle, it does nothing.
 func (l *Listener) evictIdle() {
 	l.mu.Lock()
 	var idle *trackedConn
@@ -261,8 +268,9 @@ func (l *Listener) evictIdle() {
 	}
 }
 
-// serviceTime estimates how long the server takes for n requests, at most longestPause. It assumes
-// that in one mean queueing delay the server answers as many requests as connections are open.
+// serviceTime estimates how long the server takes for n requests, but returns at most longestPause.
+// It assumes that in one mean queueing delay the server answers one request of each open
+// connection.
 func (l *Listener) serviceTime(n int) time.Duration {
 	return min(longestPause, time.Duration(n)*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
 }

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// peerClosed reports whether the other side of a TCP connection will send no more. Many clients
-// give up while they wait long in the backlog. A client that has closed only its sending side is
-// treated as if it had given up.
+// peerClosed reports whether the client of a TCP connection will send no more. Many clients give up
+// while their connections wait long in the listen backlog. A client that has closed only its
+// sending side is treated as if it had given up.
 func peerClosed(c net.Conn) (gone bool) {
 	withFD(c, func(fd int) {
 		const closing = 7 // TCP_CLOSE; TCP_CLOSE_WAIT is 8

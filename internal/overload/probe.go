@@ -11,10 +11,10 @@ import (
 )
 
 // Probe measures the queueing delay of this process, which is how long input waits until the
-// process reads it. It sends a byte through a pipe 50 times per second. Like a request, the byte
-// waits in the kernel's list of ready descriptors, and its reader waits among the runnable
-// goroutines. The number of requests in progress does not show the delay. Because a query takes
-// microseconds, two queries are rarely in progress at the same time, however many wait.
+// process reads it. To measure, it sends a byte through a pipe up to 50 times per second. Like a
+// request, the byte waits in the kernel's list of ready descriptors, and its reader waits among the
+// runnable goroutines. The number of requests in progress would not show the delay: a query takes
+// microseconds, so two queries are rarely in progress at the same time, however many wait.
 //
 // The zero value is ready to run. [Listener] and [Probe.Mean] read the measurements.
 type Probe struct {
@@ -28,7 +28,7 @@ type Probe struct {
 	followers []func(now time.Time, d delays)
 }
 
-// passage is the arrival time and the delay of a byte.
+// passage is the arrival time and the queueing delay of a byte that the probe has sent.
 type passage struct {
 	at   time.Time
 	took time.Duration
@@ -36,33 +36,35 @@ type passage struct {
 
 // delays are recent queueing delays. mean is the expected delay of a request that arrives at a
 // random time; a pause of the process, such as one by a CPU quota, makes it long. min is the
-// smallest delay of a recent byte, measured from the time at which the byte was written. Since
-// bytes are written only while the process runs, min is long only if input waits at every moment.
+// smallest delay of the bytes that arrived within the last 250 ms (memory). It is measured from the
+// time at which a byte was written. Bytes are written only while the process runs, so a pause alone
+// does not make min long: min is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
-// Bounds say which queueing delays a listener accepts.
+// Bounds are the queueing delays beyond which a listener limits its connections.
 type Bounds struct {
 	MaxMean time.Duration // a longer mean indicates that more requests arrive than are served
 	Target  time.Duration // the minimum delay to which the limit of an overloaded listener leads
 }
 
-// maxMean is the bound of the mean delay for small requests. A process that uses up its CPU quota
-// stays below it, so it is not taken for overloaded, if the quota is renewed ten times per second,
-// which is usual. The mean is taken over about 250 ms (memory), because a single byte may arrive
-// fast while others wait.
+// maxMean is the longest mean delay with which a listener for small requests does not count as
+// overloaded. A process that uses up its CPU quota stays below maxMean if the quota is renewed ten
+// times per second, which is usual. So it does not count as overloaded. The mean is taken over
+// about 250 ms (memory), because a single byte may arrive fast while others wait.
 const maxMean = 125 * time.Millisecond
 
 var (
 	// Queries are the bounds of a listener for small requests.
 	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond}
-	// Telemetry are the bounds of a listener whose requests wait more than once: for the body, for
-	// the group commit, and for the answer.
+	// Telemetry are the bounds of a listener whose requests wait three times: for the body, for the
+	// group commit, and for the answer. So its mean delay may be only a third.
 	Telemetry = Bounds{MaxMean: maxMean / 3, Target: 15 * time.Millisecond}
 )
 
 const (
-	// longestByte is the largest delay with which one byte enters the mean. Because of this limit,
-	// the mean returns to normal within half a second after a pause of the whole process.
+	// longestByte is the largest delay with which one byte enters the mean; a longer delay counts
+	// as longestByte. So the mean returns to normal within half a second after a pause of the whole
+	// process.
 	longestByte   = 4 * maxMean
 	memory        = 250 * time.Millisecond
 	probeInterval = 20 * time.Millisecond
@@ -75,7 +77,7 @@ func (p *Probe) follow(f func(now time.Time, d delays)) {
 	p.followers = append(p.followers, f)
 }
 
-// Run measures until ctx ends.
+// Run measures the queueing delay until ctx ends. It returns an error if it cannot measure.
 func (p *Probe) Run(ctx context.Context) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -120,9 +122,9 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send reports whether to write a byte now. due is the time at which the byte was due. If send
-// returns true, it notes that the byte is in flight. It returns false if a byte is in flight
-// already.
+// send reports whether Run is to write a byte now. If no other byte is in flight, send notes that
+// the byte is in flight and returns true. Otherwise it returns false. due is the time at which the
+// byte was due.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +135,8 @@ func (p *Probe) send(due, now time.Time) bool {
 	return true
 }
 
-// arrived notes that the byte in flight was read, and calls the followers.
+// arrived notes that the byte in flight was read, and calls the functions that were registered with
+// follow.
 func (p *Probe) arrived(now time.Time) {
 	p.mu.Lock()
 	if !p.sent.IsZero() {
@@ -149,9 +152,9 @@ func (p *Probe) arrived(now time.Time) {
 	}
 }
 
-// meanAt returns the mean delay at now. Each byte is weighted by its own delay, because a request
-// that arrives at a random time meets a long delay more often than a short one. The delay of the
-// byte in flight is its delay until now. The caller holds mu.
+// meanAt returns the mean delay at the time now, including that of the byte in flight, which has
+// waited until now. A longer delay has more weight, because a request that arrives at a random time
+// meets a long delay more often than a short one. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
@@ -161,7 +164,7 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 	return p.mean + time.Duration(weight*float64(took-p.mean))
 }
 
-// delaysAt returns the delays at now. The caller holds mu.
+// delaysAt returns the delays at the time now. The caller holds mu.
 func (p *Probe) delaysAt(now time.Time) delays {
 	// The byte in flight may only make the mean longer, because its delay is still growing.
 	d := delays{mean: max(p.mean, p.meanAt(now))}
