@@ -12,9 +12,9 @@ import (
 // sender cannot cause new counters or labels with texts of its choice.
 type Refusal uint8
 
-// The reasons. Those up to OverRate are reasons to refuse samples, and the metrics count the
-// refused samples. A message that is refused before it is parsed counts as one sample. The reasons
-// after OverRate are reasons to refuse a source's key.
+// The values of [Refusal]. Those up to OverRate are reasons to refuse samples; the metrics count
+// refused samples by these reasons. A message that is refused before it is parsed counts as one
+// sample. The values after OverRate are reasons to refuse a source's key.
 const (
 	Malformed Refusal = iota // not one JSON object
 	Truncated                // JSON that ends early
@@ -55,7 +55,8 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity is what a node has seen of a source since the node started. It is not stored.
+// SourceActivity holds what one node has counted for a source since the node started: samples,
+// ignored signals, and the times of the last use and the last refusal. It is not stored.
 type SourceActivity struct {
 	LastSeen    time.Time // when its key was last accepted, in whole seconds; zero: never
 	LastRefused time.Time // when its key or a sample was last refused, in whole seconds; zero: never
@@ -84,8 +85,8 @@ type telemetry struct {
 	byName map[string]int64 // ignored signals
 }
 
-// counts returns the telemetry counters of a source, creating them at first use. Only sources have
-// such counters.
+// counts returns the counters for a source's telemetry, and creates them at the first call. The
+// usage of a token has no such counters.
 func (u *usage) counts() *telemetry {
 	if t := u.telemetry.Load(); t != nil {
 		return t
@@ -94,8 +95,8 @@ func (u *usage) counts() *telemetry {
 	return u.telemetry.Load()
 }
 
-// CountSamples adds to the source's numbers of accepted samples and of signals that no rule uses.
-// It takes no lock.
+// CountSamples adds to the source's numbers of accepted samples and of ignored signals, which are
+// signals that no rule uses. It takes no lock.
 func (u *usage) CountSamples(accepted, ignored int) {
 	t := u.counts()
 	t.accepted.Add(int64(accepted))
@@ -104,9 +105,10 @@ func (u *usage) CountSamples(accepted, ignored int) {
 	}
 }
 
-// CountIgnored adds n to the number of signals of this name that no rule uses. The caller must also
-// include them in a call of [usage.CountSamples], must limit the length of the name, and must
-// ensure that the name is safe to show.
+// CountIgnored adds n to the number of ignored signals with this name. It does nothing if
+// [MaxIgnoredNames] other names are already counted. The caller must also pass these signals to
+// [usage.CountSamples], must limit the length of the name, and must ensure that the name is safe to
+// show.
 func (u *usage) CountIgnored(name string, n int) {
 	t := u.counts()
 	t.mu.Lock()
@@ -120,7 +122,8 @@ func (u *usage) CountIgnored(name string, n int) {
 	t.byName[name] += int64(n)
 }
 
-// CountRefused adds n samples of the source that were refused at time now. It takes no lock.
+// CountRefused counts n samples of the source that were refused at time now for the reason r. It
+// takes no lock.
 func (u *usage) CountRefused(r Refusal, n int, now time.Time) {
 	u.counts().refused[r].Add(int64(n))
 	noteRefusal(&u.lastRefused, now.Unix(), r)
@@ -138,7 +141,7 @@ func (u *usage) note(err error, now time.Time) {
 	}
 }
 
-// Seen returns what this node has seen of a source.
+// Seen returns a copy of this node's counters for a source.
 func (u *usage) Seen() SourceActivity {
 	s := SourceActivity{LastSeen: u.latestUse()}
 	s.LastRefused, s.Reason = unpackRefusal[Refusal](u.lastRefused.Load())

@@ -2,10 +2,11 @@ package access
 
 import "time"
 
-// Actor is the caller that a key identifies.
+// Actor is the caller of an admin operation: an operator, or the holder of the admin key.
 type Actor struct {
 	Name string // the caller's name in the audit
-	// Admin is set only for the holder of the admin key. The name alone grants no right.
+	// Admin is set if the caller presented the admin key. Only this field grants the rights of the
+	// admin key; the name "admin" grants none.
 	Admin bool
 }
 

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Credential is the record of a token, a source or an operator. A token sends queries; a source (a
-// car, or a gateway for many cars) sends telemetry; an operator administers the service and is
-// named in the audit. The record holds no secret.
+// Credential is the record of a token, a source or an operator. A developer sends queries with a
+// token. A car, or a gateway for many cars, sends telemetry as a source. An operator administers
+// the service and is named in the audit. The record holds only the hash of the secret.
 type Credential struct {
 	Kind Kind   // kind of the secret
 	Name string // a token's ID (cstid…), or a source's or operator's name; a source's is also its MQTT user name
@@ -34,7 +34,7 @@ type Credential struct {
 	Strict bool // sources only: a sample with an unknown signal is refused
 }
 
-// Policy holds the names and rules in which the kinds of credential differ.
+// Policy holds the rules for one kind of credential, and the words for it in texts and records.
 type Policy struct {
 	Noun       string // name of the kind in records, in the audit and in texts
 	Begin, End string // verbs for creating one and for ending one
@@ -147,9 +147,9 @@ func AddOperator(name string, now time.Time) (Credential, string, error) {
 	return Credential{Kind: OperatorKind, Name: name}.begin(now)
 }
 
-// Check returns an error if this service cannot have created a credential like c. It is applied to
-// new credentials, to stored ones and to those in a backup. Check accepts any set of vehicles,
-// because a list may be empty after its last vehicle was forgotten.
+// Check returns an error if a field of c has a value that this service never stores, such as an
+// invalid name. It is applied to new credentials, to stored ones and to those in a backup. It does
+// not check Vehicles, because even a list may be empty after its last vehicle was forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -197,7 +197,8 @@ func (c Credential) begin(now time.Time) (Credential, string, error) {
 	return c, secret, nil
 }
 
-// Sandbox reports whether the credential is a token that sees only the reserved vehicles.
+// Sandbox reports whether the credential is a sandbox token, which covers only the reserved
+// vehicles. These vehicles have known answers, for tests.
 func (c *Credential) Sandbox() bool { return c.Kind == SandboxKind }
 
 // Usable returns nil if the credential is valid at time now. Otherwise it returns [ErrRevoked] for
@@ -218,8 +219,9 @@ var (
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
 	ErrReplaced = errors.New("it was replaced by a newer one")
-	// ErrUnread says that this node cannot decide whether the secret is valid, because it cannot
-	// read some records of a newer version. A node of the newer version can decide it.
+	// ErrUnread means that the secret is unknown to this node but may be valid: a newer version of
+	// carstate has stored credentials that this node cannot read, and the secret may belong to one
+	// of them. A node of the newer version can decide this.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 
@@ -249,8 +251,8 @@ const AdminName = "admin"
 // maxPlainName is the maximum length of a source's or operator's name, in bytes.
 const maxPlainName = 64
 
-// CheckName returns an error if the text cannot name a credential of the kind. A valid name can be
-// used without escaping in a NATS subject, a path, an MQTT user name and a log line.
+// CheckName returns an error if the text is not a valid name for a credential of the kind. A valid
+// name can be used without escaping in a NATS subject, a path, an MQTT user name and a log line.
 func CheckName(kind Kind, name string) error {
 	ok := name != "" && len(name) <= maxPlainName
 	for i := range len(name) {

@@ -45,41 +45,43 @@ type Tombstone struct {
 	// Lifted is the time when the vehicle was allowed again. It is zero if the vehicle was not
 	// allowed again.
 	Lifted time.Time
-	// Opened is set when samples are accepted again. Between Lifted and Opened, every node
-	// learns that it must fold the samples that will be accepted from Opened on.
+	// Opened is set when samples of the vehicle are accepted again. It is set later than Lifted: in
+	// between, the node that computes the vehicle's state must receive Lifted, because it would
+	// otherwise ignore accepted samples.
 	Opened bool
-	// Quiet is the time since when no node stores telemetry that names the vehicle. It is zero
-	// while a node may still be storing some. Telemetry stored before Quiet has sequences up to
-	// Last.
+	// Quiet is the time from which no newly stored telemetry names the vehicle. It is zero while a
+	// node may still be storing such telemetry. Last is the sequence of the newest telemetry record
+	// at Quiet; later records do not name the vehicle.
 	Quiet time.Time
 	Last  uint64
-	// Erased is the time when the deletion marker, which replaced the vehicle's state, was removed.
-	// On one machine it is also the time when the last byte that named the vehicle was erased.
-	// Erased is zero while such bytes may be left.
+	// Erased is the time when the erasure ended with the removal of the deletion marker, which had
+	// replaced the vehicle's state. On one machine, no byte on the disk names the vehicle from then
+	// on. Until then, Erased is zero.
 	Erased time.Time
-	// Stale and Made are set for a vehicle that was allowed again. Its old samples stay forgotten:
-	// those with a sequence of at most Stale in the telemetry stream that was created at Made (Unix
-	// nanoseconds).
+	// Stale and Made are set when the vehicle is allowed again. They identify its older samples,
+	// which stay forgotten: the samples with a sequence of at most Stale in the telemetry stream
+	// that was created at Made (Unix nanoseconds).
 	Stale uint64
 	Made  int64
-	// Unread is set if a newer version wrote the tombstone and this version cannot read it. The
-	// tombstone is treated as in force. But it may have been lifted, so the vehicle's samples are
-	// not folded, either.
+	// Unread is set if a newer version wrote the tombstone and this version cannot read it. It is
+	// then unknown whether the tombstone was lifted. So this node neither accepts samples of the
+	// vehicle nor uses stored ones.
 	Unread bool
 }
 
 // InForce reports whether telemetry of the vehicle is refused.
 func (t Tombstone) InForce() bool { return !t.Opened }
 
-// Covers reports whether the vehicle's sample with sequence seq must be ignored. made is the
-// creation time of the telemetry stream that contains the sample.
+// Covers reports whether a stored sample of the vehicle must be ignored because the vehicle was
+// forgotten. seq is the sequence of the sample. made is the creation time of the sample's telemetry
+// stream, in Unix nanoseconds.
 func (t Tombstone) Covers(seq uint64, made int64) bool {
 	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
 }
 
-// Forgotten is a node's copy of all tombstones. A feed keeps it up to date, and the node looks up
-// the vehicle of every sample in it. The zero value has no key and no tombstones. It is safe for
-// concurrent use.
+// Forgotten is a node's copy of all tombstones. A feed of changed records keeps it up to date. For
+// every sample, the node looks up here whether the vehicle is forgotten. The zero value has no key
+// and no tombstones. Forgotten is safe for concurrent use.
 type Forgotten struct {
 	mu         sync.RWMutex // guards keys and tombstones
 	keys       []*vidKey
@@ -111,8 +113,8 @@ func (k *vidKey) hash(id vehicle.ID) VehicleHash {
 	return h.sum
 }
 
-// SetKeys sets the keys under which vids are hashed. The first key is the key of this installation;
-// the other keys came with backups of other installations.
+// SetKeys sets the keys under which vids are hashed. The first key is this installation's own. The
+// others are the keys of other installations whose backups were restored here.
 func (f *Forgotten) SetKeys(keys ...[]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,15 +135,17 @@ func (f *Forgotten) Put(t Tombstone) {
 	f.count.Store(int64(len(f.tombstones)))
 }
 
-// Hash returns the hash by which this installation identifies a forgotten vehicle.
+// Hash returns the keyed hash by which this installation identifies a vehicle in tombstones and in
+// the audit.
 func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.keys[0].hash(id)
 }
 
-// Find returns the tombstone of a vehicle. If the vehicle has tombstones under several keys, Find
-// prefers a tombstone that is in force.
+// Find returns the tombstone of a vehicle. A vehicle may have several tombstones, under the hashes
+// of different keys. Find then prefers one that is in force, that is, by which telemetry is
+// refused.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false
@@ -156,14 +160,15 @@ func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	return found, ok
 }
 
-// Has reports whether telemetry of the vehicle is refused and its data must not be kept.
+// Has reports whether the vehicle is currently forgotten: its telemetry is refused, and none of its
+// data may be kept.
 func (f *Forgotten) Has(id vehicle.ID) bool {
 	t, ok := f.Find(id)
 	return ok && t.InForce()
 }
 
-// Covers reports whether the vehicle has a tombstone that covers the sample (see
-// [Tombstone.Covers]).
+// Covers reports whether a stored sample must be ignored because its vehicle was forgotten. The
+// parameters seq and made are those of [Tombstone.Covers].
 func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
 	t, ok := f.Find(id)
 	return ok && t.Covers(seq, made)
@@ -181,7 +186,7 @@ func (f *Forgotten) Len() (n int) {
 	return n
 }
 
-// All returns every tombstone.
+// All returns every tombstone, including those of vehicles that were allowed again.
 func (f *Forgotten) All() []Tombstone {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// Operations is a set of the query operations.
+// Operations is a set of query operations, the questions that a token may ask.
 type Operations uint8
 
-// The two operations.
+// The two query operations: one asks for the driving state of a car, the other for the state of its
+// throttle.
 const (
 	CarDrivingState Operations = 1 << iota
 	ThrottleSystem
@@ -24,7 +25,7 @@ var operationNames = []struct {
 	{ThrottleSystem, "throttle_system"},
 }
 
-// Has reports whether the set contains all of op.
+// Has reports whether o contains every operation in op.
 func (o Operations) Has(op Operations) bool { return o&op == op }
 
 // Names returns the names of the operations in the set.

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// Rate limits the calls of a token, or the samples of a source. It allows a burst of Calls, which
-// are refilled evenly over Window. The zero Rate is no limit.
+// Rate limits the calls of a token, or the samples of a source. It allows a burst of at most Calls.
+// Used calls become available again at an even rate, Calls per Window. The zero Rate is no limit.
 type Rate struct {
 	Calls  int64
 	Window time.Duration
 }
 
-// maxCalls ensures that the interval between two calls is at least 1 µs in every window.
+// maxCalls is the maximum number of calls in a rate. With it, the interval between two calls is at
+// least 1 µs even in the shortest window, one second.
 const maxCalls = 1_000_000
 
 var rateUnits = []struct {
@@ -67,10 +68,10 @@ type Budget struct {
 	fullAt atomic.Int64 // Unix nanoseconds
 }
 
-// Take uses one call at time now; r must be limited. If no call is left, ok is false and nothing is
-// used. remaining is the number of calls that are left after Take. next is the time until another
-// call is available; it is zero if remaining is not zero. A clock that is set back blocks a token
-// for at most one window.
+// Take uses one call of the budget at time now. The rate r must have a limit. If no call is left,
+// ok is false and nothing is used. remaining is the number of calls that are left after Take. If
+// remaining is 0, next is the time until another call is available. If the clock was set back, Take
+// refuses calls for at most one window.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, 1, 1, now)
 }
@@ -78,16 +79,17 @@ func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duratio
 // MaxBatch is the maximum number of calls that one [Budget.TakeBatch] uses.
 const MaxBatch = 10_000
 
-// TakeBatch is like Take, but uses n calls at once, at most [MaxBatch]. Only one of the n calls
-// must be available. The other calls may be taken in advance; then no call is available until the
-// budget has refilled them. With n = 0, TakeBatch uses nothing and only reports. A clock that is
-// set back blocks a source for at most the time in which MaxBatch calls and one window are
-// refilled.
+// TakeBatch is like Take, but uses n calls at once, or [MaxBatch] calls if n is larger. It succeeds
+// if at least one call is left. The missing calls are then taken in advance: no call is available
+// until the budget has refilled them. With n = 0, TakeBatch uses nothing and only returns what is
+// left. If the clock was set back, TakeBatch refuses calls for at most one window plus the time in
+// which MaxBatch calls are refilled.
 func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, min(int64(n), MaxBatch), MaxBatch, now)
 }
 
-// take implements TakeBatch. The parameter most is the maximum of n in all calls.
+// take implements Take, TakeBatch and Peek. The parameter most is the largest n of all calls that
+// use this budget.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls

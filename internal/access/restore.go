@@ -2,14 +2,14 @@ package access
 
 import "time"
 
-// BackupInfo is the description that a backup contains of itself.
+// BackupInfo describes the contents of a backup, as read from the backup itself.
 type BackupInfo struct {
 	Version    string         `json:"version"` // version of the carstate that wrote it
 	Began      time.Time      `json:"began"`
 	Partitions int            `json:"partitions"`
 	Records    int            `json:"records"`
 	Kinds      map[string]int `json:"kinds"` // number of records, by kind
-	// Authenticated says that the reader has the key with which the backup was authenticated.
+	// Authenticated is set if the backup is authenticated by one of the reader's keys.
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
@@ -25,12 +25,13 @@ type RestoreReport struct {
 	Kinds  map[string]RestoreCount `json:"kinds"`
 }
 
-// RestoreCount counts the records of one kind.
+// RestoreCount holds, for one kind of record, how many records of a backup were restored and how
+// many were not.
 type RestoreCount struct {
 	Restored int `json:"restored"`
 	// Kept counts the records of the backup that were not restored because the service has a record
 	// that takes precedence.
 	Kept int `json:"kept"`
-	// Forgotten counts the records that were left out because their vehicle is forgotten.
+	// Forgotten counts the records that were not restored because their vehicle was forgotten.
 	Forgotten int `json:"forgotten"`
 }

@@ -28,7 +28,8 @@ const (
 	maxSkew = time.Hour
 )
 
-// CheckOverlap returns an error unless a replaced secret may stay valid for the time d.
+// CheckOverlap returns an error if d is not a valid overlap, which is from 0 to [MaxOverlap]. The
+// overlap is the time for which a replaced secret stays valid.
 func CheckOverlap(d time.Duration) error {
 	if d < 0 || d > MaxOverlap {
 		return fmt.Errorf("the overlap is from 0 to %d days", MaxOverlap/(24*time.Hour))
@@ -36,11 +37,11 @@ func CheckOverlap(d time.Duration) error {
 	return nil
 }
 
-// Rotate replaces the secret by the one with this hash. The replaced secret stays valid for the
-// time overlap, if the policy allows that. A secret that an earlier rotation replaced stays valid
-// until its own end, but no longer than the secret that is replaced now. So after a rotation with
-// no overlap, only the new secret is valid; an operator needs that when a secret has leaked. Of the
-// secrets that have ended, the last maxEnded are kept.
+// Rotate replaces the credential's secret by a new one with the given hash. The replaced secret
+// stays valid for the time overlap, or ends at once if the kind of credential permits no overlap.
+// Secrets that earlier rotations replaced end no later than that. So a rotation with no overlap
+// leaves only the new secret valid, as is needed after a secret has leaked. Of the ended secrets,
+// the last maxEnded are kept.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
 	// A retry after a lost response must succeed, even if the record was changed in between.

@@ -116,8 +116,8 @@ func newID(prefix string) string {
 // text look like a secret.
 const leastSecret = 20
 
-// HoldsSecret reports whether a text contains something that looks like a secret or most of one.
-// Usually such a text is a secret in the wrong field.
+// HoldsSecret reports whether a text contains something that looks like a secret or most of one. It
+// finds secrets that were entered into a wrong field.
 func HoldsSecret(s string) bool {
 	for _, k := range kinds {
 		for rest := s; ; {
@@ -138,13 +138,13 @@ func HoldsSecret(s string) bool {
 	return false
 }
 
-// errNameIsSecret refuses a name that contains a secret, because names appear in logs, metrics and
-// pages.
+// errNameIsSecret is the error for a name that contains a secret. It is refused because names
+// appear in logs, metrics and pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
-// Redact replaces every run of characters in s that looks like a secret. It is for texts of unknown
-// origin, such as an error from a library. A prefix without random characters is not replaced,
-// because it only shows how secrets begin.
+// Redact replaces every run of characters in s that looks like a secret by a mark such as "CST…".
+// It is for texts of unknown origin, such as an error from a library. A prefix such as cst_ without
+// random characters is not replaced, because it is no secret.
 func Redact(s string) string {
 	for _, k := range kinds {
 		for from := 0; ; {

@@ -17,8 +17,9 @@ func OneLine(err error) string {
 	return Redact(Printable(strings.Join(all, "; ")))
 }
 
-// Printable replaces every character that could control a terminal, could end a line of a table, or
-// is forbidden in XML. For example, the name of a file may contain such characters.
+// Printable replaces every character that [unicode.IsPrint] rejects by U+FFFD. Such a character
+// could control a terminal, end a line of a table, or be forbidden in XML. It may come from the
+// name of a file, for example.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

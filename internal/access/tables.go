@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Credentials is a node's copy of all tokens, of all sources or of all operators. A feed keeps the
-// copy up to date. Looking up a secret takes no lock. The zero value is empty.
+// Credentials is a node's table of all tokens, of all sources or of all operators. A feed of
+// changed records keeps it up to date. Looking up a secret takes no lock. The zero value is empty.
 type Credentials struct {
 	byHash    shards[heldSecret]
 	hasUnread atomic.Bool // whether unread is not empty
@@ -50,8 +50,8 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant is a credential as a node uses it. It has the record, and the node's counters for the
-// credential. The counters survive a change of the record.
+// Grant is a credential in a node's table: its record, and the node's counters for it. The counters
+// are kept when the record changes.
 type Grant struct {
 	Credential
 	*usage
@@ -64,8 +64,8 @@ type heldSecret struct {
 	until time.Time // zero: the current secret
 }
 
-// secrets returns all secrets of a credential. It includes ended secrets, so that they are refused
-// with [ErrReplaced].
+// secrets returns the current and the replaced secrets of a credential, by hash. Replaced secrets
+// that are no longer valid are included, so that they are refused with [ErrReplaced].
 func (g *Grant) secrets() map[Hash]heldSecret {
 	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
@@ -75,8 +75,8 @@ func (g *Grant) secrets() map[Hash]heldSecret {
 	return all
 }
 
-// Put adds or replaces a record. A credential that has ended can still be found by name, but its
-// secret is no longer valid.
+// Put adds a record, or replaces an older record of the same name. The table also keeps credentials
+// that were revoked or removed; their secrets are refused with [ErrRevoked].
 func (t *Credentials) Put(c Credential) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,10 +104,9 @@ func (t *Credentials) Put(c Credential) {
 	}
 }
 
-// Lose notes that the credential's record cannot be read, because a newer version wrote it. The
-// credential is no longer valid, because it may have been revoked. It may also have a new secret
-// that this node does not know. So from now on, the lookup of any unknown secret returns
-// [ErrUnread].
+// Lose removes a credential whose record this node cannot read, because a newer version wrote it.
+// The credential may have been revoked, or may have a new secret that this node does not know. So,
+// while there is such a record, the lookup of any unknown secret returns [ErrUnread].
 func (t *Credentials) Lose(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,8 +141,8 @@ func (t *Credentials) usage(id string) *usage {
 }
 
 // NoteUsage sets the usage of a token that the given node has stored, and replaces what the same
-// node had stored before. A running node must not call it with its own stored usage, because that
-// usage is already counted here.
+// node had stored before. For its own name, a node may call NoteUsage only while it starts; what it
+// stores later is already in its counters.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,17 +159,17 @@ func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	}
 }
 
-// ForgetUsage drops the usage that a node has stored for a token. The times of the last use and
-// refusal are kept.
+// ForgetUsage removes the calls that a node has stored for a token. The times of the last use and
+// of the last refusal are kept.
 func (t *Credentials) ForgetUsage(id, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.usage(id).stored, node)
 }
 
-// Usage returns the usage of a token, summed over all nodes. It adds what the nodes have stored to
-// what this node has counted since it started. It leaves out future days, and a last use or refusal
-// on a future day.
+// Usage returns the usage of a token on all nodes: what the nodes have stored, plus what this node
+// has counted since it started. It leaves out days after now, and a last use or refusal on such a
+// day, because they come from a fast clock.
 func (t *Credentials) Usage(id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,8 +184,9 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 	return all
 }
 
-// UsageOn returns the part of [Credentials.Usage] that was counted on this node; the parameter node
-// is its name. This is the usage that the node must store. It includes the next maxFutureDays days.
+// UsageOn returns the part of a token's usage that this node has counted, before and since its last
+// start. This is the part that the node stores. The parameter node is the name of this node. Days
+// after now are included, up to maxFutureDays days, because this node's clock may be slow.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,9 +212,9 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	}
 }
 
-// verify returns the credential of a secret. It does the same work for a known and an unknown
-// secret. If the secret is not valid, the error gives the reason in words for the caller, and the
-// credential is returned, too, if the secret belongs to one.
+// verify returns the credential that a secret belongs to, or nil if there is none. If the secret is
+// not valid, verify also returns an error that gives the reason in words for the caller. It does
+// the same work for a known and an unknown secret.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -235,8 +235,8 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify returns the token of a secret. If the secret is not valid, the error gives the reason, and
-// the token is returned, too, if the secret belongs to one.
+// Verify returns the token that a secret belongs to, or nil if there is none. If the secret is not
+// valid, Verify also returns an error that gives the reason.
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -245,8 +245,8 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify is like [Tokens.Verify], for the key of a source. It also notes that the key was
-// presented.
+// Verify is like [Tokens.Verify], for the key of a source. It also notes the time, as the last use
+// of the key or as its last refusal.
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if g != nil {
@@ -269,7 +269,7 @@ func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 	return t.verify(OperatorKind, key, now)
 }
 
-// Get returns a credential by its name, even if it has ended.
+// Get returns a credential by its name, even if it was revoked or removed.
 func (t *Credentials) Get(name string) (*Grant, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,7 +277,7 @@ func (t *Credentials) Get(name string) (*Grant, bool) {
 	return g, ok
 }
 
-// All returns all credentials, oldest first, including ended ones.
+// All returns all credentials, oldest first, including revoked and removed ones.
 func (t *Credentials) All() []*Grant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,22 +286,22 @@ func (t *Credentials) All() []*Grant {
 	})
 }
 
-// List returns all credentials that have not ended, sorted by name.
+// List returns all credentials that were not revoked or removed, sorted by name.
 func (t *Credentials) List() []*Grant {
 	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
 	slices.SortFunc(list, func(a, b *Grant) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 
-// Len returns the number of credentials, including ended and expired ones.
+// Len returns the number of credentials, including revoked, removed and expired ones.
 func (t *Credentials) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.byName)
 }
 
-// Expiring returns the number of credentials that are valid at the first of the two times, but no
-// longer at the second.
+// Expiring returns the number of credentials that are valid at time now, but no longer at time
+// then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -313,10 +313,10 @@ func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	return n
 }
 
-// shards is a map from hash to T that is read without a lock. It consists of 256 maps, and none of
-// them is ever changed: a reader loads one map, and a writer replaces one map by a changed copy.
-// SHA-256 distributes the keys evenly. Writers must not run concurrently. With 100,000 keys, a
-// write takes 0.1 ms. More maps, or sync.Map, would make writes cheaper and reads more expensive.
+// shards is a map from hash to T that is read without a lock. It consists of 256 maps, selected by
+// the first byte of the hash. A map is never changed: to write, a changed copy replaces it. Writers
+// must not run concurrently. With 100,000 keys, a write takes 0.1 ms. More maps, or sync.Map, would
+// make writes cheaper and reads more expensive.
 type shards[T any] struct {
 	maps [256]atomic.Pointer[map[Hash]T]
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Outcome is the result of a call with a known token. The numbers are stored, so new outcomes must
-// be added at the end.
+// Outcome is the result of a call with a known token. Its numeric values are stored, so new
+// outcomes must be added at the end.
 type Outcome uint8
 
 // The outcomes. InsufficientScope and all outcomes after it mean that the call was refused.
@@ -41,7 +41,8 @@ func (o Outcome) Known() bool { return o < outcomeCount }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 
-// invalidSecret reports whether the secret itself was not valid.
+// invalidSecret reports whether the call was refused because its token was expired, revoked or
+// replaced.
 func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
 // Calls holds numbers of calls, by operation (in the order of [Operations.Names]) and outcome.
@@ -64,9 +65,9 @@ type DayCalls struct {
 // UsageDays is the number of days for which calls are kept, including today.
 const UsageDays = 30
 
-// maxFutureDays is the maximum number of future days whose calls are kept. The nearest days are
-// kept. A clock that was fast leaves days in the future; they are not shown. But on a node whose
-// clock is slow, real days look like future days, so they must not be dropped.
+// maxFutureDays is the maximum number of days after today whose calls are kept; the nearest ones
+// are kept. Such days are not shown, because they usually come from a node whose clock was fast.
+// They are not dropped, because this node's clock may be slow instead.
 const maxFutureDays = 7
 
 // DayOf returns the day of t, numbered as in [DayCalls].
@@ -121,7 +122,7 @@ func (u *Usage) Trim(now time.Time) {
 	u.Days = u.Days[:min(len(u.Days), u.pastDays(now)+maxFutureDays)]
 }
 
-// pastDays returns the number of days that are not in the future.
+// pastDays returns how many of u.Days are not after the day of now.
 func (u *Usage) pastDays(now time.Time) int {
 	today := DayOf(now)
 	for i := range u.Days {
@@ -132,9 +133,9 @@ func (u *Usage) pastDays(now time.Time) int {
 	return len(u.Days)
 }
 
-// upTo returns the usage without a last use or refusal that is later than the given day. Such a
-// time comes from a clock that was fast. It would hide all following uses and refusals, also those
-// on other nodes.
+// upTo returns the usage, with LastUsed or LastRefused set to zero if it is later than the given
+// day. Such a time comes from a fast clock, and would hide all uses or refusals until then, on
+// every node.
 func (u Usage) upTo(day int64) Usage {
 	if DayOf(u.LastUsed) > day {
 		u.LastUsed = time.Time{}
@@ -145,8 +146,8 @@ func (u Usage) upTo(day int64) Usage {
 	return u
 }
 
-// usage holds a node's counters for a token or a source, since the node's start. They belong to the
-// credential's name and survive every change of its record.
+// usage holds what a node has counted for a token or a source since the node started. It belongs to
+// the credential's name, so it is kept when the record changes.
 type usage struct {
 	Budget      Budget
 	lastUsed    atomic.Int64 // Unix seconds
@@ -206,14 +207,13 @@ func (u *usage) counterOf(day int64) *dayCounter {
 	}
 }
 
-// maxHeldDays is the maximum number of days that a process holds: UsageDays days that are shown,
-// maxFutureDays future days, and maxFutureDays days left by a fast clock, which are dropped once
-// the clock is right.
+// maxHeldDays is the maximum number of days for which a process holds counters: UsageDays days up
+// to today, maxFutureDays days after today, and maxFutureDays+1 days that a fast clock has added.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
-// withDay returns the counters with the given day as the current one. It adds the day if there is
-// none. If there are too many days, it first drops the most distant future days, and then the
-// oldest days.
+// withDay returns the counters with the given day as the current one, which it adds if there is
+// none. It drops all later days except the nearest maxFutureDays, and then the oldest days beyond
+// maxHeldDays. If d is nil, there are no counters yet.
 func (d *heldDays) withDay(day int64) *heldDays {
 	var all []*dayCounter
 	if d != nil {
@@ -228,7 +228,7 @@ func (d *heldDays) withDay(day int64) *heldDays {
 	return &heldDays{now, all[max(0, len(all)-maxHeldDays):]}
 }
 
-// counters returns the counters that this process holds.
+// counters returns the counters of this process, oldest day first.
 func (u *usage) counters() []*dayCounter {
 	if d := u.days.Load(); d != nil {
 		return d.all
@@ -236,7 +236,7 @@ func (u *usage) counters() []*dayCounter {
 	return nil
 }
 
-// counted returns the number of calls that this process has counted and still holds.
+// counted returns the total number of calls in the counters that this process holds.
 func (u *usage) counted() (sum int64) {
 	for _, c := range u.counters() {
 		for op := range c.calls {
@@ -248,8 +248,8 @@ func (u *usage) counted() (sum int64) {
 	return sum
 }
 
-// running returns the counts of this process, and the times of the last use and the last refusal
-// that this node knows, which may have been on another node.
+// running returns the calls that this process has counted. It adds the latest use and the latest
+// refusal that this node knows of, which may have been on another node.
 func (u *usage) running() (r Usage) {
 	for _, c := range u.counters() {
 		var calls Calls
@@ -265,8 +265,9 @@ func (u *usage) running() (r Usage) {
 	return r
 }
 
-// LastUsed returns when the token was last used, as far as this node knows, in whole minutes. It
-// returns the zero time if never, or if a clock that was fast has noted a future day.
+// LastUsed returns when the token was last used on any node, as far as this node knows, in whole
+// minutes. It returns the zero time if the token was never used, or if a fast clock has noted a use
+// on a day after now.
 func (u *usage) LastUsed(now time.Time) time.Time {
 	return Usage{LastUsed: u.latestUse()}.upTo(DayOf(now)).LastUsed
 }
@@ -289,12 +290,12 @@ func unpackRefusal[T Outcome | Refusal](n int64) (time.Time, T) {
 	return time.Unix(n>>8, 0).UTC(), T(n & 0xff)
 }
 
-// dayAfter returns the end of the day that contains at, in Unix seconds.
+// dayAfter returns the start of the day after at. Both times are in Unix seconds.
 func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
-// noteRefusal stores a refusal unless a later one is stored. But a stored refusal on a later day is
-// replaced, because the clock must have been fast, and otherwise no refusal would be noted until
-// that day.
+// noteRefusal stores the time and the reason of a refusal in v. It keeps a stored refusal that is
+// later on the same day. It replaces a stored refusal of a later day, because that was noted by a
+// fast clock and would otherwise hide all refusals until that day.
 func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
 	n, ahead := packRefusal(at, why), packRefusal[T](dayAfter(at), 0)
 	for {
