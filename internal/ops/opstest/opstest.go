@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Store is an [ops.Store] that keeps its records in memory, in the tables from which Operations
-// reads. It records the order of the calls. Make one with [New].
+// Store is an [ops.Store] that keeps its records in memory, in the tables from which an
+// [ops.Operations] reads. It records the order of the calls. Make one with [New].
 type Store struct {
 	access.Tables
 	Forgotten access.Forgotten // its key is all zeros
@@ -40,7 +40,7 @@ func New() *Store {
 	return m
 }
 
-// Config returns a configuration of operations that use the store. The caller sets the other
+// Config returns a configuration of [ops.Operations] with this store. The caller sets the other
 // fields.
 func (m *Store) Config() ops.Config {
 	return ops.Config{Store: m, Tables: &m.Tables, Forgotten: &m.Forgotten}
@@ -57,15 +57,17 @@ func (m *Store) begin(ctx context.Context, method string) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Fail makes a method return err from now on. If err is nil, the method works again. For the method
-// Audit, the name contains the outcome of the event, as in "Audit intended".
+// Fail makes a method return err from now on. If err is nil, the method works again. The name of
+// Audit contains the outcome of the event, as in "Audit intended". The names of Create and Update
+// contain the kind of credential, as in "Create token".
 func (m *Store) Fail(method string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fail[method] = err
 }
 
-// Did returns the methods that were called since the last call of Did.
+// Did returns the methods that were called since the last call of Did, in order and with the names
+// that [Store.Fail] takes.
 func (m *Store) Did() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,8 +95,8 @@ func (m *Store) Create(ctx context.Context, c access.Credential) error {
 	return nil
 }
 
-// Update changes a credential. It calls change twice and discards the first result, as a lost
-// compare-and-set would.
+// Update changes a credential. It calls change twice and discards the first result, as if another
+// writer had changed the record between the two calls.
 func (m *Store) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -124,7 +126,7 @@ func (m *Store) Audit(ctx context.Context, e access.Event) error {
 	return nil
 }
 
-// AuditPage returns a page of the events, which it numbers from 1.
+// AuditPage returns a page of the events, numbered from 1 in the order in which they were stored.
 func (m *Store) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {
@@ -194,8 +196,7 @@ func (m *Store) BackupKey(ctx context.Context) (string, error) {
 // OwnBackupKey is the backup key of every Store of this package.
 const OwnBackupKey = "csb_ownOfTheTestOwnOfTheTestOwnOf000000"
 
-// Backup writes the version and BackupText. It then returns the error that was set with Fail, if
-// any.
+// Backup writes the version and BackupText, and returns the error that was set with Fail, if any.
 func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, error) {
 	if _, err := io.WriteString(w, version+"\n"+m.BackupText); err != nil {
 		return 0, err
@@ -203,8 +204,9 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 	return 1, m.begin(ctx, "Backup")
 }
 
-// Restore reads a backup, calls audited, and reports RestoreSteps steps of progress. It then
-// returns the error that was set with Fail, if any.
+// Restore reads a backup and calls audited. The merge then reports RestoreSteps steps of progress,
+// and returns the error that was set with Fail, if any. If BadBackups is set, Restore only returns
+// that error.
 func (m *Store) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
@@ -226,7 +228,7 @@ func (m *Store) Restore(
 	})
 }
 
-// BadBackup reports whether the error is BadBackups. ErrBusy is never such an error.
+// BadBackup reports whether the error is BadBackups and not [access.ErrBusy].
 func (m *Store) BadBackup(err error) bool {
 	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy)
 }
