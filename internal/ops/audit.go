@@ -10,29 +10,30 @@ import (
 	"carstate/internal/access"
 )
 
-// storeTimeout limits each call of the Store, except backups, restores, and Bury. An operation
-// makes up to three calls, each with this limit: the audit event before it, the operation itself,
-// and the event that reports a failure.
+// storeTimeout is the timeout of each call of a [Store] method. Backup, Restore and Bury have none.
+// An operation makes up to three calls, each with its own timeout: the audit event before the
+// operation, the operation itself, and the audit event of a failure.
 const storeTimeout = 30 * time.Second
 
-// within calls f with a timeout of storeTimeout. It does not cancel f when the client disconnects,
-// so that an operation never stops halfway.
+// within calls f with a timeout of storeTimeout. f is not canceled if the client disconnects, so
+// that an operation never stops halfway.
 func within(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// audited is like auditedAtLength, but limits the operation to storeTimeout.
+// audited is like auditedAtLength, but also limits do to storeTimeout.
 func (p *Operations) audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
-// auditedAtLength writes an event with the outcome "intended" to the audit, and then calls do,
-// without a time limit. If the event cannot be written, do is not called. If do fails, or may have
-// failed, a second event has the outcome "failed".
+// auditedAtLength writes the event e to the audit with the outcome "intended", and then carries out
+// the operation by calling do, without a time limit. If the event cannot be written, do is not
+// called. If do returns an error, auditedAtLength writes the event again, with the outcome
+// "failed".
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -58,7 +59,7 @@ func (p *Operations) auditedAtLength(
 	return p.Explain(e.Action, err)
 }
 
-// Actions are the actions that audit events can have.
+// Actions lists every action that an audit event can have.
 var Actions = []string{
 	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change",
 	"source.rotate", "source.remove",
@@ -66,8 +67,8 @@ var Actions = []string{
 	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore", "node.change",
 }
 
-// Change audits a change to this node only, such as another log level, and makes it by calling do.
-// The change is not stored.
+// Change changes a setting of this node only, such as its log level, by calling do, and records the
+// change in the audit. The new setting is not stored.
 func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
 	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail},
 		func(context.Context) error {
@@ -76,7 +77,7 @@ func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail
 		})
 }
 
-// Refusal is an error for the caller. It says what was wrong and what to do.
+// Refusal is an error that may be shown to the caller. It says what was wrong and what to do.
 type Refusal struct {
 	Status int // HTTP status code
 	text   string
@@ -95,9 +96,9 @@ var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 
 var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: carstate token list, source list and operator list show the names")
 
-// Explain returns the [Refusal] that the caller of an operation gets for err. If err is not a
-// Refusal itself but wraps one, Explain logs err and returns the Refusal. Known errors of the
-// [Store] have texts of their own. Any other error is logged and replaced by a general text.
+// Explain returns the [Refusal] to show to the caller of an operation that failed with err: a
+// Refusal in err's chain, or else a text for the kind of error. Explain logs err, unless err is
+// itself a Refusal, [access.ErrNotFound] or [access.ErrExists].
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {

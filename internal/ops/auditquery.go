@@ -31,17 +31,17 @@ const (
 	MaxEvents     = 1000
 )
 
-// The limits of one search. Because of them, a page may hold fewer events than match.
+// The limits of one search. When a search reaches a limit, its page has fewer events than match.
 const (
 	searchPages  = 50 // pages of MaxEvents each
 	searchWithin = 2 * time.Second
-	// clocksApart is the maximum expected difference between the clocks of two nodes. Each node
-	// uses its own clock, so an event may have a time that is earlier than the time of an event
-	// stored before it, by up to this much.
+	// clocksApart is the maximum expected difference between the clocks of two nodes. Events have
+	// the time of the node that wrote them. So an event may be earlier, by at most clocksApart,
+	// than an event that was stored before it.
 	clocksApart = time.Hour
 )
 
-// AuditPage holds some events, newest first.
+// AuditPage is one page of audit events, newest first.
 type AuditPage struct {
 	Events []access.Event
 	Older  uint64 // the Before of the next page, which may exist even if Events is empty; 0: last page
@@ -51,13 +51,13 @@ type AuditPage struct {
 // several vehicles.
 const markDigits = 16
 
-// VehicleMark returns the text that identifies a vehicle in the audit: the first digits of its
-// keyed hash.
+// VehicleMark returns the text by which events of the audit can be searched for a vehicle: the
+// first markDigits digits of its keyed hash.
 func (p *Operations) VehicleMark(id vehicle.ID) string {
 	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
 }
 
-// AskedAudit parses a query from URL parameters.
+// AskedAudit parses the URL parameters of a search of the audit.
 func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	for name, values := range v {
 		text := values[0]
@@ -103,8 +103,8 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// askedTime parses a time or a day in UTC. For a day, it returns the start of that day plus the
-// duration in the parameter day.
+// askedTime parses a time, or a day in UTC such as 2026-11-20. For a day, it returns the start of
+// that day plus the parameter day.
 func askedTime(text string, day time.Duration) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -123,13 +123,14 @@ func (q AuditQuery) matches(e *access.Event) bool {
 		(q.Vehicle == "" || strings.HasPrefix(e.Object, q.Vehicle) || strings.Contains(e.Detail, q.Vehicle))
 }
 
-// all reports whether the query matches every event.
+// all reports whether the query has no filter, so that it matches every event.
 func (q AuditQuery) all() bool {
 	q.Before, q.Limit = 0, 0
 	return q == AuditQuery{}
 }
 
-// Audit returns a page of the audit. A search ends after about 50,000 events or two seconds.
+// Audit returns a page of the audit. It reads at most about 50,000 events, for about two seconds,
+// so a page with a filter may be incomplete.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -13,11 +13,12 @@ import (
 	"carstate/internal/access"
 )
 
-// backupFile returns the name of the file in the data directory that is written after each backup.
+// backupFile returns the path of a file in the data directory. The file is written after each
+// backup; its modification time is the time of the last backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
-// LastBackup returns the time of the last backup of the node with this data directory. It is zero
-// if there was none.
+// LastBackup returns the time of the last backup that the node with this data directory has made.
+// It is zero if there was none.
 func LastBackup(dir string) time.Time {
 	info, err := os.Stat(backupFile(dir))
 	if err != nil {
@@ -26,9 +27,9 @@ func LastBackup(dir string) time.Time {
 	return info.ModTime()
 }
 
-// Backup writes a backup that contains the service's version, and returns the number of its
-// records. An error that is not a [Refusal] means that the backup stopped halfway. The backup then
-// lacks its trailer, so a reader detects that it is incomplete.
+// Backup writes a backup to w and returns its number of records. The backup contains version, the
+// version of the service. An error that is not a [Refusal] means that the backup stopped halfway.
+// The backup then has no trailer, so a reader detects that it is incomplete.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -47,8 +48,8 @@ func (p *Operations) Backup(
 	return records, nil
 }
 
-// BackupKey returns the key with which this service authenticates its backups. It needs the admin
-// key, so that operators who can take backups cannot forge one.
+// BackupKey returns the key with which this service authenticates its backups. The caller must have
+// presented the admin key, so that operators who can take backups cannot forge one.
 func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string, err error) {
 	if !by.Admin {
 		return "", errAdminOnly
@@ -61,9 +62,9 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore merges a backup into the store. It calls progress with the number of records that are
-// done and the total. It needs the admin key, because a backup may contain operators. It has no
-// time limit, and a client that disconnects does not cancel it.
+// Restore merges a backup into the store. It calls progress with the numbers of records that are
+// done and of all records. The caller must have presented the admin key, because a backup may
+// contain operators. Restore has no time limit, and a client that disconnects does not cancel it.
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (access.RestoreReport, error) {
@@ -96,9 +97,9 @@ func (p *Operations) Restore(
 
 const maxReceipts = 100_000
 
-// Bury forgets the vehicles of receipts from earlier forgets, except vehicles that were allowed
-// again after the time of the receipt. It returns how many of these vehicles were not forgotten
-// before.
+// Bury forgets again the vehicles of old forget receipts, for example after a restore of an older
+// backup. It omits vehicles that were allowed again after the receipt. It returns the number of
+// vehicles that are forgotten now and were not before.
 func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {

@@ -43,8 +43,9 @@ func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name stri
 		})
 }
 
-// begin creates a credential by calling issue, audits it and stores it. The parameter v is the set
-// of vehicles that the credential covers.
+// begin creates a credential by calling issue, and stores it after writing an audit event. The
+// parameter v is the set of vehicles that the credential will cover. If one of them is forgotten,
+// begin returns an error.
 func (p *Operations) begin(
 	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles,
 	issue func(time.Time) (access.Credential, string, error),
@@ -83,9 +84,9 @@ func (p *Operations) begin(
 }
 
 // Rotate gives a credential a new secret and returns the secret, which the caller shows once. The
-// replaced secret stays valid for the time in overlap, if the kind of credential allows that. If
-// two callers rotate a credential at the same time, both rotations take effect: the second one
-// replaces the secret of the first, which stays valid for the overlap of the second.
+// replaced secret stays valid for the time overlap, if the kind of credential allows that. If two
+// callers rotate a credential at the same time, both succeed: the second rotation replaces the
+// secret of the first, which stays valid for the overlap of the second.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -127,7 +128,7 @@ func (p *Operations) End(
 	})
 }
 
-// GrantToken adds vehicles to a token's grant and removes others.
+// GrantToken adds vehicles to a token's grant and removes others from it.
 func (p *Operations) GrantToken(
 	ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID,
 ) (access.Credential, error) {
@@ -161,8 +162,8 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential changes a token or a source. It applies the fields of the Change that are not
-// nil.
+// ChangeCredential changes a token or a source. A nil field of the Change leaves the value as it
+// is.
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {
@@ -198,7 +199,8 @@ func (p *Operations) ChangeCredential(
 	})
 }
 
-// update audits a change to a credential and applies it.
+// update records a change to a credential in the audit, and then applies it to the stored record.
+// The audit's action is the noun of the kind and the verb, such as "token.grant".
 func (p *Operations) update(
 	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string,
 	change func(*access.Credential) error,
@@ -218,11 +220,12 @@ func (p *Operations) update(
 	return c, err
 }
 
-// errAdminOnly is the error for an operator who tries what needs the admin key, such as adding
-// operators. Otherwise a removed operator could have kept access by adding another one.
+// errAdminOnly is the error for an operator's call that needs the admin key, such as adding an
+// operator. An operator who could do that could keep access after being removed.
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
-// mayChange returns an error if only the admin key may change credentials of the kind.
+// mayChange returns an error if credentials of the kind can be changed only with the admin key, and
+// the caller has not presented that key.
 func mayChange(by access.Actor, kind access.Kind) error {
 	if kind.Policy().AdminOnly && !by.Admin {
 		return errAdminOnly
@@ -230,7 +233,7 @@ func mayChange(by access.Actor, kind access.Kind) error {
 	return nil
 }
 
-// inWords describes a grant for people, with hashes in place of vids.
+// inWords describes the vehicles of a grant for people, with hashes in place of vids.
 func (p *Operations) inWords(v access.Vehicles) string {
 	if v.All() {
 		return "all"
@@ -242,8 +245,8 @@ func (p *Operations) inWords(v access.Vehicles) string {
 // million.
 const maxNamed = 20
 
-// named returns a text with the short hashes of the n vehicles in ids. After maxNamed of them, it
-// gives only the number of the others.
+// named returns a list of the n vehicles in ids, as text. It has the short hashes of the first
+// maxNamed vehicles and the number of the others.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

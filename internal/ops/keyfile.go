@@ -21,8 +21,9 @@ const keyFile = "admin.key"
 // KeyFile returns the path of the admin key's file in a data directory.
 func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
 
-// LoadOrCreateKey returns the admin key in the data directory, and creates one if there is none. It
-// is for the service; the directory must exist. When it returns, the key is durable.
+// LoadOrCreateKey returns the admin key in the data directory, and creates one if there is none.
+// Only the service calls it. The directory must exist. When LoadOrCreateKey returns, the key is
+// durable.
 func LoadOrCreateKey(dir string) (secret string, err error) {
 	secret, err = readOwnKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -36,8 +37,8 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 	return readOwnKey(dir)
 }
 
-// LoadKey returns the admin key in the data directory. It is for the commands that call a running
-// service, and never creates a key.
+// LoadKey returns the admin key in the data directory. Only commands that call a running service
+// use it. It never creates a key.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +61,8 @@ func CheckKey(dir string) error {
 	return err
 }
 
-// readOwnKey is like readKey, for the service. It also refuses a file that belongs to another user,
-// because that user can read the key. A service that runs as root could read such a file.
+// readOwnKey is like readKey, but also refuses a file that belongs to another user, because that
+// user can read the key. Only the service calls it: as root, it could otherwise read such a file.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
@@ -139,9 +140,9 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// RotateAdminKey replaces the admin key. The old key is invalid at once. The new key is only
-// written to its file, and is shown to no caller. RotateAdminKey returns the path of that file. It
-// needs the admin key.
+// RotateAdminKey replaces the admin key by a new one. The old key is invalid at once. The new key
+// is only written to the key file, whose path RotateAdminKey returns. The caller must have
+// presented the admin key.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:

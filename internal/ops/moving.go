@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// stallTimeout is the maximum time without progress of a backup or an export.
+// stallTimeout is the maximum time without progress of a backup, a restore or an export.
 const stallTimeout = time.Minute
 
-// Moving is a reader and writer that extends the deadlines of its connection at every call. So a
-// transfer may take any time as long as it makes progress.
+// Moving is a reader and writer for a connection's long transfers. Each Read or Write first extends
+// the connection's deadline, so a transfer may take any time as long as it makes progress.
 type Moving struct {
 	W io.Writer
 	R io.Reader
@@ -33,5 +33,6 @@ func (m Moving) Write(p []byte) (int, error) {
 	return m.W.Write(p)
 }
 
-// extend sets the write deadline as Write does. It is for a caller that has nothing to write yet.
+// extend extends the connection's write deadline, as Write does, while the caller has nothing to
+// write yet.
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }

@@ -16,23 +16,25 @@ import (
 // Config holds the dependencies of [Operations]. All fields are required except Fleet, Filled,
 // KeyDir, Now and Log.
 type Config struct {
-	// Tables are this node's copies of the credentials. Operations reads them for listings; only
-	// the Store writes them.
+	// Tables are this node's copies of all credentials. Operations only reads them; the Store keeps
+	// them up to date.
 	Tables *access.Tables
 	Store  Store
 
-	// Forgotten is this node's copy of the tombstones. No credential can be granted a vehicle in
-	// it. It also computes the hashes that identify vehicles in the audit, so the audit need not
-	// change when a vehicle is forgotten.
+	// Forgotten is this node's copy of the tombstones, the records of forgotten vehicles. A
+	// forgotten vehicle cannot be added to a grant. Forgotten also computes the keyed hashes that
+	// identify vehicles in the audit. Because the audit has no vids, it need not change when a
+	// vehicle is forgotten.
 	Forgotten *access.Forgotten
 
 	// State reads the stored state of a vehicle.
 	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
-	// MaxAge is the maximum age of a reading that answers a query.
+	// MaxAge is the maximum age of a reading. A verdict that is based on an older reading is stale.
 	MaxAge time.Duration
 
-	// Fleet holds the vehicles for lists. If nil, this node cannot list vehicles. Filled returns an
-	// error while Fleet is incomplete. If Filled is nil, Fleet is always complete.
+	// Fleet holds the vehicles for lists. Filled returns an error while Fleet is incomplete or too
+	// old. If Fleet is nil, this node cannot list vehicles. If Filled is nil, Fleet is always
+	// complete.
 	Fleet  Fleet
 	Filled func() error
 
@@ -46,16 +48,16 @@ type Config struct {
 	Log *slog.Logger     // if nil, nothing is logged
 }
 
-// Store stores credentials, the audit and tombstones, and makes backups. It audits nothing by
-// itself. When a call returns nil, the record is durable and this node's own tables contain it.
-// Errors wrap [access.ErrNotFound], [access.ErrExists], or the error of a change function, if one
-// of them is the cause.
+// Store stores credentials, the audit and tombstones, and makes backups. Its methods do not write
+// audit events by themselves. When a method returns nil, the record is durable and this node's own
+// tables contain it. An error wraps [access.ErrNotFound], [access.ErrExists] or the error of a
+// change function if that is the cause.
 type Store interface {
-	// Create returns ErrExists if the name is taken.
+	// Create stores a new credential. It returns ErrExists if the name is taken.
 	Create(ctx context.Context, c access.Credential) error
-	// Update applies change to the stored record by compare-and-set, so it may call change more
-	// than once. If change returns an error, nothing is stored. Update returns ErrNotFound for a
-	// credential that has ended, unless ended ones of its kind stay listed (see [access.Policy]).
+	// Update applies change to the stored record by compare-and-set, so it may call change several
+	// times. If change returns an error, nothing is stored. For a revoked or removed credential,
+	// Update returns ErrNotFound, unless the kind's [access.Policy] keeps it listed.
 	Update(ctx context.Context, kind access.Kind, name string,
 		change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
@@ -64,30 +66,32 @@ type Store interface {
 	// for the next page, or 0 if there is none.
 	AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 
-	// Forget deletes everything about a vehicle and refuses its telemetry. Allow accepts it again.
+	// Forget deletes everything about a vehicle and refuses its telemetry from then on. Allow
+	// accepts telemetry of a forgotten vehicle again.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
-	// Bury forgets the vehicles of receipts from earlier forgets, and returns how many were not
-	// forgotten before.
+	// Bury forgets again the vehicles of old forget receipts, and returns the number of vehicles
+	// that were not forgotten before.
 	Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error)
 
 	// BackupKey returns the key with which this service authenticates its backups.
 	BackupKey(ctx context.Context) (string, error)
-	// Backup writes a backup that contains the service's version.
+	// Backup writes a backup to w and returns its number of records. The backup contains version,
+	// the version of the service.
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
 	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
-	// and from a trusted service. Before it changes anything, it calls audited, which either calls
-	// merge to make the changes or returns an error.
+	// and from a trusted service. Then it calls audited, which writes an audit event and calls
+	// merge. Only merge changes the store. If audited does not call merge, it returns an error.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
-	// BadBackup reports whether the backup file caused an error of Restore.
+	// BadBackup reports whether an error of Restore means that the backup file was refused.
 	BadBackup(err error) bool
 }
 
 // Operations implements the operations of operators. The API and the console both use it, so that
-// both follow the same rules and leave the same audit events. [Operations.Explain] turns any error
+// both follow the same rules and write the same audit events. [Operations.Explain] turns any error
 // into a [Refusal], one line that may be shown to the caller. Methods are safe for concurrent use.
 type Operations struct {
 	cfg      Config
@@ -97,7 +101,7 @@ type Operations struct {
 	rotating sync.Mutex                  // serializes replacements of the key's file
 }
 
-// New returns the operations on a store.
+// New returns the operations on the store in cfg.
 func New(cfg Config) *Operations {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -123,7 +127,8 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	return access.Actor{Name: o.Name}, hash, true
 }
 
-// Valid reports whether a key that Identify has accepted is still valid for that operator.
+// Valid reports whether the key with this hash is still the key of who. The parameters are results
+// of Identify. Valid returns false after the key was replaced or the operator was removed.
 func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	if who.Admin {
 		return p.isAdminKey(hash)
@@ -132,10 +137,11 @@ func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	return ok && o.Ended.IsZero() && o.Hash == hash
 }
 
-// isAdminKey compares the hashes in constant time.
+// isAdminKey reports whether the hash is that of the admin key. It takes the same time for every
+// hash.
 func (p *Operations) isAdminKey(hash access.Hash) bool {
 	return subtle.ConstantTimeCompare(hash[:], p.adminKey.Load()[:]) == 1
 }
 
-// wireTime returns t with the precision of stored records, in UTC.
+// wireTime returns t in UTC, truncated to milliseconds, the precision of stored records.
 func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

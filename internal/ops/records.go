@@ -56,9 +56,9 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 	return p.tokenRecord(g.Credential), nil
 }
 
-// TokensThatSee returns valid tokens whose grant covers a vehicle, without sandbox tokens. The
-// parameter most is the maximum number of tokens to return; the result more is the number of the
-// others.
+// TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens. It
+// returns at most the number of tokens in the parameter most. The result more is the number of
+// tokens that it leaves out for that reason.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -124,7 +124,7 @@ type SourceSummary struct {
 	Seen         SourceActivity `json:"seen"`
 }
 
-// SourceActivity is what the answering node has seen of a source since the node started.
+// SourceActivity holds what the node that answers has counted for a source since that node started.
 type SourceActivity struct {
 	LastSeenAt        *time.Time  `json:"last_seen_at"`        // null: never
 	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // when its key or a sample was refused; null: never
@@ -151,7 +151,7 @@ func (p *Operations) Sources() []SourceSummary {
 	return all
 }
 
-// Source returns one source. A removed source is returned while its record is known.
+// Source returns one source. It returns a removed source, too, until its name is used again.
 func (p *Operations) Source(name string) (SourceRecord, error) {
 	s, ok := p.cfg.Tables.Sources.Get(name)
 	if !ok {
@@ -238,8 +238,8 @@ func stateAt(now time.Time, expires, ended *time.Time, end string) string {
 	return "active"
 }
 
-// EarlierUntil returns the end of each replaced secret that is still valid. It returns none if the
-// credential has ended or expired.
+// EarlierUntil returns, for each replaced secret that is still valid, the time until which it is
+// valid. For a credential that has expired, or was revoked or removed, there are none.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if !c.Ended.IsZero() || !c.Expires.IsZero() && !now.Before(c.Expires) {
@@ -253,7 +253,7 @@ func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	return until
 }
 
-// orNil returns nil for the zero time, which JSON shows as null.
+// orNil returns a pointer to t, or nil for the zero time, which JSON then shows as null.
 func orNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

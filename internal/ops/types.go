@@ -104,11 +104,11 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &c.N)
 }
 
-// CallCounts holds, for JSON, the numbers of calls by operation and outcome. Outcomes with zero
-// calls are left out.
+// CallCounts is the JSON form of numbers of calls: an object for each operation, with a number for
+// each outcome. Outcomes with zero calls are left out.
 type CallCounts struct{ access.Calls }
 
-// MarshalJSONTo writes operations and outcomes in their defined order.
+// MarshalJSONTo writes the counts. The order of operations and outcomes is always the same.
 func (c CallCounts) MarshalJSONTo(e *jsontext.Encoder) error {
 	tokens := []jsontext.Token{jsontext.BeginObject}
 	for op, name := range access.AllOperations.Names() {

@@ -38,7 +38,7 @@ func FormatAsked(r *http.Request) (string, error) {
 	return "", nil
 }
 
-// exported is a complete list that is sent as a file.
+// exported describes an export: a complete list that is sent as a file, one row at a time.
 type exported[T any] struct {
 	name    string   // name of the file, without the extension
 	header  []string // CSV columns
@@ -46,8 +46,8 @@ type exported[T any] struct {
 	each    func(do func(T) error) error
 }
 
-// serve answers with the list in one of ExportFormats. If the export fails after it has begun,
-// serve closes the connection.
+// serve answers with the list as a file in the given format, a key of ExportFormats. If the export
+// fails after the response has begun, serve closes the connection.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
@@ -93,8 +93,8 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	return nil
 }
 
-// ServeVehicles answers with every vehicle of a list, in one of ExportFormats. It holds about a
-// thousandth of the vids in memory at a time.
+// ServeVehicles answers with all vehicles that match a query, as a file in one of ExportFormats. At
+// any time, it holds only about a thousandth of all vids in memory.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
 		name: "vehicles",
@@ -107,8 +107,8 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 	}.serve(p, w, format)
 }
 
-// ServeAudit answers with every event that matches a query, newest first, in one of ExportFormats.
-// It holds one page in memory at a time. The query must not set Limit or Before.
+// ServeAudit answers with all audit events that match a query, newest first, as a file in one of
+// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
@@ -156,7 +156,7 @@ func (v ListedVehicle) columns() []string {
 	return columns
 }
 
-// spreadsheetSafe returns text without characters that control a terminal, and changed so that a
+// spreadsheetSafe returns a text that is safe in a CSV file: it cannot control a terminal, and a
 // spreadsheet does not take it for a formula.
 func spreadsheetSafe(text string) string {
 	text = access.Printable(text)

@@ -18,8 +18,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VehicleQuery selects vehicles, their order, and a part of the list. A filter with its zero value
-// matches every vehicle.
+// VehicleQuery selects vehicles for a list, and defines the order and the page of the list. A
+// filter with its zero value matches every vehicle.
 type VehicleQuery struct {
 	Driving  string // driving state in the answer: "normal", "slow" or "jam"
 	Throttle string // throttle state in the answer: "normal" or "anomaly"
@@ -36,13 +36,13 @@ const (
 	MaxVehicles     = 1000
 )
 
-// VehicleSorts are the orders of a list. "trouble" puts throttle anomalies first, then jams, slow
-// driving, stale, unknown, not driving and normal; within each of these groups, the vehicle with
-// the latest report is first. "newest" puts the vehicle with the latest report first. "oldest" puts
-// the vehicle first that has been silent for the longest time.
+// VehicleSorts are the orders of a list. "newest" puts the vehicle with the latest report first,
+// "oldest" the one with the earliest. "trouble" sorts by group: throttle anomalies, jams, slow
+// driving, stale, unknown, not driving, normal; within a group, the vehicle with the latest report
+// is first.
 var VehicleSorts = []string{"trouble", "newest", "oldest"}
 
-// The values of the filters.
+// The values that the filters of a [VehicleQuery] can have.
 var (
 	DrivingFilters  = []string{"normal", "slow", "jam"}
 	ThrottleFilters = []string{"normal", "anomaly"}
@@ -56,7 +56,7 @@ type ListedVehicle struct {
 	Throttle ListedVerdict `json:"throttle"`
 }
 
-// ListedVerdict is a verdict without its reason.
+// ListedVerdict is a driving or throttle verdict in a list, without the reason for it.
 type ListedVerdict struct {
 	// Outcome is "answered", or the reason why a query gets no answer: "unknown", "stale" or
 	// "not_driving".
@@ -76,7 +76,7 @@ type VehiclePage struct {
 	Next     string          `json:"next"` // cursor of the next page; empty: this is the last page
 }
 
-// Fleet is the table of every vehicle's verdicts and vid.
+// Fleet is a table with the verdicts and the vid of every vehicle.
 type Fleet interface {
 	Len() int
 	Named() int
@@ -85,11 +85,11 @@ type Fleet interface {
 	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
 }
 
-// maxWalks is the maximum number of lists that are made at the same time. Each of them uses all
-// processors for a moment.
+// maxWalks is the maximum number of pages of vehicle lists that are computed at the same time. Each
+// computation scans the whole fleet table and uses all processors for a moment.
 const maxWalks = 2
 
-// texts returns the text parameters by their names in a URL.
+// texts returns pointers to the text fields of the query, by the names of their URL parameters.
 func (q *VehicleQuery) texts() map[string]*string {
 	return map[string]*string{
 		"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason,
@@ -97,7 +97,7 @@ func (q *VehicleQuery) texts() map[string]*string {
 	}
 }
 
-// AskedVehicles parses a query from URL parameters.
+// AskedVehicles parses the URL parameters of a list of vehicles.
 func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	texts := q.texts()
 	for name, values := range v {
@@ -163,15 +163,15 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
 
-// question converts the query for the fleet table. The parameter clock returns the time at which
-// the ages of readings are measured.
+// question converts the query into a query of the fleet table. The function clock returns the
+// present time. A verdict is stale if its reading is then older than maxAge.
 func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Duration) fleet.Question {
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: maxAge, Prefix: q.Prefix}
 }
 
-// rank orders vehicles by what may be wrong with them, from 0, the worst, to 6, nothing. If the
-// list is sorted by time only, all ranks are 0. The rank of a vehicle that the query does not match
-// is negative.
+// rank returns the rank of a vehicle in a list, from its verdicts: 0 for the worst vehicles to 6
+// for normal ones. The list begins with rank 0. If the list is sorted by time only, all ranks are
+// 0. If the vehicle does not match the query, the rank is negative.
 func (q VehicleQuery) rank(
 	driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem,
 ) int8 {
@@ -202,8 +202,8 @@ func (q VehicleQuery) rank(
 	return 6
 }
 
-// Vehicles returns a page of vehicles. Each page reflects the state at its own time. So a car that
-// reports between the requests of two pages may be on both pages or on neither.
+// Vehicles returns a page of vehicles. Each page is computed when it is requested. So a car that
+// reports between the requests for two pages may be on both pages or on neither.
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(q); err != nil {
 		return VehiclePage{}, err
@@ -239,8 +239,8 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	return page, nil
 }
 
-// EachVehicle calls do with every vehicle of a list, in no particular order. The query must not set
-// Sort, Limit or Cursor.
+// EachVehicle calls do with every vehicle that matches a query, in no particular order. The query
+// must not set Sort, Limit or Cursor.
 func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
 	if err := p.mayList(q); err != nil {
 		return err
@@ -279,7 +279,8 @@ func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedV
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
-// verdicts returns the driving verdict and the throttle verdict as of the time in the parameter at.
+// verdicts returns the two verdicts in the form of lists. Whether a verdict is stale depends on the
+// time at.
 func (p *Operations) verdicts(
 	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
 ) (driving, throttle ListedVerdict) {
@@ -302,8 +303,9 @@ func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
 	return v
 }
 
-// cursors encrypts positions in a list with a key of this process. So a cursor reveals no hash of
-// the fleet table. A cursor from another process or for another list cannot be decrypted.
+// cursors makes the cursors of pages by encrypting positions in a list, with a key of this process.
+// So a cursor does not reveal the hash of a vehicle that it contains. A cursor from another process
+// or for another list cannot be decrypted.
 type cursors struct{ cipher.AEAD }
 
 func newCursors() cursors {
@@ -320,7 +322,8 @@ func newCursors() cursors {
 	return cursors{aead}
 }
 
-// listOf identifies the list of a query; a cursor is valid only for this list.
+// listOf returns the filters and the order of a query, which identify its list. A cursor is valid
+// only for the list that it was made for.
 func listOf(q VehicleQuery) []byte {
 	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Sort}, ","))
 }
@@ -333,7 +336,8 @@ func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
 	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
 }
 
-// open returns the position at which the page of a query begins, or nil for the first page.
+// open decrypts the cursor of a query. It returns the position after which the page begins, or nil
+// for the first page.
 func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 	if q.Cursor == "" {
 		return nil, nil

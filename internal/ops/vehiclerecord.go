@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VehicleRecord describes one vehicle completely, with the reasons of its verdicts.
+// VehicleRecord describes one vehicle completely, with the reasons for its verdicts.
 type VehicleRecord struct {
 	VID           string          `json:"vid"`
 	AskedAt       time.Time       `json:"asked_at"`
@@ -21,7 +21,7 @@ type VehicleRecord struct {
 	Readings      []ReadingRecord `json:"readings"` // newest reading of each signal
 }
 
-// VerdictRecord is a verdict and its reason.
+// VerdictRecord is a verdict with the reason for it: the rule, a text and the facts.
 type VerdictRecord struct {
 	ListedVerdict
 	Rule    string       `json:"rule"`
@@ -30,7 +30,8 @@ type VerdictRecord struct {
 	Facts   []FactRecord `json:"facts"`
 }
 
-// FactRecord is one input of a rule.
+// FactRecord is one value that a rule has used for a verdict, such as a speed, and the threshold to
+// which the rule compared it, if any.
 type FactRecord struct {
 	Name      string     `json:"name"`
 	Value     float64    `json:"value"`
@@ -40,7 +41,8 @@ type FactRecord struct {
 	Time      *time.Time `json:"time"`
 }
 
-// LimitInWords describes the threshold. It is empty if the value is not compared with a threshold.
+// LimitInWords returns the threshold as text, such as "anomaly from 100 %". It returns "" if there
+// is no threshold.
 func (r FactRecord) LimitInWords() string {
 	if r.Threshold == nil {
 		return ""
@@ -48,8 +50,8 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns the facts that explain the verdict. It leaves out those that are compared with
-// the limit of an anomaly and are zero.
+// Telling returns the facts to show as the reason for the verdict. It leaves out measures of an
+// anomaly that are zero, because they say nothing.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if f.Value != 0 || f.Limit != vehicle.AnomalyFrom {
@@ -70,7 +72,7 @@ type ReadingRecord struct {
 	Time   time.Time `json:"time"`
 }
 
-// InWords returns the value with its unit.
+// InWords returns the value with its unit, as text. A position is not shown.
 func (r ReadingRecord) InWords() string {
 	switch {
 	case r.Value == nil:
@@ -83,7 +85,7 @@ func (r ReadingRecord) InWords() string {
 	return inwords.Measure(*r.Value, r.Unit)
 }
 
-// State reads the stored state of a vehicle.
+// State reads the stored state of a vehicle. ok is false if none is stored.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	return p.cfg.State(ctx, id)
 }
@@ -118,10 +120,10 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	return r, s, nil
 }
 
-// ErrNotReported says that nothing is stored of a vehicle.
+// ErrNotReported means that no state of the vehicle is stored.
 var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
 
-// errStateUnread says that a state cannot be read.
+// errStateUnread means that the stored state of a vehicle cannot be read at present.
 var errStateUnread = Refuse(http.StatusServiceUnavailable,
 	"the vehicle's state cannot be read at present; the service's log says why")
 
