@@ -42,8 +42,8 @@ type chartRow struct {
 	Anomaly           int
 }
 
-// newFleetChart draws points that cover the given number of hours. The counts in the parameter now
-// become the last point.
+// newFleetChart returns a chart of the given points, which cover that number of hours. The counts
+// in the parameter now are added as the last point.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam),
@@ -92,8 +92,9 @@ func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	return c
 }
 
-// ribbon returns the SVG path around the area between two lines. The path is interrupted where
-// minutes are missing.
+// ribbon returns the SVG path around the area between two lines. over and under return the points
+// of the upper and the lower line. The path is interrupted where there is no point for three
+// minutes or more.
 func ribbon(points []point, over, under func(point) plot.Point) (path string) {
 	for start := 0; start < len(points); {
 		end := start + 1

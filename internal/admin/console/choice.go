@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// choice holds the filters and the order of a list.
+// choice holds the filters and the order that a reader has chosen for a list.
 type choice struct {
 	Find  string // text in the name, ignoring case
 	State string // empty: any
-	Sort  string // empty: newest first
+	Sort  string // one of the Sorts of the chooser
 }
 
 // choiceOf parses the choice in a URL.
@@ -33,7 +33,7 @@ func (c choice) address(list string) string {
 	return list + "?" + strings.TrimPrefix(q.Encode()+"&page=", "&")
 }
 
-// finds reports whether one of the names contains the text that is searched for.
+// finds reports whether one of the names contains the text in Find, ignoring case.
 func (c choice) finds(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return strings.Contains(strings.ToLower(name), strings.ToLower(c.Find))
@@ -66,13 +66,14 @@ type chooser struct {
 // option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns the form, filled with the choice in the request.
+// of returns a copy of the form that shows the filters and the order in the request's URL.
 func (c chooser) of(r *http.Request, s *session) chooser {
 	c.choice, c.Path = choiceOf(r), s.at(c.Path)
 	return c
 }
 
-// page returns the requested page of a list. The parameter of is the number of records in the list.
+// page returns the navigation for the requested page of a list. The parameter "of" is the number of
+// records in the list.
 func (c chooser) page(r *http.Request, of int) paging {
 	return newPaging(c.address(c.Path), pageNumber(r), listed, of)
 }

@@ -29,12 +29,14 @@ import (
 type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
-	// Known is called with the context of each request that has a session.
+	// Known is called with the context of each request that has a session, so that the listener
+	// does not close the request's connection to admit another one.
 	Known func(request context.Context)
 
-	// Recent reads a vehicle's newest retained samples: at least as many as the parameter most
-	// says, unless fewer are retained or ctx ends. It returns all samples that were stored since
-	// the returned time. The result all reports that no earlier sample is stored.
+	// Recent reads a vehicle's newest retained samples. It returns at least the number in most, or
+	// all if there are fewer. If ctx ends first, it returns what it has read. The result contains
+	// all samples that were stored since the returned time; all reports that no earlier sample is
+	// stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)
 	// Ready returns an error if the node is not ready. Writable returns an error if the node cannot
@@ -102,7 +104,7 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// Close ends the live pages.
+// Close ends the responses of the live pages, which would otherwise continue.
 func (c *Console) Close() { c.close() }
 
 // policy is the Content-Security-Policy of all pages. With it, pages may load and call only this

@@ -17,11 +17,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listing is a function that shows the list that a form belongs to. If the form was refused, it
-// also shows the problem and the contents of the form.
+// listing is a function that answers with the page that contains a form. If the form was refused,
+// the page also shows the problem and the contents of the form.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
 
-// rotate handles the form that gives a credential a new secret.
+// rotate returns the handler of the form that gives a credential a new secret.
 func (c *Console) rotate(
 	kind access.Kind, title string, show listing,
 ) func(http.ResponseWriter, *http.Request, *session) {
@@ -57,8 +57,8 @@ func (c *Console) rotate(
 	}
 }
 
-// end handles the form that revokes or removes a credential, after a confirmation. NAME in the
-// question and %s in the notice are replaced by the holder of the credential.
+// end returns the handler of the form that revokes or removes a credential, after a confirmation.
+// The holder of the credential replaces NAME in the question and %s in the notice.
 func (c *Console) end(
 	kind access.Kind, ask question, notice string, show listing,
 ) func(http.ResponseWriter, *http.Request, *session) {
@@ -78,7 +78,7 @@ func (c *Console) end(
 	}
 }
 
-// change handles the form that changes a token or a source.
+// change returns the handler of the form that changes a token or a source, except its vehicles.
 func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, smallForm)
@@ -97,9 +97,9 @@ func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWrite
 	}
 }
 
-// grant handles the form that changes the grant of a token or a source. The new grant is all
-// vehicles or the vehicles of a list. For a token, the form can also add some vehicles and remove
-// others.
+// grant returns the handler of the form that changes the vehicles of a token or a source. The form
+// selects all vehicles or gives a list of them. For a token, it can also give vehicles to add and
+// vehicles to remove.
 func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, largeForm)
@@ -142,7 +142,8 @@ func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter
 }
 
 // changeOf parses the form that changes a token or a source. A field that still has the value that
-// the page showed is not changed, even if another operator has changed it since.
+// the page showed is not part of the change. So a change of this field by another operator in the
+// meantime is kept.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -167,7 +168,8 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	return to, nil
 }
 
-// expiryOf parses the time at which a token or a source expires.
+// expiryOf returns the time at which a token or a source will expire. The form has a number of
+// days, or "never", for which expiryOf returns the zero time.
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -179,8 +181,8 @@ func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	return c.Now().Add(time.Duration(days) * 24 * time.Hour), nil
 }
 
-// holder returns the holder of a credential, as [holderOf] does. ok is false if there is no
-// credential of this name.
+// holder returns the holder of the credential with this name, as [holderOf] does. ok is false if
+// there is no such credential.
 func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool) {
 	switch kind {
 	case access.TokenKind:
@@ -193,13 +195,15 @@ func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool)
 	return name, slices.ContainsFunc(c.Ops.Operators(), func(o ops.OperatorSummary) bool { return o.Name == name })
 }
 
-// question is a confirmation before an operation that cannot be undone.
+// question has the texts of a page that asks for confirmation before an operation that cannot be
+// undone.
 type question struct {
 	Ask, Then, Do string
 	Back          string // the page to return to if the answer is no
 }
 
-// about replaces NAME in the question by the holder of a credential.
+// about returns the question with NAME replaced by the holder of a credential. The answer no leads
+// back to the list of the kind.
 func (q question) about(holder string, kind access.Kind) question {
 	name := func(text string) string { return strings.ReplaceAll(text, "NAME", holder) }
 	return question{name(q.Ask), name(q.Then), name(q.Do), "/" + listOf(kind)}
@@ -234,15 +238,15 @@ var (
 	}
 )
 
-// confirmView shows a question and contains the submitted form.
+// confirmView is the page that asks a question. It contains the submitted form, to submit it again.
 type confirmView struct {
 	question
 	Path   string // where the form is sent
 	Fields url.Values
 }
 
-// sure reports whether the form, which must have been parsed, is confirmed. If it is not, sure
-// answers the request with the question and the contents of the form.
+// sure reports whether the operator has confirmed the submitted form. If not, sure answers the
+// request with a page that asks the question and contains the form. The form must have been parsed.
 func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q question) bool {
 	if r.PostForm.Get("sure") == "yes" {
 		return true
@@ -265,8 +269,8 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit
 const formTooLong = "the form is too long: for a list of more than about 40,000 vehicles, use the command line, " +
 	"--vehicles @FILE"
 
-// formStatus returns the HTTP status for an error. The status is 400 unless the error is an
-// [ops.Refusal].
+// formStatus returns the HTTP status for the error of a form: that of an [ops.Refusal], and 400 for
+// any other error.
 func formStatus(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
@@ -274,7 +278,7 @@ func formStatus(err error) int {
 	return http.StatusBadRequest
 }
 
-// listOf returns the name of the list of a kind as it appears in paths.
+// listOf returns the name of the list of a kind of credential as in paths, such as "tokens".
 func listOf(kind access.Kind) string { return kind.Policy().Noun + "s" }
 
 // holderOf returns the developer of a token, or the name of any other credential.
@@ -292,7 +296,7 @@ type secretView struct {
 	Login      bool   // the secret is a key for the console
 }
 
-// showSecret shows the new secret of a credential.
+// showSecret answers with the page that shows the new secret of a credential.
 func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of access.Credential, v secretView) {
 	list := listOf(of.Kind)
 	v.What, v.Name, v.Back = of.Kind.Policy().Noun, holderOf(of), "/"+list
@@ -304,7 +308,7 @@ func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of
 }
 
 // once parses a form that must not be submitted twice. If the form is too long or was submitted
-// before, once answers the request and returns false.
+// before, once answers the request with an error and returns false.
 func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit int64, kind access.Kind) bool {
 	back := listOf(kind)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits for reading and caching a vehicle's past.
+// Limits for reading and caching the recent samples of vehicles.
 const (
 	maxScans    = 2               // concurrent scans
 	scanTime    = 2 * time.Second // maximum time of one scan
@@ -25,7 +25,7 @@ const (
 	drawnPieces = 600             // columns of the drawing; for each, only the lowest and highest point are drawn
 )
 
-// curve is the recent past of one vehicle.
+// curve holds the recent speeds and verdicts of one vehicle, which its page shows as a chart.
 type curve struct {
 	mu       sync.Mutex // guards the fields below
 	points   []speedPoint
@@ -45,7 +45,8 @@ type speedPoint struct {
 	driving string // see classOf
 }
 
-// curves caches the curves and strips that were viewed last.
+// curves caches the charts of vehicles that were viewed last: the curves on the pages of vehicles,
+// and the strips in lists of vehicles.
 type curves struct {
 	scans chan struct{}
 
@@ -53,10 +54,10 @@ type curves struct {
 
 	mu  sync.Mutex // guards the fields below
 	all map[vehicle.ID]*curve
-	// hours holds the strips (see strip) that were made last.
+	// hours holds the strips that were made last. A strip shows a vehicle's last hour.
 	hours map[vehicle.ID]strip
-	// forgotten is the number of times that a vehicle was forgotten. If it changes while a curve or
-	// strip is made, the result may show a forgotten vehicle and is not cached.
+	// forgotten counts how often any vehicle was forgotten. If it changes while a curve or strip is
+	// made, the vehicle may be a forgotten one, so the result is not cached.
 	forgotten int
 }
 
@@ -71,8 +72,9 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// curve returns a vehicle's past. It uses the cached curve only if some page keeps that up to date
-// and it shows the sensors of the present anomaly. Otherwise it reads the past again.
+// curve returns the curve of a vehicle with the state s. It takes the curve from the cache if an
+// open page keeps it up to date and it shows the sensors of the present anomaly. Otherwise it reads
+// the retained samples again.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -104,7 +106,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *c
 	return made
 }
 
-// forget drops the cached past of a vehicle.
+// forget drops the cached curve and the cached strip of a vehicle.
 func (k *curves) forget(id vehicle.ID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -113,7 +115,8 @@ func (k *curves) forget(id vehicle.ID) {
 	delete(k.hours, id)
 }
 
-// readCurve waits until fewer scans than the limit are in progress, then calls scan.
+// readCurve waits until fewer than maxScans scans are in progress, then calls scan. If the wait
+// takes longer than scanTime, readCurve returns an empty curve with the field busy set.
 func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -126,9 +129,9 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.Sta
 	return c.scan(ctx, id, now)
 }
 
-// scan reads the retained samples of a vehicle and folds them again, because past verdicts are not
-// stored. At the beginning of a curve, the verdicts are based on fewer samples than the verdicts
-// that the service gave at that time.
+// scan reads the retained samples of a vehicle and computes its verdicts again, because past
+// verdicts are not stored. The first verdicts may differ from those that the service gave at that
+// time, because samples before the retained ones are missing.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
@@ -147,8 +150,8 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 	return made
 }
 
-// note adds the newest speed of a state. The caller must hold mu, unless no other goroutine knows
-// the curve yet.
+// note adds the newest readings of a state to the curve, if they are newer than its last points.
+// The caller must hold mu, unless no other goroutine has the curve yet.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -164,7 +167,7 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// add is like note, for a curve that other goroutines may use.
+// add is like note, but locks mu. It also notes that a page used the curve at time now.
 func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,10 +175,12 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.note(s)
 }
 
-// curveFresh is the time for which a cached curve is used after its last point was added.
+// curveFresh is the maximum time since a page last used a cached curve. After that, the curve is
+// not up to date, and the samples are read again.
 const curveFresh = 5 * time.Second
 
-// draws reports whether the curve shows the sensors of the present anomaly.
+// draws reports whether the curve was made for the anomaly in the state s, or for no anomaly if s
+// has none. Only then does it show the right sensors.
 func (k *curve) draws(s *vehicle.State) bool {
 	alarm, alarmed := s.ThrottleAlarm()
 	k.mu.Lock()
@@ -183,7 +188,8 @@ func (k *curve) draws(s *vehicle.State) bool {
 	return alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
 }
 
-// touched reports whether a page keeps the curve up to date.
+// touched reports whether an open page keeps the curve up to date: a page has used it within
+// curveFresh.
 func (k *curve) touched(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -233,7 +239,7 @@ var classNames = map[string]string{
 // maxSpells is the maximum number of bands that a page lists as text.
 const maxSpells = 12
 
-// view returns the last hour of the curve, up to the newest reading.
+// view returns the last hour of the curve, up to its newest reading, as the page shows it.
 func (k *curve) view() curveView {
 	k.mu.Lock()
 	defer k.mu.Unlock()

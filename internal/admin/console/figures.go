@@ -32,7 +32,7 @@ type figures struct {
 // the time in seconds.
 type bucket struct{ seconds, count float64 }
 
-// fill is the size of a stream and its limit. A limit of 0 means that the limit is unknown.
+// fill is the size of a stream of the store, and its limit. If the limit is unknown, it is 0.
 type fill struct{ bytes, limit float64 }
 
 // answeredOutcomes are the outcomes of queries that were not refused.
@@ -91,7 +91,7 @@ func (f *figures) take(name string, labels map[string]string, value float64) {
 	}
 }
 
-// rates holds the changes between two figures.
+// rates holds the rates of samples, queries and refusals between two readings of the metrics.
 type rates struct {
 	over             time.Duration // time between the figures; zero: unknown
 	samples, queries float64       // per second
@@ -101,14 +101,14 @@ type rates struct {
 	queriesRefused   []reason
 }
 
-// reason is the number of refusals with one reason.
+// reason is the number of refusals for one reason.
 type reason struct {
 	Name  string
 	Count float64 // since the node started
 	Rate  float64 // per second, between the figures
 }
 
-// ratesBetween compares two figures of the same process.
+// ratesBetween returns the rates between two readings of the metrics of one process.
 func ratesBetween(old, now *figures) rates {
 	r := rates{over: now.at.Sub(old.at)}
 	if r.over <= 0 {
@@ -127,8 +127,9 @@ func ratesBetween(old, now *figures) rates {
 	return r
 }
 
-// reasons lists all reasons that had refusals since the node started, the most frequent first. The
-// function each converts the increase from old to now into a rate.
+// reasons lists all reasons for which something was refused since the node started, the most
+// frequent first. old and now are the numbers of refusals by reason, at two times. The function
+// each converts the increase between them into a rate.
 func reasons(old, now map[string]float64, each func(float64) float64) (list []reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {
@@ -139,9 +140,10 @@ func reasons(old, now map[string]float64, each func(float64) float64) (list []re
 	return list
 }
 
-// quantile estimates the quantile q of the durations by which the histogram now has grown since the
-// histogram old, in the way of Prometheus: durations are assumed to be uniform within a bucket. If
-// the quantile is above the last bucket's bound, quantile returns that bound, and beyond is true.
+// quantile estimates the quantile q of the durations that were added to a histogram between the
+// readings old and now. total is the number of these durations. As in Prometheus, durations are
+// assumed to be uniform within a bucket. If the quantile is above the last bucket's bound, quantile
+// returns that bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false

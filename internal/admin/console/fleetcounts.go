@@ -8,24 +8,26 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Fleet is the table of every vehicle's verdicts.
+// Fleet is a table with the latest verdicts of every vehicle.
 type Fleet interface {
 	All() iter.Seq[fleet.Answer]
 }
 
-// FleetCounts holds the numbers of vehicles at one time.
+// FleetCounts holds the numbers of vehicles by their verdicts, at one time.
 type FleetCounts struct {
 	At       time.Time
 	Vehicles int
 
-	// Vehicles whose driving verdict answers a query, by driving state.
+	// Normal, Slow and Jam are the numbers of vehicles in these driving states. A stale verdict is
+	// not counted in them.
 	Normal, Slow, Jam int
 	NotDriving        int
-	// Stale is the number of vehicles whose readings are too old, Unknown the number of vehicles
+	// Stale is the number of vehicles whose readings are too old. Unknown is the number of vehicles
 	// that never had a speed reading.
 	Stale, Unknown int
 
-	// Vehicles whose throttle verdict answers a query, by throttle state.
+	// ThrottleNormal and Anomaly are the numbers of vehicles in these throttle states. A stale
+	// verdict is not counted in them.
 	ThrottleNormal, Anomaly int
 
 	// Ages holds the numbers of vehicles by the age of their newest verdict; see ageLimits.
@@ -37,7 +39,7 @@ var ageLimits = [6]time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
 
-// countFleet counts the vehicles, walking through the table once.
+// countFleet counts the vehicles as of time now, in one pass over the fleet table.
 func countFleet(f Fleet, now time.Time, maxAge time.Duration) FleetCounts {
 	s, t := FleetCounts{At: now}, vehicle.At(now)
 	for a := range f.All() {

@@ -69,7 +69,7 @@ type bar struct {
 	Percent float64
 }
 
-// streamBar shows how full a stream is.
+// streamBar shows how full a stream of the store is.
 type streamBar struct {
 	Name         string
 	Bytes, Limit float64
@@ -93,8 +93,8 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// hours returns the number of hours that the chart covers. If the URL does not give it, it is 6 if
-// the process has run for more than an hour, and 1 otherwise.
+// hours returns the number of hours that the chart covers, from the URL. If the URL does not give
+// it, it is 6 if the process has run for more than an hour, and 1 otherwise.
 func (c *Console) hours(r *http.Request) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
 		return n
@@ -117,7 +117,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	return v
 }
 
-// list returns the list "jam" or "anomaly".
+// list returns one of the two lists of the fleet page. The parameter name is "jam" or "anomaly".
 func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) listView {
 	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// The history keeps the fleet's counts of one day in memory, one point per minute: about 60 KB. It
-// is only for the chart. Data that must outlive the process belong to Prometheus.
+// The history keeps the fleet's counts of one day in memory, one point per minute, about 60 KB.
+// Only the chart uses it, and it is lost when the process ends; Prometheus can keep such data for
+// longer.
 const (
 	historyStep   = time.Minute
 	historyPoints = 24 * 60

@@ -54,12 +54,13 @@ func (s *streams) count() float64 {
 // in its attribute data-live.
 type parts map[string]string
 
-// errAnotherPage says that the URL now leads to another page than the open one, so the browser must
-// reload it.
+// errAnotherPage means that the URL of the open page now leads to a different page, for example
+// because the vehicle was forgotten. The browser must then reload it.
 var errAnotherPage = errors.New("the page is another one now")
 
-// serveLive sends the changed parts of a page as server-sent events, until the reader disconnects,
-// the session ends or the console is closed. The function render returns all parts of the page.
+// serveLive sends the changed parts of a page as server-sent events. It ends when the browser
+// disconnects, the session ends or the console is closed, and after streamLife, when the browser
+// must reconnect. The function render returns all parts of the page.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {

@@ -19,8 +19,8 @@ var (
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
 )
 
-// attempts limits wrong keys. A hash of the network selects one of a fixed number of budgets, so
-// the memory is bounded.
+// attempts holds the budgets of wrong keys: one for all networks together, and 1,024 for single
+// networks. A hash of the network selects its budget, so the memory is bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget
@@ -41,8 +41,8 @@ func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	return next
 }
 
-// networkOf returns the network of an address; all addresses of a network share one limit. The
-// network is an IPv4 address or an IPv6 /64 network.
+// networkOf returns the network of an address: the address itself for IPv4, and its /64 network for
+// IPv6. All addresses of a network share one limit.
 func networkOf(remote string) netip.Prefix {
 	host, _, _ := net.SplitHostPort(remote)
 	a, _ := netip.ParseAddr(host)
@@ -51,7 +51,7 @@ func networkOf(remote string) netip.Prefix {
 	return p
 }
 
-// showLogin asks for a key, in place of the requested page.
+// showLogin answers with the login page in place of the requested page.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // after a wrong key
 	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {
@@ -67,7 +67,8 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 	c.showLogin(w, r, http.StatusOK, "")
 }
 
-// loggedIn redirects from the login to the first page if the session is still valid.
+// loggedIn redirects from the login page to the first page of the session, because the browser is
+// already logged in.
 func (c *Console) loggedIn(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, s.root, http.StatusSeeOther)
 }

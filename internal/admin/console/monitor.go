@@ -38,9 +38,9 @@ type Monitor struct {
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age at which a count is shown again. But the count of a large
-	// fleet is shown for countRest times the time that counting took, so that counting uses at most
-	// a twentieth of one processor.
+	// countMaxAge is the maximum age of the fleet's counts on a page. If counting takes long, it is
+	// countRest times that duration instead, so that counting uses at most a twentieth of one
+	// processor.
 	countMaxAge = time.Second
 	countRest   = 20
 )
@@ -55,7 +55,8 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 		curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
 }
 
-// Put notes a vehicle's newest state. The zero State means that the vehicle was forgotten.
+// Put updates the lists with a vehicle's newest state. The zero State means that the vehicle was
+// forgotten.
 func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	m.watchlist.put(id, &s)
 	if s.Time == 0 { // from now on no page may name the vehicle
@@ -66,7 +67,7 @@ func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
 	}
 }
 
-// PutVerdicts is like Put, for a vehicle whose state is not cached.
+// PutVerdicts is like Put, for a vehicle whose verdicts are known but whose state is not in memory.
 func (m *Monitor) PutVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	m.watchlist.putVerdicts(id, d, t)
 }
@@ -88,7 +89,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// readMetrics reads the metrics.
+// readMetrics adds the present values of the metrics to figures, which has those of the last
+// minute.
 func (m *Monitor) readMetrics() {
 	f := readFigures(m.gatherer, m.now())
 	m.mu.Lock()

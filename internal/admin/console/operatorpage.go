@@ -41,8 +41,8 @@ func (c *Console) showOperators(
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 
-// operators returns the operators that the choice selects. The parameter all must be sorted by
-// name.
+// operators returns the operators that match the filter, in the chosen order. The parameter all
+// must be sorted by name.
 func (c choice) operators(all []ops.OperatorSummary) []ops.OperatorSummary {
 	all = slices.DeleteFunc(all, func(o ops.OperatorSummary) bool { return !c.finds(o.Name) })
 	keySince := func(o ops.OperatorSummary) time.Time { return *cmp.Or(o.RotatedAt, &o.CreatedAt) }

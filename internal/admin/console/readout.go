@@ -35,18 +35,18 @@ func newAxis(from, till time.Time) axis {
 	return a
 }
 
-// x returns the position of a time.
+// x returns the position of a time on the axis, in SVG units from the left.
 func (a *axis) x(t time.Time) float64 {
 	return chartWidth * float64(t.Sub(a.From)) / float64(max(1, a.Till.Sub(a.From)))
 }
 
-// level is a round value with its position.
+// level is a horizontal line of a chart: a round value, and its position in SVG units.
 type level struct {
 	Value, Y float64
 }
 
-// levelsOf returns the round values of a scale, from the highest to the lowest, which is the order
-// in which the page lists them.
+// levelsOf returns the lines at the round values of a scale. The highest value is first, because
+// the page lists them in that order.
 func levelsOf(s *plot.Scale) (levels []level) {
 	for _, v := range slices.Backward(s.Ticks) {
 		levels = append(levels, level{v, s.At(v)})
@@ -54,11 +54,12 @@ func levelsOf(s *plot.Scale) (levels []level) {
 	return levels
 }
 
-// readouts are the texts that a chart shows for positions of the pointer, from left to right.
+// readouts holds the texts that a chart shows for the position of the pointer: Xs has the positions
+// and Texts the texts, both from left to right.
 type readouts struct{ Xs, Texts string }
 
 // newReadouts makes the readouts of n points. If n is larger than mostReadouts, it takes only
-// mostReadouts of the points.
+// mostReadouts of them, evenly spread.
 func newReadouts(n int, at func(i int) (x float64, text string)) (r readouts) {
 	var xs, texts []string
 	for k := range min(n, mostReadouts) {

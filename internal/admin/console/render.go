@@ -20,8 +20,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// chosen reports whether a checkbox is ticked. In a refused form, the boxes are ticked that were
-// ticked when it was submitted; in a new form, every box is ticked.
+// chosen reports whether a page shows a checkbox as ticked. In a new form, every box is ticked. In
+// a refused form, a box is ticked if it was ticked when the form was submitted.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }
@@ -58,7 +58,7 @@ func (c *Console) parsePages() pages {
 	return p
 }
 
-// functions returns the functions for the templates.
+// functions returns the functions that the templates can call, by name.
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
 		"plural": func(n int, one, many string) string {
@@ -95,7 +95,7 @@ func (c *Console) functions() template.FuncMap {
 	}
 }
 
-// show answers with a page.
+// show answers with the page of this name and the data p.
 func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	p.Version = assetVersion
 	var b bytes.Buffer
@@ -109,7 +109,8 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	w.Write(b.Bytes())
 }
 
-// showTo is like show, for a request with a session.
+// showTo is like show, for a request with a session. The page also shows the notice that the
+// session has for its next page.
 func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
 	if p.Notice == "" {
@@ -123,7 +124,8 @@ func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, pro
 	c.showTo(w, s, status, "failed", page{Title: title, Problem: problem})
 }
 
-// export answers with a complete list as a file.
+// export answers with a complete list as a file, which the function serve writes. If the format is
+// unknown or serve returns an error, export answers with an error page.
 func (c *Console) export(w http.ResponseWriter, s *session, title, action, format string, serve func() error) {
 	if _, known := ops.ExportFormats[format]; !known {
 		c.fail(w, s, http.StatusBadRequest, title, "format is ndjson or csv")
@@ -135,13 +137,14 @@ func (c *Console) export(w http.ResponseWriter, s *session, title, action, forma
 	}
 }
 
-// done redirects to a page after an operation. The page shows the notice.
+// done redirects to a page after a successful operation. That page shows the notice.
 func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
 	c.sessions.leaveNotice(s, notice)
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
 }
 
-// statusOf returns the HTTP status of a failed operation.
+// statusOf returns the HTTP status for the error of an operation: that of an [ops.Refusal], and 503
+// for any other error.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status

@@ -14,7 +14,8 @@ import (
 // worstListed is the number of stretches that the page of roads lists.
 const worstListed = 20
 
-// aroundMetres is half the side of the square around a car in which its page shows roads.
+// aroundMetres is half the side, in metres, of the square in which a vehicle's page shows roads.
+// The car is in the middle.
 const aroundMetres = 2000
 
 // roadsView is the page of roads.
@@ -30,7 +31,7 @@ type roadsView struct {
 // Empty reports whether there is no stretch to show.
 func (v roadsView) Empty() bool { return v.Known == 0 }
 
-// stretchView is a stretch in the list.
+// stretchView is a stretch of road in the list of the worst.
 type stretchView struct {
 	Name     string
 	Class    string // see classOf
@@ -47,8 +48,8 @@ type mapView struct {
 	Label string
 	// From is the path of the map's data.
 	From string
-	// JamPercent and SlowPercent are the shares of the free-flow speed up to which traffic is a jam
-	// or slow.
+	// JamPercent and SlowPercent are percentages of the free-flow speed. Traffic at up to
+	// JamPercent is a jam, and traffic at up to SlowPercent is slow.
 	JamPercent, SlowPercent float64
 }
 
@@ -111,7 +112,7 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// stretches answers with the data of the map of all roads.
+// stretches answers with the stretches of road that the map of all roads shows, as GeoJSON.
 func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	if c.roads == nil || c.sessions.of(r, false) == nil {
 		c.noMap(w)
@@ -125,14 +126,14 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers in such a way that the script reloads the page. The browser then gets the login or
-// a page without a map.
+// noMap answers with status 401, on which the script of the map reloads the page. The browser then
+// gets the login or a page without a map.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "log in first", http.StatusUnauthorized)
 }
 
-// vehicleStretches answers with the data of the map on a vehicle's page: the stretches around the
-// car, and which of them the car drove.
+// vehicleStretches answers with the data of the map on a vehicle's page, as GeoJSON: the stretches
+// of road around the car, and which of them the car drove last.
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if c.roads == nil || c.sessions.of(r, false) == nil || err != nil {
@@ -159,8 +160,8 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, selection, roadmap.MaxStretches, way)
 }
 
-// addWay adds the vehicle's way to the vehicle's page. The page itself contains no positions; a
-// script requests the stretches.
+// addWay adds the map of the vehicle's way, the stretches of road that it drove last, to the
+// vehicle's page. The page itself contains no positions; a script requests them.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.Roads = c.roads != nil
 	if !v.Roads || s.Way.Count == 0 {

@@ -49,11 +49,12 @@ type sessions struct {
 	sent []access.Hash // hashes of the marks of submitted forms, of all sessions
 }
 
-// A browser sends a cookie to every port of a host, but only with paths that the cookie names. Each
-// session therefore has a random root for the paths of its pages. Another server on the same host
-// does not know the root, so the plain cookie never reaches it. A request needs both the cookie and
-// the root. With TLS, the cookie has the prefix __Host-, so that no other host and no plain HTTP
-// response can set it. That prefix requires the path /.
+// The cookie and the paths of a session. A browser sends a cookie to every port of a host, but only
+// with requests for paths below the cookie's path. So each session has a random root, under which
+// all its pages are, as the path of its plain cookie. Another server on the same host does not know
+// the root, so the plain cookie never reaches it. A request needs both the cookie and the root.
+// With TLS, the cookie has the prefix __Host-, so that no other host and no plain HTTP response can
+// set it; its path must then be /.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
@@ -107,8 +108,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends sessions that the function match selects until there are fewer than limit of them.
-// It first ends the sessions that were not used for the longest time. mu must be held.
+// makeRoom ends sessions that the function match selects until fewer than limit of them are left.
+// It begins with the session that was unused for the longest time. mu must be held.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)
@@ -128,8 +129,7 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 }
 
 // of returns the valid session of a request, or nil. The parameter made says that a person made the
-// request. Such a request restarts the idle timeout; a request that a page makes by itself does
-// not.
+// request, not a script of a page. Only a person's request restarts the idle timeout.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -161,7 +161,7 @@ func (s *sessions) isValid(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }
 
-// alive reports whether a session is still valid. It is for a request that takes long.
+// alive reports whether a session is still valid, for a request that takes long.
 func (s *sessions) alive(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +176,9 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, n.cookie("", -1))
 }
 
-// first reports whether a form with this mark is submitted for the first time, in any session. The
-// mark is a random value in a page. It prevents a reload of the page from issuing a second token.
+// first reports whether the form with this mark is submitted for the first time, in any session.
+// The mark is a random value that the page puts into the form. So a form that is sent again does
+// not issue a second token.
 func (s *sessions) first(mark string) bool {
 	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
 	s.mu.Lock()

@@ -20,7 +20,7 @@ type sourcesView struct {
 	All     int       // number of all sources
 }
 
-// sourceRow is one source, with the root of the session, which its links need.
+// sourceRow is one source, with the root of the session's paths for links.
 type sourceRow struct {
 	Root string // prefix of the session's paths
 	ops.SourceRecord
@@ -77,7 +77,7 @@ func (c *Console) sourcePage(w http.ResponseWriter, r *http.Request, s *session)
 	c.showSource(w, r, s, http.StatusOK, "", nil)
 }
 
-// showSource shows the source in the path.
+// showSource answers with the page of the source whose name is in the path.
 func (c *Console) showSource(
 	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
 ) {
@@ -91,7 +91,8 @@ func (c *Console) showSource(
 		Data: v})
 }
 
-// sources returns the sources that the choice selects. The parameter all must be sorted by name.
+// sources returns the sources that match the filters, in the chosen order. The parameter all must
+// be sorted by name.
 func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
 	all = slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
 		is := c.State == "" || c.State == "silent" && src.Seen.LastSeenAt == nil ||

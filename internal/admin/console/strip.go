@@ -11,9 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The limits of the strips in lists of vehicles. A page requests the strips only of the rows in
-// sight, two at a time. All pages together use at most one processor, and only while their readers
-// wait, because a canceled request cancels its scan.
+// The limits of strips, which show a vehicle's last hour in a list of vehicles. A page requests the
+// strips only of the rows in sight, two at a time. All scans for strips together use at most one
+// processor, and only while a reader waits, because a canceled request cancels its scan.
 const (
 	maxStrips  = 1                      // concurrent scans
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
@@ -23,7 +23,7 @@ const (
 	stripWidth = 120.0                  // width of one hour, in SVG units
 )
 
-// strip shows how a vehicle drove in the last hour, as SVG and in words.
+// strip is HTML that shows how a vehicle drove in the last hour, as a small chart and in words.
 type strip struct {
 	made time.Time
 	html string
@@ -36,7 +36,7 @@ type stripView struct {
 	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
 }
 
-// hour answers with the strip of a vehicle, which the browser puts into a page.
+// hour answers with the strip of a vehicle as HTML, which the browser puts into the list.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 	if c.sessions.of(r, false) == nil {
 		http.Error(w, "log in first", http.StatusUnauthorized)
@@ -57,7 +57,7 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(html)) // the client may have disconnected
 }
 
-// strip returns the strip of a vehicle, or "" if the vehicle is not known.
+// strip returns the strip of a vehicle as HTML, or "" if no state of the vehicle is stored.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	k := &c.Monitor.curves
 	if kept, _ := k.strip(id, c.Now()); kept != "" {
@@ -91,7 +91,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 }
 
 // strip returns the cached strip of a vehicle, or "" if there is none or it is too old. It also
-// returns how often a vehicle was forgotten so far, for keepStrip.
+// returns the number of times that any vehicle was forgotten, which the caller passes to keepStrip.
 func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,8 +101,8 @@ func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int
 	return html, k.forgotten
 }
 
-// keepStrip caches a strip, unless a vehicle was forgotten while the strip was made. The parameter
-// forgotten is the value that [curves.strip] returned before.
+// keepStrip caches a strip, unless any vehicle was forgotten since [curves.strip] returned the
+// number in the parameter forgotten.
 func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +115,7 @@ func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.hours[id] = made
 }
 
-// lastHour returns the data of a strip: the driving states in the hour before the time now.
+// lastHour returns the data of a strip: the driving states in the hour that ends at time now.
 func (k *curve) lastHour(now time.Time) (v stripView) {
 	past, begin := k.view(), now.Add(-time.Hour)
 	var words []string

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// throttleCurve is the recent past of the two sensors of an anomaly. It is kept only for vehicles
-// with an anomaly: at most maxPoints points, about 480 KB.
+// throttleCurve holds the recent readings of the two sensors that a throttle anomaly concerns. It
+// has points only for a vehicle with an anomaly: at most maxPoints points, about 480 KB.
 type throttleCurve struct {
 	alarm   vehicle.ThrottleAlarm
 	alarmed bool
@@ -23,7 +23,8 @@ type throttlePoint struct {
 	x, y float32
 }
 
-// note adds the newest readings of a state.
+// note adds the newest readings of the two sensors in a state, if they are newer than the last
+// point.
 func (k *throttleCurve) note(s *vehicle.State) {
 	if !k.alarmed {
 		return
@@ -39,7 +40,7 @@ func (k *throttleCurve) note(s *vehicle.State) {
 	}
 }
 
-// throttleView is the curve as the page shows it.
+// throttleView is a throttleCurve as the page shows it.
 type throttleView struct {
 	Drawn, Single, Banded bool
 	NameX, NameY          string
@@ -53,7 +54,7 @@ type throttleView struct {
 	Read                  readouts
 }
 
-// view returns the last hour of the curve, up to the newest reading.
+// view returns the last hour of the curve, up to its newest reading, as the page shows it.
 func (k *throttleCurve) view() (v throttleView) {
 	points := k.points
 	if !k.alarmed || len(points) < 2 {

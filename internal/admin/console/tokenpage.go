@@ -26,7 +26,7 @@ type tokensView struct {
 	All     int        // number of all tokens
 }
 
-// tokenRow is one token, with the root of the session, which its links need.
+// tokenRow is one token, with the root of the session's paths for links.
 type tokenRow struct {
 	Root string // prefix of the session's paths
 	ops.TokenRecord
@@ -49,8 +49,8 @@ var tokenChoices = chooser{
 	Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
 }
 
-// tokens returns the tokens that the choice selects. The parameter all must be sorted from the
-// oldest to the newest.
+// tokens returns the tokens that match the filters, in the chosen order. The parameter all must be
+// sorted from the oldest to the newest.
 func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary {
 	slices.Reverse(all)
 	all = slices.DeleteFunc(all, func(t ops.TokenSummary) bool {
@@ -101,7 +101,7 @@ func (c *Console) tokenPage(w http.ResponseWriter, r *http.Request, s *session) 
 	c.showToken(w, r, s, http.StatusOK, "", nil)
 }
 
-// showToken shows the token in the path.
+// showToken answers with the page of the token whose ID is in the path.
 func (c *Console) showToken(
 	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
 ) {
@@ -115,7 +115,8 @@ func (c *Console) showToken(
 		Data: v})
 }
 
-// stateOf returns "active", "expiring", "expired" or "revoked".
+// stateOf returns "active", "expiring", "expired" or "revoked". A token is expiring if it will
+// expire within expiringSoon.
 func stateOf(t ops.TokenSummary, now time.Time) string {
 	state := t.State(now)
 	if state == "active" && t.State(now.Add(expiringSoon)) != state {
@@ -133,7 +134,8 @@ func sum(calls ops.CallCounts) (n int64) {
 	return n
 }
 
-// vehiclesInWords names up to three vehicles, or gives their number.
+// vehiclesInWords returns the vids of a set of vehicles as text. For more than three vehicles, it
+// gives only their number.
 func vehiclesInWords(v ops.VehicleList) string {
 	if v.All() {
 		return "all vehicles"
@@ -173,7 +175,8 @@ func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session)
 	c.showSecret(w, s, "Token issued", t, secretView{Secret: secret, Query: query})
 }
 
-// sampleVehicle returns a vehicle that the token covers, for an example request.
+// sampleVehicle returns a vehicle that the token covers, for an example request. If the token
+// covers all vehicles, it returns the placeholder "VID".
 func sampleVehicle(t access.Credential) vehicle.ID {
 	for id := range t.Vehicles.Sorted() {
 		return id

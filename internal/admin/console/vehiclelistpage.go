@@ -107,8 +107,8 @@ func (c *Console) showVehicles(
 	c.showTo(w, s, status, "vehicles", page{Title: "Vehicles", Section: "vehicles", Problem: problem, Data: v})
 }
 
-// vehicleRow returns the row of a vehicle, with the reason of a jam, slow driving or an anomaly. ok
-// is false if the vehicle was forgotten just now, because then no page may name it.
+// vehicleRow returns the row of a vehicle, with the reason for a jam, slow driving or an anomaly.
+// ok is false if the vehicle was forgotten just now, because then no page may name it.
 func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
 	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
 	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {

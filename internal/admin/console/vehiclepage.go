@@ -12,8 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// findVehicle redirects to a vehicle's page. The vid is sent in the body, because proxies and
-// browsers store URLs.
+// findVehicle redirects to the page of the vehicle whose vid is in the form. The form is sent in
+// the body, so text that is not a vid never gets into a URL, which proxies and browsers store.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
 	if !parseForm(w, r, smallForm) {
 		c.showVehicles(w, r, s, http.StatusBadRequest, "the form could not be read: try again", ops.VehicleQuery{})
@@ -44,7 +44,7 @@ type vehicleView struct {
 	MoreTokens int
 }
 
-// verdictView is one verdict and its reason.
+// verdictView is one verdict with its reason, as an answer to a question that the page shows.
 type verdictView struct {
 	Question string
 	Class    string // see classOf and throttleClass
@@ -76,10 +76,12 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	c.showTo(w, s, status, "vehicle", p)
 }
 
-// unknownYet is appended to the URL of the live updates if the open page has no data to show.
+// unknownYet is appended to the URL of the live updates if the open page says that there is no data
+// yet. Once there is data, the browser must reload the page.
 const unknownYet = "?unknown"
 
-// withWay is appended to the URL of the live updates if the open page shows the vehicle's way.
+// withWay is appended to the URL of the live updates if the open page has a map of the vehicle's
+// way, the stretches of road that it drove last.
 const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
@@ -145,7 +147,7 @@ var outcomeWords = map[string]string{
 	vehicle.NotDriving.String(): "not_driving: the car is stationary with its engine or ignition off",
 }
 
-// forget erases a vehicle after the operator has typed its vid.
+// forget handles the form that forgets a vehicle. To confirm, the operator must have typed the vid.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	switch {
@@ -166,13 +168,13 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		page{Title: "Forgotten", Section: "vehicles", Data: forgottenView{receipt, id}})
 }
 
-// forgottenView is the page after a vehicle was forgotten.
+// forgottenView is the page that is shown after a vehicle was forgotten.
 type forgottenView struct {
 	access.ForgetReceipt
 	VID vehicle.ID
 }
 
-// allow accepts telemetry of a forgotten vehicle again.
+// allow handles the form by which telemetry of a forgotten vehicle is accepted again.
 func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	if err != nil {

@@ -9,20 +9,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxWatched is the maximum number of vehicles in a list. If more vehicles belong to a list, it
-// keeps the first ones; the number of all of them comes from the fleet table.
+// maxWatched is the maximum number of vehicles in a list. If more vehicles belong to it, the list
+// keeps those that were added first; their total number comes from the fleet table.
 const maxWatched = 10_000
 
-// watchlist lists the vehicles in a jam and the vehicles with an anomaly. It keeps the time when
-// each jam or anomaly began, because the fleet table does not store that time. The watchlist
-// receives every new state.
+// watchlist lists the vehicles in a jam and the vehicles with an anomaly. It stores when each jam
+// or anomaly began, which the fleet table does not. The watchlist receives every new state.
 type watchlist struct {
 	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
 	anomalies map[vehicle.ID]watched
 }
 
-// watched holds when a verdict began and the time of the reading that it is based on.
+// watched holds the time when a verdict began, and the time of the reading that it is based on.
 type watched struct{ since, read vehicle.UnixMilli }
 
 // Watched is one vehicle of a list.
@@ -36,7 +35,8 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// put notes a vehicle's newest state. The zero State means that the vehicle was forgotten.
+// put updates the lists with a vehicle's newest state. The zero State means that the vehicle was
+// forgotten.
 func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	driving, throttle := s.Driving(), s.Throttle()
 	jam := driving.State == vehicle.TrafficJam
@@ -54,8 +54,8 @@ func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
 	w.note(w.anomalies, id, anomaly, watched{since, throttle.Time})
 }
 
-// putVerdicts is like put, for a vehicle whose state is not cached. The time when a verdict began
-// is then unknown until a page reads the state.
+// putVerdicts is like put, for a vehicle whose verdicts are known but whose state is not in memory.
+// The time when a verdict began is then unknown until a page reads the state.
 func (w *watchlist) putVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,8 @@ func (w *watchlist) clear() {
 	clear(w.anomalies)
 }
 
-// note adds or removes a vehicle. mu must be held.
+// note adds a vehicle to a list, or updates it, if the parameter listed is true. Otherwise it
+// removes the vehicle. mu must be held.
 func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool, x watched) {
 	if !listed {
 		if len(list) > 0 {
@@ -83,7 +84,8 @@ func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool
 	}
 }
 
-// listed returns the vehicles of a list whose verdict answers a query at now, the latest first.
+// listed returns those vehicles of a list whose verdict is not too old to answer a query at time
+// now. The vehicle whose verdict began last is first.
 func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []Watched {
 	oldest := vehicle.UnixMilli(0)
 	if maxAge > 0 {
@@ -103,8 +105,8 @@ func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge ti
 	return all
 }
 
-// dropStale frees places in the lists. It removes vehicles whose verdict is too old to answer a
-// query.
+// dropStale removes vehicles whose verdict is too old to answer a query, from each list that is at
+// least half full.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return
