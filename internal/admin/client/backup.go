@@ -24,8 +24,8 @@ func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
-// Restore merges a backup into the service. It calls progress with the number of records that are
-// done.
+// Restore merges a backup into the service. While the service restores, Restore calls progress with
+// the numbers of records that are done and of all records.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -58,13 +58,14 @@ func (c *Client) Restore(
 	return report, errorf("%s disconnected without a report: the restore may be repeated", where)
 }
 
-// Bury forgets the vehicles of kept receipts.
+// Bury forgets again the vehicles of old forget receipts, for example after a restore of an older
+// backup.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// download writes a response of the given media type to w. The parameter brokeOff is the text of
-// the error that it returns if the response is cut off.
+// download writes the response of a GET call to w. The parameter kind is the media type that the
+// response must have. If the response is cut off, download returns an error with the text brokeOff.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, where, err := c.stream(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
@@ -83,8 +84,8 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 	return nil
 }
 
-// stream makes a call that may take as long as its transfer makes progress. It sends backupKey if
-// that is not empty; only a restore needs one.
+// stream makes a call without a time limit, for a long request or response body. If backupKey is
+// not empty, stream sends it in a header; only a restore needs one.
 func (c *Client) stream(
 	ctx context.Context, method, path string, body io.Reader, backupKey string,
 ) (_ *http.Response, where string, err error) {

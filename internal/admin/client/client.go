@@ -20,15 +20,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Client calls the admin API. Each of its errors is one line that says what to do, and wraps
-// [access.ErrNotFound] or [access.ErrExists] if one of them applies.
+// Client calls the admin API. The text of each of its errors is one line that says what to do. An
+// error wraps [access.ErrNotFound] or [access.ErrExists] if that is the cause.
 type Client struct {
 	URL  string       // such as http://127.0.0.1:8082
 	Key  string       // the admin key; see [ops.LoadKey]
 	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
 }
 
-// clientTimeout limits a call. It is long enough for a list of a million vehicles.
+// clientTimeout is the timeout of a call, except of a backup, a restore or an export. It is long
+// enough for a list of a million vehicles.
 const clientTimeout = 2 * time.Minute
 
 // directly is a client that ignores the environment's proxies and follows no redirect, so that the
@@ -77,7 +78,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 		wire.GrantRequest{Add: add, Remove: remove})
 }
 
-// ChangeToken changes the token with this ID. It applies the fields of the Change that are not nil.
+// ChangeToken changes the token with this ID. A nil field of the Change leaves the value as it is.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -85,8 +86,8 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource changes the source with this name. It applies the fields of the Change that are not
-// nil.
+// ChangeSource changes the source with this name. A nil field of the Change leaves the value as it
+// is.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }
@@ -105,8 +106,8 @@ func changeBody(to access.Change) wire.SourceChange {
 	return body
 }
 
-// RotateToken gives a token a new secret. The old secret stays valid for the duration overlap, in
-// whole seconds. Only this response contains the new secret.
+// RotateToken gives a token a new secret. The old secret stays valid for the time overlap, which is
+// rounded down to whole seconds. Only this response contains the new secret.
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
 		rotateBody(overlap))
@@ -170,19 +171,19 @@ func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode changes settings of the node that answers. A field of the parameter s that is not set
-// changes nothing. The changes hold until that node stops.
+// ChangeNode changes settings of the node that answers. A field of s that is not set leaves the
+// setting as it is. The changes are lost when that node stops.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }
 
-// Forget erases a vehicle everywhere.
+// Forget deletes everything about a vehicle, on all nodes, and refuses its telemetry from then on.
 func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget",
 		nil)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again. The vehicle starts without stored data.
+// Allow accepts telemetry of a forgotten vehicle again. The vehicle starts without earlier data.
 func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
 }
@@ -214,8 +215,8 @@ func (c *Client) RemoveOperator(ctx context.Context, name string) (ops.OperatorS
 	return send[ops.OperatorSummary](ctx, c, http.MethodDelete, "/v1/operators/"+url.PathEscape(name), nil)
 }
 
-// RotateAdminKey replaces the admin key. After that, the Client's own key is invalid; see
-// [ops.LoadKey].
+// RotateAdminKey replaces the admin key. The key that the Client has is invalid after that;
+// [ops.LoadKey] reads the new one.
 func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, error) {
 	return send[wire.RotatedAdminKey](ctx, c, http.MethodPost, "/v1/admin-key/rotate", nil)
 }
@@ -232,12 +233,14 @@ func (c *Client) Audit(ctx context.Context, limit int) ([]access.Event, error) {
 	return list.Events, err
 }
 
-// SearchAudit returns a page of the events that match the parameters of GET /v1/audit.
+// SearchAudit returns a page of the audit. The parameter query holds the URL parameters of GET
+// /v1/audit, such as filters.
 func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventList, error) {
 	return send[wire.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
 
-// send makes one call. If body is nil, it sends no body.
+// send makes an API call with a JSON body, and decodes the JSON response. If body is nil, the
+// request has no body.
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
 	where := shown(c.URL)
 	if c.Key == "" {

@@ -21,10 +21,10 @@ type Error struct {
 	cause  error
 }
 
-// Error returns the line.
+// Error returns the reason as one line.
 func (e *Error) Error() string { return e.text }
 
-// Unwrap returns the cause, or nil.
+// Unwrap returns the underlying error, or nil if there is none.
 func (e *Error) Unwrap() error { return e.cause }
 
 func errorf(format string, args ...any) *Error {
@@ -51,7 +51,7 @@ func unreachable(where string, err error) *Error {
 	return e
 }
 
-// innermost removes the method and URL that net/http adds to its errors.
+// innermost returns an error of net/http without the method and the URL that net/http adds.
 func innermost(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -59,7 +59,7 @@ func innermost(err error) error {
 	return err
 }
 
-// refused returns the error for a response that is not a success.
+// refused returns the error for a response whose status is not a success.
 func refused(where string, resp *http.Response) *Error {
 	var f wire.Failure
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
@@ -87,7 +87,7 @@ func refused(where string, resp *http.Response) *Error {
 	return e
 }
 
-// shown returns a URL without the password that it may contain.
+// shown returns a URL for an error text, without a password that it may contain.
 func shown(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
