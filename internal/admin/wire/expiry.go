@@ -9,20 +9,21 @@ import (
 	"carstate/internal/ops"
 )
 
-// Expiry is an optional end time in a request. It is a time, null for never, or not given.
+// Expiry is the member of a request that says when a credential expires: a time, null for never, or
+// left out.
 type Expiry struct {
 	given bool
 	at    time.Time // zero: never
 }
 
-// IsZero reports whether no expiry was given.
+// IsZero reports whether the request leaves the expiry out.
 func (x Expiry) IsZero() bool { return !x.given }
 
-// At returns a given expiry. The zero time means never.
+// At returns the Expiry for a time. The zero time means never.
 func At(t time.Time) Expiry { return Expiry{true, t} }
 
-// Or returns the given time (zero for never). If none was given, it returns the parameter
-// otherwise.
+// Or returns the time in the request, or the zero time for never. If the request leaves it out, Or
+// returns the parameter otherwise.
 func (x Expiry) Or(otherwise time.Time) time.Time {
 	if x.given {
 		return x.at

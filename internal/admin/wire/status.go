@@ -2,8 +2,8 @@ package wire
 
 import "time"
 
-// Status describes the state of a node. A figure is null if the node does not know it or has no
-// such figure.
+// Status describes the state of a node. A member is null if the node has no such value or does not
+// know it.
 type Status struct {
 	Version        string     `json:"version"`
 	Ready          bool       `json:"ready"`

@@ -67,7 +67,7 @@ type (
 		Rate       string           `json:"rate,omitzero"`
 		Sandbox    bool             `json:"sandbox,omitzero"`
 	}
-	// RotateRequest rotates a token or a source.
+	// RotateRequest gives a token or a source a new secret.
 	RotateRequest struct {
 		OverlapSeconds *int64 `json:"overlap_seconds,omitzero"` // if left out: access.DefaultOverlap
 	}
@@ -103,7 +103,7 @@ type (
 	}
 )
 
-// Response bodies that are not records.
+// Response bodies that are not records of package ops.
 type (
 	// TokenList is a list of tokens.
 	TokenList struct {
@@ -122,7 +122,7 @@ type (
 		Events []access.Event `json:"events"`
 		Older  uint64         `json:"older"` // value of "before" for the next page; 0: last page
 	}
-	// Failure says what was wrong and what to do.
+	// Failure is the response body of an error. It says what was wrong and what to do.
 	Failure struct {
 		Error string `json:"error"`
 	}
@@ -139,11 +139,13 @@ type NodeSettings struct {
 // BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 
-// BackupKeyHeader is the header of a restore that holds the key of the service that made the
-// backup, or [AnyBackup]. Without this header, a service restores only its own backups.
+// BackupKeyHeader is the request header of a restore. Its value is the backup key of the service
+// that made the backup, or [AnyBackup]. Without this header, a service restores only its own
+// backups.
 const BackupKeyHeader = "Carstate-Backup-Key"
 
-// AnyBackup, in place of a key, disables the authentication of the backup.
+// AnyBackup is the value of [BackupKeyHeader] with which a restore accepts a backup of any origin,
+// without authentication.
 const AnyBackup = "unauthenticated"
 
 type (
@@ -151,15 +153,16 @@ type (
 	BackupKey struct {
 		Key string `json:"key"`
 	}
-	// BuryRequest holds receipts of forgotten vehicles.
+	// BuryRequest holds receipts of vehicles that are to be forgotten again.
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}
-	// BuryReport holds the number of vehicles that a call has newly forgotten.
+	// BuryReport holds the number of vehicles that are forgotten now and were not before the call.
 	BuryReport struct {
 		Buried int `json:"buried"`
 	}
-	// RestoreLine is one line of the response to a restore.
+	// RestoreLine is one line of the response to a restore: progress in numbers of records, or the
+	// final report or error.
 	RestoreLine struct {
 		Done   int                   `json:"done"`
 		Total  int                   `json:"total"`
