@@ -16,8 +16,9 @@ var (
 	errLimit = fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
 )
 
-// Asked parses the parameters of a query: "bbox", which is all of the earth if missing, and
-// "limit". An error is one line that may be shown to the caller.
+// Asked parses two parameters of a URL: "bbox", the box of the wanted stretches, and "limit", their
+// maximum number. If bbox is missing, the box is all of the earth; if limit is missing, it is
+// [MaxStretches]. An error is one line that may be shown to the caller.
 func Asked(query url.Values) (box road.Box, limit int, err error) {
 	box, limit = world, MaxStretches
 	if query.Has("bbox") {

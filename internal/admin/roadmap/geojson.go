@@ -19,8 +19,8 @@ import (
 type Collection struct {
 	Type string    `json:"type"` // "FeatureCollection"
 	At   time.Time `json:"at"`
-	// Known is the number of stretches in the box. Truncated is set if Features contains only the
-	// worst of these stretches.
+	// Known is the number of stretches in the box whose free-flow speed is known. If Truncated is
+	// set, Features contains only the worst of them.
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
 	// Way holds the names of the stretches that a car drove last, newest first.
@@ -28,14 +28,15 @@ type Collection struct {
 	Features []Feature `json:"features"`
 }
 
-// Feature is one stretch.
+// Feature is one stretch of road as a GeoJSON Feature.
 type Feature struct {
 	Type       string  `json:"type"` // "Feature"
 	Geometry   Line    `json:"geometry"`
 	Properties Stretch `json:"properties"`
 }
 
-// Line is the position of a stretch, within about 70 m, in the direction of travel.
+// Line is the position of a stretch as a GeoJSON LineString: a line of about 70 m in the direction
+// of travel.
 type Line struct {
 	Type        string        `json:"type"`        // "LineString"
 	Coordinates [2][2]float64 `json:"coordinates"` // longitude and latitude, degrees
@@ -54,7 +55,7 @@ type Stretch struct {
 	Young       bool       `json:"young"`         // free-flowing traffic was not observed yet
 }
 
-// Geometry of the line for a stretch.
+// Sizes for the line that shows a stretch.
 const (
 	halfMetres  = 35 // half of the line's length
 	asideMetres = 8  // distance from the middle of the cell, to the right
@@ -70,13 +71,13 @@ func Name(s vehicle.Stretch) string {
 		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
-// State returns the name of a driving state: "normal", "slow" or "jam". It returns "unknown" if too
-// few cars are there.
+// State returns the name of a driving state: "normal", "slow" or "jam". For the zero value, it
+// returns "unknown": too few cars are on the stretch.
 func State(s vehicle.DrivingState) string {
 	return [...]string{"unknown", "normal", "slow", "jam"}[s]
 }
 
-// feature describes a stretch.
+// feature returns the GeoJSON Feature of a stretch and its traffic.
 func feature(c road.Condition) Feature {
 	p := Stretch{
 		Stretch: Name(c.Stretch), Heading: road.HeadingDegrees(c.Stretch), State: State(c.State),
@@ -91,9 +92,9 @@ func feature(c road.Condition) Feature {
 	return Feature{"Feature", lineOf(c.Stretch), p}
 }
 
-// lineOf returns the line of a stretch. The line goes through the middle of the cell and is shifted
-// to the right, so that the two directions of a road are drawn side by side. It ends at the date
-// line if it would cross that.
+// lineOf returns the line that shows a stretch. It lies beside the middle of the stretch's cell,
+// asideMetres to the right of it, so that the two directions of a road are drawn side by side. It
+// ends at the date line if it would cross that.
 func lineOf(s vehicle.Stretch) Line {
 	latitude, longitude := road.Centre(s)
 	sin, cos := math.Sincos(road.HeadingDegrees(s) * math.Pi / 180)
@@ -112,8 +113,9 @@ func lineOf(s vehicle.Stretch) Line {
 // round rounds x to a multiple of 1/parts.
 func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
-// Serve answers a request with the worst stretches of a selection, at most limit of them, and with
-// the way that a car drove. If way is nil, it is left out.
+// Serve answers a request with a [Collection]: the worst stretches of a selection, at most limit of
+// them, and the way, the names of the stretches that a car drove last. If way is nil, it is left
+// out.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")
@@ -131,7 +133,7 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 	}
 }
 
-// write writes a [Collection], encoding one feature at a time.
+// write writes a [Collection] as JSON, one feature at a time.
 func write(out *bufio.Writer, s Selection, limit int, way []string) error {
 	some := s.Worst[:min(len(s.Worst), limit)]
 	head, err := json.Marshal(Collection{

@@ -13,14 +13,14 @@ import (
 // MaxStretches is the maximum number of stretches in one answer.
 const MaxStretches = 20_000
 
-// keepFor is the time for which a selection from all of the earth is cached.
+// keepFor is the time for which the selection of [Reader.All] is cached.
 const keepFor = 2 * time.Second
 
 // world is a box around all of the earth.
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
-// Reader selects stretches for its callers. Only one selection is made at a time. Make a Reader
-// with [NewReader].
+// Reader selects stretches from a map of the roads. It makes only one selection at a time. Make a
+// Reader with [NewReader].
 type Reader struct {
 	roads *road.Map
 
@@ -28,22 +28,23 @@ type Reader struct {
 	whole Selection
 }
 
-// NewReader returns a reader of the roads.
+// NewReader returns a reader of this map of the roads.
 func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 
-// Selection describes the traffic on the stretches in a box at one time.
+// Selection describes the traffic in a box at one time, on the stretches whose free-flow speed is
+// known.
 type Selection struct {
 	At time.Time
-	// Worst holds at most [MaxStretches] stretches. The stretch with the lowest share of the
-	// free-flow speed is first; stretches with too few cars now are last. Several Selections share
-	// it, so it must not be changed.
+	// Worst holds at most [MaxStretches] stretches. The stretch with the lowest share of its
+	// free-flow speed is first; stretches with too few cars at present are last. Several Selections
+	// share the slice, so it must not be changed.
 	Worst []road.Condition
-	// Known is the number of all stretches, and ByState their number in each state.
+	// Known is the number of all these stretches, and ByState their number in each driving state.
 	Known   int
 	ByState [4]int
 }
 
-// All selects from the stretches of all of the earth. The selection is up to 2 s old.
+// All returns the selection of stretches on all of the earth. It may be up to keepFor old.
 func (r *Reader) All(now time.Time) Selection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +54,7 @@ func (r *Reader) All(now time.Time) Selection {
 	return r.whole
 }
 
-// Within selects from the stretches in a box.
+// Within returns the selection of stretches in a box.
 func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	if box == world {
 		return r.All(now)
@@ -63,8 +64,8 @@ func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	return r.read(box, now)
 }
 
-// read selects from the stretches in a box. It holds at most twice as many stretches in memory as
-// it returns at most.
+// read makes the selection of stretches in a box. At any time, it holds at most 2*MaxStretches
+// stretches in memory.
 func (r *Reader) read(box road.Box, now time.Time) Selection {
 	s := Selection{At: now}
 	keep := func() {
@@ -86,8 +87,8 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 	return s
 }
 
-// Share returns the present speed as a share of the free-flow speed. ok is false if too few cars
-// are on the stretch now.
+// Share returns the present speed on a stretch as a share of its free-flow speed. ok is false if
+// one of the two speeds is unknown, for example because too few cars are on the stretch.
 func Share(c road.Condition) (share float64, ok bool) {
 	if c.SpeedKmh == 0 || c.FreeKmh == 0 {
 		return 0, false
