@@ -7,7 +7,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// listAudit answers with a page of the audit, or exports all matching events.
+// listAudit answers with one page of the audit as JSON, or with all matching events as a file.
 func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	format, err := ops.FormatAsked(r)
 	if err != nil {

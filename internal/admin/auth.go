@@ -11,17 +11,18 @@ import (
 	"carstate/internal/ops"
 )
 
-// wrongKeys limits the number of wrong keys that all callers send together. A right key is always
+// wrongKeys is the rate limit on wrong keys, for all callers together. A right key is always
 // accepted, so an attacker cannot lock the operators out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
 // callerKey is the key under which the context of a request holds its caller.
 type callerKey struct{}
 
-// caller returns the caller that identify found.
+// caller returns the caller that [Server.identify] has stored in the context of the request.
 func caller(r *http.Request) access.Actor { return r.Context().Value(callerKey{}).(access.Actor) }
 
-// identify determines the caller from the key in the request.
+// identify determines the caller from the key in the Authorization header, and returns the request
+// with the caller in its context. It returns an error if the key is missing or wrong.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {

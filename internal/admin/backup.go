@@ -19,8 +19,9 @@ const (
 	progressEvery = 500 * time.Millisecond
 )
 
-// stream returns the handler of a call that may take long and whose request or response body is not
-// a JSON value.
+// stream returns the handler of an API call whose function do reads the request and writes the
+// response by itself, because a body is long or is not a JSON value. The handler identifies the
+// caller, calls do, maps errors to HTTP statuses, and counts the call.
 func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request) error) http.Handler {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,8 +53,8 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restore reads a backup and answers with progress lines. The last line holds the report or an
-// error.
+// restore restores the backup in the request body. It answers with progress lines; the last line
+// has the report or an error.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)

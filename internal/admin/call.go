@@ -16,8 +16,9 @@ import (
 // nothing is the request body of a call that takes no JSON members.
 type nothing struct{}
 
-// endpoint is one call of the API: its handler, and its description for the OpenAPI document. The
-// fields in and out, the types of the bodies, are nil if the body is not a JSON value.
+// endpoint is the handler of one API call, with the description that the OpenAPI document must
+// match: name, status on success, and the types of the JSON bodies of request and response. The
+// types are nil if the handler reads and writes the bodies by itself.
 type endpoint struct {
 	http.Handler
 	name    string
@@ -25,8 +26,9 @@ type endpoint struct {
 	in, out reflect.Type
 }
 
-// call returns the handler of one API call. The handler identifies the caller, reads the body,
-// calls do, maps errors to HTTP statuses, and counts the call.
+// call returns the handler of one API call with JSON bodies. The handler identifies the caller,
+// reads the request body, calls do, writes the response body, maps errors to HTTP statuses, and
+// counts the call.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	answer := func(w http.ResponseWriter, r *http.Request) error {
 		r, err := s.identify(w, r)
@@ -79,8 +81,8 @@ func writeError(w http.ResponseWriter, r *ops.Refusal) int {
 	return r.Status
 }
 
-// writeJSON encodes the answer to the connection. It ignores an error, because an error means that
-// the client has disconnected.
+// writeJSON writes a response with v as its JSON body. It ignores errors, because an error means
+// that the client has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -89,8 +91,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// noNulls refuses null for optional members, because a client that sends null may mean something
-// else than a client that leaves the member out.
+// noNulls makes the decoder refuse null for optional strings, booleans and vehicle lists. A client
+// that sends null may mean something else than a client that leaves the member out.
 var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](),
 	refuseNull[ops.VehicleList]()))
 

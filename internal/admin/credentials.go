@@ -22,7 +22,8 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-// tokenRequest converts the request body into a request to package access.
+// tokenRequest converts the body of a request for a token into the parameters of [access.Issue]. It
+// sets the defaults for members that were left out.
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error) {
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
@@ -55,7 +56,8 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error)
 	}, nil
 }
 
-// errVehiclesMissing refuses a request without vehicles, so that "all" must be given explicitly.
+// errVehiclesMissing is the error for a new token or source without vehicles. There is no default,
+// so that "all" must be given explicitly.
 var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
 
 func (s *Server) listTokens(*http.Request, nothing) (wire.TokenList, error) {
@@ -89,7 +91,7 @@ func (s *Server) changeSource(r *http.Request, in wire.SourceChange) (ops.Source
 	return s.ops.SourceSummary(c), err
 }
 
-// changeOf converts the request body into a change for package access.
+// changeOf converts the body of a request that changes a token or a source into an [access.Change].
 func changeOf(in wire.SourceChange) (access.Change, error) {
 	to := access.Change{Strict: in.Strict}
 	if in.Vehicles != nil {
@@ -151,7 +153,8 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 	return wire.RotatedAdminKey{File: file}, err
 }
 
-// rotate returns the call that gives a credential of the kind a new secret.
+// rotate returns the function of the API call that gives a credential of the kind a new secret. The
+// parameter show makes the response body.
 func rotate[Out any](
 	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
 ) func(*http.Request, wire.RotateRequest) (Out, error) {
@@ -175,7 +178,8 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 	return wire.RotatedSource{Name: c.Name, Key: key, EarlierUntil: s.ops.EarlierUntil(c)}
 }
 
-// end returns the call that revokes or removes a credential of the kind.
+// end returns the function of the API call that revokes or removes a credential of the kind. The
+// parameter show makes the response body.
 func end[Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {
@@ -185,7 +189,8 @@ func end[Out any](
 	}
 }
 
-// overlapOf returns the time for which the old secret stays valid.
+// overlapOf returns the time for which the replaced secret is to stay valid. If the request gives
+// none, it is [access.DefaultOverlap].
 func overlapOf(in wire.RotateRequest) (time.Duration, error) {
 	if in.OverlapSeconds == nil {
 		return access.DefaultOverlap, nil

@@ -12,13 +12,15 @@ import (
 	"carstate/internal/ops"
 )
 
-// guard refuses requests that a browser may have been tricked into sending, and paths that are not
-// clean.
+// guard returns a handler that passes requests on to next. It refuses requests that a browser may
+// have been tricked into sending, paths that are not clean, and calls that arrive before the node's
+// tables are filled.
 //
 // The listener usually listens on the loopback address, where any page that the operator opens can
-// send requests to it. guard recognizes a page of another site by its Origin or Sec-Fetch-Site
-// header. If a page has rebound its own host name to 127.0.0.1, guard recognizes it by that name in
-// the Host header. No CORS headers are sent, so no such page can read a response, either.
+// send requests to it. guard recognizes a page of another site by the Origin or Sec-Fetch-Site
+// header. A page may also have its own host name resolved to 127.0.0.1 (DNS rebinding); guard then
+// recognizes it by that name in the Host header. No CORS headers are sent, so no page of another
+// site can read a response, either.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
@@ -70,15 +72,15 @@ func (s *Server) started(ctx context.Context) bool {
 	}
 }
 
-// keyless reports whether a path needs no login. These paths show nothing that a hostile page could
-// use, so probes and scrapers may use any host name.
+// keyless reports whether a path needs no login. This holds for health, readiness and metrics. They
+// show nothing that a hostile page could use, so probes and scrapers may use any host name.
 func keyless(p string) bool {
 	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
 }
 
-// answersTo reports whether the server accepts requests with this Host header. It accepts an empty
-// one, because only HTTP/1.0 clients can omit it, such as probes of load balancers; browsers never
-// omit it.
+// answersTo reports whether the server accepts requests with this Host header: an IP address,
+// localhost or a name in Config.Hosts. It also accepts an empty header. Only HTTP/1.0 clients, such
+// as probes of load balancers, send none; browsers always send one.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -95,8 +97,8 @@ func (s *Server) answersTo(host string) bool {
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether a page of another origin, or a frame in such a page, made the
-// request automatically. Such requests could hold live pages open and read telemetry, although
+// loadedElsewhere reports whether a page of another origin made the request automatically, or
+// loaded it into a frame. Such requests could hold live pages open and read telemetry, although
 // nobody sees the result. If a user follows a link to this listener, loadedElsewhere returns false.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {

@@ -16,9 +16,9 @@ import (
 	"carstate/internal/access"
 )
 
-// health returns a handler that answers with one line of text. The line begins with the text of the
-// parameter well or, with status 503, with the error of check. It ends with the result of add. If
-// check is nil, it counts as successful.
+// health returns a handler that answers with one line of text. If check returns nil, the line
+// begins with the text well. Otherwise it begins with the error of check, and the status is 503.
+// The result of add is appended. If check is nil, it succeeds.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -35,8 +35,9 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 
 func addNothing() string { return "" }
 
-// copies returns the part of the text of /readyz that describes the node's replicated tables. It is
-// shown whether the node is ready or not.
+// copies returns the end of the text of /readyz: the age of the node's replicated tables, and a
+// warning if the node cannot read records of a newer version. This is shown whether the node is
+// ready or not.
 func (s *Server) copies() (text string) {
 	if s.cfg.FeedAge != nil {
 		if age, ok := s.cfg.FeedAge(); ok {
@@ -97,8 +98,8 @@ func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(k.body.Bytes())
 }
 
-// latest returns the cached text. If nothing is cached, or if the limit allows it, latest gathers
-// the metrics first.
+// latest returns a response with the metrics in the given encoding. It gathers the metrics if the
+// rate limit permits that or nothing is cached. Otherwise it returns the cached response.
 func (m *metricsText) latest(encoding string) *keptAnswer {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// changeNode changes the settings of a running node.
+// changeNode changes settings of this node, such as its log level, while it runs.
 func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSettings, error) {
 	var words []string
 	if in.LogLevel != "" {

@@ -8,7 +8,8 @@ import (
 	"carstate/internal/road"
 )
 
-// listRoads answers with the traffic on the roads, as GeoJSON.
+// listRoads returns the function of the API call that answers with the traffic on the roads, as
+// GeoJSON.
 func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Request) error {
 	reader := roadmap.NewReader(roads)
 	return func(w http.ResponseWriter, r *http.Request) error {

@@ -11,8 +11,9 @@ import (
 	"carstate/internal/ops"
 )
 
-// probes returns the paths that every admin listener has, even a listener without the API. The
-// guard has already refused all paths that net/http would clean or redirect.
+// probes returns a handler with the paths of every admin listener: health, readiness and metrics.
+// If the listener has no API, all other paths are not found. The guard has already refused all
+// paths that net/http would clean or redirect.
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})
@@ -32,7 +33,8 @@ func (s *Server) probes() *http.ServeMux {
 	return mux
 }
 
-// addCalls adds the API and, if it is not nil, the console.
+// addCalls adds the calls of the API. All other paths lead to the console. If the console is nil,
+// they are not found.
 func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/tokens", methods{
 		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),

@@ -44,16 +44,17 @@ type Config struct {
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
-	// FeedAge returns the maximum age of this node's replicated tables; ok is false before the
-	// tables are first loaded. If nil, /readyz does not report the age.
+	// FeedAge returns the age of this node's replicated tables: every older change of a record is
+	// in them. ok is false before the tables are first loaded. If nil, /readyz does not report the
+	// age.
 	FeedAge func() (age time.Duration, ok bool)
 	// Newer returns the names of the streams in which a newer version has stored records that this
 	// node cannot read. If nil, there are none.
 	Newer func() []string
 
-	// Started is closed once the tables of tokens, sources and operators are filled. Calls that use
-	// the tables are not answered before that, because they would report that a record does not
-	// exist. If nil, the tables are already filled.
+	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
+	// calls of the API and the console are refused after a short wait, because they would report
+	// that a record does not exist. If nil, the tables are already filled.
 	Started <-chan struct{}
 
 	// Gatherer provides the metrics for /metrics. If nil, /metrics is not found.
@@ -61,10 +62,10 @@ type Config struct {
 	// Registry registers the server's own metrics. If nil, they are not registered.
 	Registry prometheus.Registerer
 
-	// MaxConnections is the maximum number of open connections. At that limit, a new connection
-	// makes the server close one on which no caller with a key or a session is being answered. If
-	// there is none, the server closes the new connection. If 0, the limit is 512, far more than
-	// operators, their pages and their scrapers need.
+	// MaxConnections is the maximum number of open connections. At the limit, the server accepts a
+	// new connection by closing another one, on which no caller with a key or a session is being
+	// answered. If there is no such connection, it closes the new one. If 0, the limit is 512, far
+	// more than operators, their pages and their scrapers need.
 	MaxConnections int
 
 	Now     func() time.Time // if nil, time.Now
@@ -167,8 +168,8 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Shutdown stops listening and waits for the calls in progress. If ctx ends first, Shutdown closes
-// the connections of these calls and returns the context's error. The store still completes the
-// operations in progress, or fails them.
+// the connections of these calls and returns the context's error. Changes to records that have
+// begun are not canceled: the store still completes them, or they fail there.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.conns.EndSilent()
 	err := s.http.Shutdown(ctx)

@@ -15,8 +15,8 @@ import (
 // lines limits the number of log lines that all callers without a key cause together.
 var lines = access.Rate{Calls: 10, Window: time.Minute}
 
-// quietLog logs events that callers without a key cause, with a rate limit. A line beyond the limit
-// is dropped. The next line reports the number of dropped lines.
+// quietLog logs events that callers without a key can cause, with a rate limit. Lines beyond the
+// limit are dropped. The next line that is logged reports how many were dropped before it.
 type quietLog struct {
 	log     *slog.Logger
 	now     func() time.Time

@@ -10,7 +10,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// showStatus answers with the state of this node. Its figures are values of the node's metrics.
+// showStatus answers with the state of this node: whether it is ready, some values of its metrics,
+// and the time of the last successful backup in the audit.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{},
@@ -58,8 +59,8 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	return status, nil
 }
 
-// figuresOf returns the gauges with one value and no labels, by name. It leaves out gauges whose
-// value is not a number.
+// figuresOf returns the values of all gauges that have no labels, by name. It leaves out values
+// that are not a number.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)
 	if g == nil {

@@ -9,7 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listVehicles answers with a page of a list of vehicles, or exports the complete list.
+// listVehicles answers with one page of a list of vehicles as JSON, or with the complete list as a
+// file.
 func (s *Server) listVehicles(w http.ResponseWriter, r *http.Request) error {
 	q, err := ops.AskedVehicles(r.URL.Query())
 	if err != nil {
@@ -40,7 +41,8 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle returns the handler of an operation on the vehicle whose vid is in the path.
+// onVehicle returns the function of the API call that forgets or allows the vehicle whose vid is in
+// the path, by calling do.
 func onVehicle(
 	do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error),
 ) func(*http.Request, nothing) (access.ForgetReceipt, error) {
