@@ -23,7 +23,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// adminFlags select the running service that a command talks to.
+// adminFlags are the flags that select the service whose admin API a command calls, and the key for
+// the calls.
 type adminFlags struct {
 	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
@@ -31,7 +32,8 @@ type adminFlags struct {
 	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener in addition to the system's."`
 }
 
-// listFlags are the flags of a list that can also be exported.
+// listFlags are the flags of a command that prints a part of a list, or exports the whole list as
+// CSV or NDJSON.
 type listFlags struct {
 	adminFlags
 	Format string `enum:"table,csv,ndjson" default:"table" help:"table: a page for people; csv or ndjson: a file with all matches (${default})."`
@@ -39,7 +41,8 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export writes all records of a list of the admin API that match the parameter query.
+// export writes a list of the admin API as CSV or NDJSON. The parameter list is the path of the
+// list in the admin API. Only records that match the parameter query are written.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -77,8 +80,8 @@ func adminURL(addr string) (string, error) {
 	return baseURL(addr), nil
 }
 
-// key returns the key for authentication. It is an operator's own key if --key-file names one, and
-// the admin key otherwise.
+// key returns the key that authenticates calls of the admin API: the operator's key in the file of
+// --key-file or, without that flag, the admin key in the data directory.
 func (f adminFlags) key() (string, error) {
 	if f.KeyFile == "" {
 		return ops.LoadKey(f.DataDir)
@@ -95,7 +98,7 @@ func (f adminFlags) key() (string, error) {
 	return string(text), nil
 }
 
-// ask makes one call of the admin API and prints the result. If asJSON, it prints one JSON value;
+// ask calls the admin API once and prints the result. If asJSON is true, it prints one JSON value;
 // otherwise it calls show, which prints text for people.
 func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) (T, error), show func(T) error) error {
 	client, err := f.client()
@@ -113,7 +116,7 @@ func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) 
 }
 
 // clientTrusting returns an HTTP client with the given TLS settings. It follows no redirect,
-// because that would send a key to another host.
+// because a redirect could send a key or a token to another host.
 func clientTrusting(trust *tls.Config) *http.Client {
 	return &http.Client{
 		Timeout:       2 * time.Minute,
@@ -122,9 +125,10 @@ func clientTrusting(trust *tls.Config) *http.Client {
 	}
 }
 
-// baseURL returns addr as a URL. A URL only loses a final slash. An address on loopback becomes an
-// http URL, any other an https URL. An address that means all interfaces, as the listener of a
-// container has it, becomes an http URL on loopback.
+// baseURL returns the base URL of the service at addr. If addr is already a URL, baseURL only
+// removes a slash at its end. An address on loopback becomes an http URL. An address that means all
+// interfaces, such as 0.0.0.0:8080 in a container, becomes an http URL on loopback. Any other
+// address becomes an https URL.
 func baseURL(addr string) string {
 	switch {
 	case strings.Contains(addr, "://"):
@@ -143,7 +147,8 @@ func baseURL(addr string) string {
 	return "https://" + addr
 }
 
-// parseVehicles parses "all", a list "VID,VID", or "@FILE", a file with one vid on each line.
+// parseVehicles parses the value of a flag that selects vehicles: "all", a list of vehicle ids
+// "VID,VID", or "@FILE", the name of a file with one vehicle id on each line.
 func parseVehicles(s string) (access.Vehicles, error) {
 	if s == "all" {
 		return access.AllVehicles(), nil
@@ -155,7 +160,8 @@ func parseVehicles(s string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), err
 }
 
-// parseVIDs parses a list "VID,VID", or "@FILE", a file with one vid on each line.
+// parseVIDs parses a list of vehicle ids: "VID,VID", or "@FILE", the name of a file with one
+// vehicle id on each line.
 func parseVIDs(s string) ([]vehicle.ID, error) {
 	where, parts := "vehicle", strings.Split(s, ",")
 	if name, ok := strings.CutPrefix(s, "@"); ok {
@@ -183,8 +189,8 @@ func parseVIDs(s string) ([]vehicle.ID, error) {
 	return ids, nil
 }
 
-// lifetime parses "never", a number of days such as 90d, or a duration such as 12h, and returns the
-// time of expiry. For "never", it returns the zero time.
+// lifetime parses the value of --expires: "never", a number of days such as 90d, or a duration such
+// as 12h. It returns the time of expiry, or the zero time for "never".
 func lifetime(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -196,7 +202,8 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 	return now.Add(d), nil
 }
 
-// overlap parses how long a replaced secret stays valid.
+// overlap parses the value of --overlap, the time for which a replaced secret stays valid: a number
+// of days such as 7d, or a duration in whole seconds such as 24h.
 func overlap(s string) (time.Duration, error) {
 	d, ok := span(s)
 	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
@@ -206,7 +213,8 @@ func overlap(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// span parses a number of days such as 90d, or a duration such as 12h.
+// span parses a number of days such as 90d, or a duration such as 12h. The result ok is false if s
+// is neither.
 func span(s string) (d time.Duration, ok bool) {
 	var days int
 	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {
@@ -216,7 +224,8 @@ func span(s string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// oldUntil returns a sentence that says until when replaced secrets stay valid.
+// oldUntil returns a sentence for people that says until when an old secret stays valid: the latest
+// of the times in until. If until is empty, the old secret is no longer valid.
 func oldUntil(until []time.Time) string {
 	if len(until) == 0 {
 		return "The old one is no longer valid."
@@ -225,7 +234,7 @@ func oldUntil(until []time.Time) string {
 	return fmt.Sprintf("The old one is valid until %s.", day(&last, ""))
 }
 
-// printJSON prints one value and nothing else.
+// printJSON writes v to w as indented JSON, and nothing else.
 func printJSON(w io.Writer, v any) error {
 	text, err := json.Marshal(v, jsontext.WithIndent("  "))
 	if err != nil {
@@ -235,7 +244,8 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// day formats a time for people. If t is nil, it returns never.
+// day formats a time for people, in UTC and without seconds. If t is nil, day returns the text
+// never.
 func day(t *time.Time, never string) string {
 	if t == nil {
 		return never
@@ -243,7 +253,7 @@ func day(t *time.Time, never string) string {
 	return t.UTC().Format("2006-01-02 15:04Z")
 }
 
-// count formats how many vehicles a record names.
+// count returns a number of vehicles as text, or "all" if c means all vehicles.
 func count(c ops.VehicleCount) string {
 	if c.All {
 		return "all"
@@ -251,7 +261,8 @@ func count(c ops.VehicleCount) string {
 	return fmt.Sprint(c.N)
 }
 
-// optionalVIDs is like parseVIDs, but for a flag that may be missing.
+// optionalVIDs is like parseVIDs, but returns no ids for an empty s, because the flag may be
+// missing.
 func optionalVIDs(s string) ([]vehicle.ID, error) {
 	if s == "" {
 		return nil, nil

@@ -33,7 +33,8 @@ Example:
   carstate audit --since 90d --format csv > audit.csv`
 }
 
-// Run shows the audit, page by page, or exports it.
+// Run prints the newest events of the audit, the record of what operators did, or exports it. In
+// both cases, only events that match the flags are included.
 func (c *auditCommand) Run(ctx context.Context, w streams) error {
 	query, err := c.query(time.Now())
 	if err != nil {

@@ -43,8 +43,8 @@ Example:
   carstate restore carstate-2026-11-20.backup`
 }
 
-// Run writes a backup to a temporary file, and reads it back. Only then does it give the file its
-// final name.
+// Run writes a backup to a temporary file and reads it back. If the backup is complete, Run gives
+// the file its final name. With --verify, Run takes no backup, but checks an existing file.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
@@ -112,7 +112,8 @@ func (c *backupCommand) verify(w streams) error {
 
 var errExists = errors.New("the file exists: choose another name, or replace it with --force")
 
-// publish gives the finished file its final name. When it returns, the name is synced to the disk.
+// publish gives the finished temporary file tmp its final name, and returns once the name is synced
+// to the disk. It replaces an existing file only with --force.
 func (c *backupCommand) publish(tmp string) (err error) {
 	if c.Force {
 		err = os.Rename(tmp, c.File)
@@ -142,13 +143,13 @@ func (c *backupCommand) publish(tmp string) (err error) {
 	return dir.Sync()
 }
 
-// describeBackup describes the content of a backup for people.
+// describeBackup describes the content of a backup in a line for people.
 func describeBackup(b access.BackupInfo) string {
 	return fmt.Sprintf("%d records (%d states, %d tokens, %d sources, %d tombstones) of %s, written by carstate %s",
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
 }
 
-// meter shows on a terminal how many bytes have been received.
+// meter is a writer that counts the bytes of a backup and shows their number on a terminal.
 type meter struct {
 	w     *os.File // nil if w is not a terminal
 	bytes int
@@ -254,8 +255,9 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this b
 	"or tombstones that make the service forget vehicles. " +
 	"Check the output of carstate operator list, source list and token list afterwards."
 
-// trust returns which backups the flags accept: only those of the service itself, also those made
-// with the key in a file, or all.
+// trust returns which backups a restore accepts. By default, these are only backups that the
+// service itself made. With --backup-key-file, backups made with the key in that file are accepted
+// too; with --unauthenticated, all backups are.
 func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {
@@ -298,8 +300,8 @@ func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) er
 	return t.Flush()
 }
 
-// readReceipts reads the receipts in files that `carstate forget --json` has written. A file may
-// have several, one JSON value after the other.
+// readReceipts reads receipts of forgotten vehicles from files that `carstate forget --json` has
+// written. A file may hold several receipts, one JSON value after the other.
 func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)

@@ -49,7 +49,8 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	return nil
 }
 
-// printListeners prints the resulting engine, listeners and certificate as sentences.
+// printListeners prints, for people, which engine stores the data, the address of each listener and
+// whether it uses TLS, and when the certificate expires.
 func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, certificateEnds time.Time) {
 	engine := "this machine's own, in " + c.DataDir
 	if c.Nats != "" {
@@ -71,7 +72,8 @@ func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, 
 	}
 }
 
-// from returns where a flag's value comes from.
+// from returns where a flag's value comes from, as text: the command line, an environment variable,
+// a line of the configuration file, or the default.
 func (c *serveCommand) from(given *kong.Context, f *kong.Flag) string {
 	for _, p := range given.Path {
 		if p.Flag == f && !p.Resolved {
@@ -104,8 +106,8 @@ func shownValue(f *kong.Flag) string {
 
 const hidden = "****"
 
-// withoutLogins hides the logins in a list of URLs. If it cannot parse one of them, it hides the
-// whole list.
+// withoutLogins replaces the login in each URL of a comma-separated list by asterisks. If it cannot
+// parse one of the URLs, it replaces the whole list.
 func withoutLogins(urls string) string {
 	all := strings.Split(urls, ",")
 	for i, text := range all {

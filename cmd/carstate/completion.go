@@ -20,8 +20,9 @@ func (*completionCommand) Help() string {
   carstate completion fish > ~/.config/fish/completions/carstate.fish`
 }
 
-// completions are the scripts for each shell. A script calls carstate to get the possible next
-// words. If there are none, the shell completes file names.
+// completions maps the name of a shell to its completion script. The script passes the words typed
+// so far to `carstate __complete`, which prints the possible next words. If there are none, the
+// shell completes file names.
 var completions = map[string]string{
 	"bash": `_carstate() {
 	local IFS=$'\n'
@@ -55,7 +56,7 @@ type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words so far; the last one is being typed."`
 }
 
-// Run prints each text that can replace the last word, with its help, on a line of its own.
+// Run prints each possible completion of the last word, with its help, on a line of its own.
 func (c *completeCommand) Run(w streams, given *kong.Context) error {
 	for _, next := range candidates(given.Model.Node, c.Words) {
 		if _, err := fmt.Fprintln(w.out, next); err != nil {
@@ -65,7 +66,8 @@ func (c *completeCommand) Run(w streams, given *kong.Context) error {
 	return nil
 }
 
-// candidates returns the texts that can replace the last word, each followed by a tab and its help.
+// candidates returns the possible completions of the last of the words typed after the command n.
+// Each is followed by a tab and its help.
 func candidates(n *kong.Node, words []string) (all []string) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -119,8 +121,8 @@ func candidates(n *kong.Node, words []string) (all []string) {
 	return all
 }
 
-// takesValue returns the flag that word names if the flag's value is the next word. Otherwise it
-// returns nil.
+// takesValue returns the flag that word names, such as --vid, if the command n has that flag and
+// the flag takes a value. Otherwise it returns nil.
 func takesValue(n *kong.Node, word string) *kong.Flag {
 	for _, group := range n.AllFlags(true) {
 		for _, f := range group {

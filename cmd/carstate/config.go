@@ -19,7 +19,7 @@ import (
 	"carstate/internal/store/local"
 )
 
-// serveFlags is the configuration of a node, and its documentation.
+// serveFlags are the flags of serve, which configure a node, with their help texts.
 type serveFlags struct {
 	storeFlags
 	nodeFlags
@@ -224,7 +224,8 @@ func (f *serveFlags) checkListener(l node.Listener) error {
 		"--tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)
 }
 
-// isAddress reports whether s is a host, which may be empty, and a port.
+// isAddress reports whether s has the form host:port with a number as the port. The host may be
+// empty.
 func isAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -234,7 +235,8 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// isLoopback reports whether only this machine can reach addr.
+// isLoopback reports whether addr, a host and a port, is on the loopback interface, which only this
+// machine can reach.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -248,9 +250,10 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// loginInClear reports whether an attacker between this node and a NATS server could read the login
-// or impersonate the server. Without tls://, the client connects without TLS if an attacker makes a
-// server with TLS look like one without.
+// loginInClear reports whether this node could send a login to a NATS server on another machine
+// without TLS. A URL without tls:// permits that even if the server uses TLS: an attacker between
+// the two could make the server look like one without TLS, and then read the login or impersonate
+// the server.
 func (f *serveFlags) loginInClear() bool {
 	for u := range strings.SplitSeq(f.Nats, ",") {
 		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
@@ -268,7 +271,7 @@ func (f *serveFlags) loginInClear() bool {
 	return false
 }
 
-// syncInterval parses --sync-interval. "always" is 0.
+// syncInterval parses the value of --sync-interval. For "always" it returns 0.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil
@@ -280,7 +283,8 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	return d, nil
 }
 
-// trustedProxies parses the networks of --trusted-proxies. A single address counts as a network.
+// trustedProxies parses the networks in --trusted-proxies. A single address is a network of one
+// address.
 func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range f.TrustedProxies {
@@ -296,8 +300,8 @@ func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// otlpURL returns the URL to which spans are sent. If the flag's URL has no path, otlpURL adds the
-// path that OTLP prescribes.
+// otlpURL returns the URL to which traces are sent by OTLP. If the URL in --otlp-endpoint has no
+// path, otlpURL adds /v1/traces, the path that OTLP prescribes.
 func (f *serveFlags) otlpURL() (string, error) {
 	u, err := url.Parse(f.OtlpEndpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -368,7 +372,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	}, nil
 }
 
-// defaults returns the flags with their default values.
+// defaults returns the flags of serve with their default values.
 func defaults() *serveFlags {
 	var f serveFlags
 	parser, err := kong.New(&f, settings, moreHelp, kong.Exit(func(int) {}))

@@ -15,21 +15,23 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// configFile holds the settings in the configuration file (--config), which has one "name = value"
-// on each line. The names are those of the flags. A flag on the command line or its environment
-// variable takes precedence.
+// configFile maps the name of each setting in the configuration file (--config) to its value. The
+// file has one "name = value" on each line. The names are those of the flags. A flag on the command
+// line or its environment variable takes precedence.
 type configFile map[string]setting
 
-// setting is one line of the file.
+// setting is the value on one line of the configuration file, and the number of that line.
 type setting struct {
 	value string
 	line  int
 }
 
-// maxConfigFile is the maximum size of the file in bytes. It is far more than all settings need.
+// maxConfigFile is the maximum size of the configuration file in bytes. It is far more than all
+// settings need.
 const maxConfigFile = 1 << 20
 
-// loadConfigFile reads a file and checks each line against the flags of a command.
+// loadConfigFile reads a configuration file and checks each setting in it against the flags of a
+// command.
 func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
 	info, err := os.Stat(name)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxConfigFile) {
@@ -52,8 +54,8 @@ func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
 	return settings, nil
 }
 
-// parseConfigFile parses the lines. Its errors give the number of the line but never quote the
-// line, because it may contain a secret.
+// parseConfigFile parses the text of a configuration file. Its errors give the number of a wrong
+// line but never quote the line, because it may contain a secret.
 func parseConfigFile(text []byte) (configFile, error) {
 	settings := make(configFile)
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -81,11 +83,12 @@ func parseConfigFile(text []byte) (configFile, error) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// notSettings are flags that select an action, so the file cannot set them.
+// notSettings are the names of flags that cannot be set in the configuration file, because they
+// select an action.
 var notSettings = []string{"help", "config", "check"}
 
-// check returns an error for the first line whose name is not a flag or whose value the flag does
-// not accept.
+// check returns an error for the first line of the configuration file whose name is not a flag or
+// whose value the flag does not accept.
 func (c configFile) check(flags []*kong.Flag) error {
 	first := 0
 	var complaint string
@@ -114,8 +117,8 @@ func (c configFile) check(flags []*kong.Flag) error {
 	return fmt.Errorf("line %d: %s", first, complaint)
 }
 
-// refusesValue returns "" if a flag accepts the value. Otherwise it returns a description of the
-// values that the flag accepts.
+// refusesValue returns "" if a flag accepts the value, and otherwise a description of the values
+// that the flag accepts, such as "a duration such as 5m".
 func refusesValue(f *kong.Flag, value string) string {
 	target := reflect.New(f.Target.Type()).Elem()
 	err := f.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target)
@@ -140,11 +143,12 @@ func refusesValue(f *kong.Flag, value string) string {
 	return "a number"
 }
 
-// Validate implements [kong.Resolver]. The file was already checked when it was read.
+// Validate implements [kong.Resolver]. It does nothing, because the file was checked when it was
+// read.
 func (c configFile) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the value in the file for a flag that is set neither on the command line nor in
-// the environment.
+// Resolve implements [kong.Resolver]: it returns the value that the configuration file has for a
+// flag. If an environment variable sets the flag, or the file does not, Resolve returns nil.
 func (c configFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 	s, ok := c[f.Name]
 	if _, set := fromEnvironment(f); set || !ok {
@@ -153,7 +157,8 @@ func (c configFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, e
 	return s.value, nil
 }
 
-// fromEnvironment returns the environment variable that sets a flag.
+// fromEnvironment returns the name of the environment variable that sets a flag. The result ok is
+// false if none does.
 func fromEnvironment(f *kong.Flag) (name string, ok bool) {
 	for _, name := range f.Envs {
 		if _, ok := os.LookupEnv(name); ok {

@@ -26,17 +26,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// demoDrive is a recorded drive that ends in a traffic jam. NOTICE names its author.
+// demoDrive is a recorded drive that ends in a traffic jam. The file NOTICE names its author.
 //
 //go:embed demo_drive.csv.gz
 var demoDrive []byte
 
-// demoVehicle is the vid with which the drive is replayed.
+// demoVehicle is the vehicle id under which the demo sends the recorded drive.
 const demoVehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 
 type demoCommand struct {
-	// The flag has no environment variable, because a setting for serve must not make the demo
-	// write into a directory that contains a user's data.
+	// The flag has no environment variable, because CARSTATE_DATA_DIR is a setting of serve,
+	// and must not make the demo write into a directory that contains a user's data.
 	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty.${more_data_dir}"`
 	Fleet            int    `default:"200" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
@@ -115,8 +115,8 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	return s.untilAsked(ctx)
 }
 
-// untilAsked waits until a signal ends the demo or the node fails. After a signal it drains the
-// node.
+// untilAsked waits until a signal ends the demo or the node fails. After a signal, the node keeps
+// serving for the time of --drain.
 func (s demoNode) untilAsked(ctx context.Context) error {
 	if err := s.Wait(ctx); err != nil {
 		return err
@@ -124,8 +124,8 @@ func (s demoNode) untilAsked(ctx context.Context) error {
 	return s.Drain(context.Background())
 }
 
-// removeSoon removes the data directory of an engine that has just ended. It retries for 2 s,
-// because the engine's last batch may still create a file.
+// removeSoon removes the data directory of a node that has just ended. It retries for 2 s, because
+// the storage engine may still create a file while it ends.
 func removeSoon(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -139,8 +139,8 @@ type demoNode struct {
 	flags *serveFlags
 }
 
-// demoFleet returns a fleet in which some cars have a throttle fault at any time. A fault lasts
-// about ten minutes.
+// demoFleet describes a simulated fleet in which at any time some cars have a throttle fault. A
+// fault lasts about ten minutes.
 func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
 		Vehicles: cars, Rate: 1, Seed: 1, Faults: max(0.2, 40/float64(max(1, cars))), FreeFlow: true,
@@ -148,10 +148,11 @@ func demoFleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// driveDemo simulates a fleet, sends its telemetry to the ingest listener until ctx ends, and
-// queries its verdicts. It first sends an hour of light traffic with past times, from which the
-// service learns the free flow of the roads. The simulation starts so far in the past that cars in
-// every driving state are present at once.
+// driveDemo simulates a fleet until ctx ends: it sends the fleet's telemetry to the ingest
+// listener, and queries the verdicts. Before that, it sends an hour of light traffic, dated in the
+// past, from which the service learns how fast the roads are when they are free. The simulation
+// itself also begins in the past, and catches up with the present. So the demo soon has cars in
+// every driving state.
 func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	operator, trust, err := s.operator()
@@ -180,8 +181,8 @@ func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	})
 }
 
-// operator returns a client of the node's own admin listener, and the TLS settings for that
-// listener.
+// operator returns a client of the demo node's admin API, and TLS settings that trust the node's
+// certificate.
 func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 	key, err := ops.LoadKey(s.flags.DataDir)
 	if err != nil {
@@ -194,8 +195,8 @@ func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 	return &adminclient.Client{URL: s.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)}, trust, nil
 }
 
-// prepareDemo sends the recorded drive to the ingest listener, issues a token, and waits until the
-// whole drive has been folded.
+// prepareDemo sends the recorded drive to the ingest listener, issues a token for queries, and
+// waits until the verdict includes the whole drive.
 func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -239,13 +240,13 @@ func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	return issued.AccessToken, nil
 }
 
-// Paths of the two operations.
+// The URL paths of the two queries, for the driving state and for the throttle system.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// lastSpeed returns the time of the newest speed reading.
+// lastSpeed returns the time of the last sample that has a speed.
 func lastSpeed(samples []vehicle.Sample) time.Time {
 	for i := len(samples) - 1; i >= 0; i-- {
 		if x := &samples[i]; x.Has(vehicle.Speed) || x.Has(vehicle.OBDSpeed) {
@@ -255,8 +256,8 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// answered returns nil once the verdict about the demo's car is at least as new as the parameter
-// since, compared in whole seconds.
+// answered returns nil if the driving verdict about the demo's car is at least as new as the
+// parameter since, compared in whole seconds, and otherwise an error.
 func answered(ctx context.Context, service *client.Client, since time.Time) error {
 	a, err := service.CarDrivingState(ctx, string(demoVehicle))
 	if err != nil {
@@ -268,7 +269,8 @@ func answered(ctx context.Context, service *client.Client, since time.Time) erro
 	return nil
 }
 
-// poll calls ask until it returns nil. If ctx ends first, it returns the last error.
+// poll calls ask every 20 ms until it returns nil. If ctx ends first, poll returns the last error
+// of ask.
 func poll(ctx context.Context, ask func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -7,7 +7,8 @@ import (
 	"carstate/internal/lab/sender"
 )
 
-// ingestFlags select the listener to which telemetry is sent, and the source that sends it.
+// ingestFlags are the flags that select the listener to which telemetry is sent, and the source
+// that sends it.
 type ingestFlags struct {
 	Source     string `placeholder:"NAME" help:"Send as this source; by default, a temporary one is added and removed."`
 	Key        string `placeholder:"KEY" help:"The source's key; prefer CARSTATE_KEY, which does not appear in process lists."`
@@ -20,7 +21,8 @@ type ingestFlags struct {
 	CA       string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
 }
 
-// checkTarget rejects invalid addresses before any file is read or anything is sent.
+// checkTarget returns an error if the flags contain an invalid URL or exclude each other. It is
+// called before any file is read or anything is sent.
 func (c *ingestFlags) checkTarget() error {
 	if c.IngestURL != "" && c.MqttURL != "" {
 		return usageError("--ingest-url and --mqtt-url are mutually exclusive")
@@ -39,7 +41,8 @@ func (c *ingestFlags) checkTarget() error {
 	return nil
 }
 
-// connect connects to the listener that the flags select.
+// connect returns a sender of telemetry to the listener that the flags select. The parameter as has
+// the name and key of the source that sends.
 func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
 	trust, err := trusting(c.CA)
 	if err != nil {

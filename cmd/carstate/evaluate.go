@@ -22,7 +22,8 @@ type evaluateCommand struct {
 	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background,${more_plot}"`
 }
 
-// fleetFlags select the fleet to evaluate and the part of it that is evaluated.
+// fleetFlags are the flags that select a recorded fleet to evaluate, and which of its cars and
+// readings are used.
 type fleetFlags struct {
 	// The flag has no environment variable, because CARSTATE_FLEET is a setting of demo, where
 	// it is a number.
@@ -49,7 +50,7 @@ Example:
   carstate evaluate --fleet fcd.csv.gz --truth labels.csv.gz --learn learn.csv.gz --every 5s`
 }
 
-// validate rejects flags that exclude each other, or that lack a flag that they need.
+// validate rejects flags that are invalid, exclude each other, or lack a flag that they need.
 func (f *fleetFlags) validate(drives []string, plot bool) error {
 	switch {
 	case f.Fleet == "" && (f.Truth != "" || f.Learn != "" || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
@@ -72,7 +73,7 @@ func (f *fleetFlags) validate(drives []string, plot bool) error {
 	return nil
 }
 
-// Run evaluates the drives.
+// Run runs the rules over recorded drives or over a fleet, and prints the results.
 func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
 		return err
@@ -155,7 +156,7 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	return result.WriteTables(w.out)
 }
 
-// fleetError adds that the error concerns the files of a fleet.
+// fleetError adds to the text of err that the fleet cannot be evaluated.
 func fleetError(err error) error { return fmt.Errorf("the fleet cannot be evaluated: %w", err) }
 
 func writePlot(name, svg string) error {

@@ -27,7 +27,8 @@ Example:
   carstate explain NHeN4UqVsohGS55I7LBdh`
 }
 
-// Run explains a vehicle's verdicts.
+// Run prints both verdicts about a vehicle, the measures that they are based on, and its newest
+// readings.
 func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	id, err := vehicle.ParseID(c.VID)
 	if err != nil {

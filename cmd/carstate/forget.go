@@ -64,8 +64,9 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// forget forgets a vehicle. At a terminal, a person must confirm it first. If nothing was known of
-// the vehicle, it says so, because then the vid may be a typing error.
+// forget deletes everything that the service knows of a vehicle, and makes it refuse the vehicle's
+// telemetry. At a terminal, the user must confirm this first. If nothing was known of the vehicle,
+// forget prints a hint, because the vid may be a typing error.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// healthCommand calls a probe of the admin listener. It exists because a container image without a
-// shell has no other tool for this call.
+// healthCommand requests a health probe of the admin listener: /readyz or /healthz. It exists
+// because a container image without a shell has no other tool for this request.
 type healthCommand struct {
 	AdminAddr string        `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
 	AdminCA   string        `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener in addition to the system's."`
@@ -26,7 +26,7 @@ Examples:
   carstate health --live`
 }
 
-// Run calls the probe once.
+// Run requests the probe once. It prints the first line of the response, or returns it as an error.
 func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -8,27 +8,28 @@ import (
 	"syscall"
 )
 
-// journal is a writer that puts before each line of the log its priority, as the systemd journal
-// expects it, so that `journalctl -p err` finds errors.
+// journal is a writer that begins each log line with its priority in the form that the systemd
+// journal expects, so that `journalctl -p err` finds errors.
 type journal struct{ w io.Writer }
 
 // writesJournal reports whether standard error is connected to the systemd journal, and not to a
-// pipe or a file. If it is, systemd puts the device and inode of the connection into the
-// environment variable JOURNAL_STREAM.
+// pipe or a file. In that case, its device and inode are those in the environment variable
+// JOURNAL_STREAM, which systemd sets.
 func writesJournal() bool {
 	var s syscall.Stat_t
 	err := syscall.Fstat(int(os.Stderr.Fd()), &s)
 	return err == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", s.Dev, s.Ino)
 }
 
-// levelOf finds the level of a log line in the text format or the JSON format. Text from others
-// cannot be taken for the level, because it comes after the level.
+// levelOf finds the level of a log line in the text format or the JSON format. The first match is
+// the true level, because in both formats the level comes before the message.
 var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 
-// priorities maps a level to the journal's priority prefix.
+// priorities maps a log level to the prefix that gives a line its priority in the systemd journal.
 var priorities = map[string]string{"DEBUG": "<7>", "INFO": "<6>", "WARN": "<4>", "ERROR": "<3>"}
 
-// Write writes one line, as slog's handlers do in each call.
+// Write writes one log line after its priority. Each call must have exactly one line, as the calls
+// of slog's handlers do.
 func (j journal) Write(line []byte) (int, error) {
 	priority := priorities["INFO"]
 	if m := levelOf.FindSubmatch(line[:min(len(line), 100)]); m != nil {

@@ -14,8 +14,9 @@ import (
 	"carstate/internal/access"
 )
 
-// logger returns a logger that writes to standard error as the flags say, and the logger's level.
-// Everything that it writes is cleaned, including the messages of libraries (see [cleaner]).
+// logger returns a logger that writes to standard error, with the level and the format in the
+// flags. It also returns the level, as a variable that the caller may change. A [cleaner] removes
+// secrets from everything that is logged, including the messages of libraries.
 func (f *serveFlags) logger(w streams) (*slog.Logger, *slog.LevelVar) {
 	out := w.err
 	if writesJournal() {
@@ -38,11 +39,11 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVa
 	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
-// cleaner cleans every text before it is logged. It removes tokens and keys. It replaces a vid with
-// a keyed hash. The key exists only in this process, so the hash of a vehicle stays the same as
-// long as the process runs, but readers of the log cannot find the vid. cleaner also replaces
-// characters that control a terminal. It need not replace line breaks, because slog's handlers
-// quote them.
+// cleaner cleans every text before it is logged. It removes tokens and keys. In the name of a
+// vehicle's record, which errors of the storage engine contain, it replaces the vehicle id with a
+// keyed hash. The key exists only in this process, so the hash of a vehicle stays the same as long
+// as the process runs, but readers of the log cannot find the id. cleaner also replaces characters
+// that control a terminal. It need not replace line breaks, because slog's handlers quote them.
 type cleaner struct{ key []byte }
 
 func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
@@ -56,7 +57,8 @@ func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// stateRecord matches the name of a vehicle's record in the engine's errors.
+// stateRecord matches the name of a vehicle's record in errors of the storage engine. The name ends
+// with the vehicle id.
 var stateRecord = regexp.MustCompile(`\bstate\.([0-9]+)\.([0-9A-Za-z]+)`)
 
 func (c *cleaner) text(s string) string {
@@ -78,14 +80,15 @@ func (c *cleaner) text(s string) string {
 	return s
 }
 
-// vehicle returns the keyed hash that replaces a vid.
+// vehicle returns the keyed hash that replaces a vehicle id in the log.
 func (c *cleaner) vehicle(vid string) string {
 	h := hmac.New(sha256.New, c.key)
 	h.Write([]byte(vid))
 	return fmt.Sprintf("~%x", h.Sum(nil)[:6])
 }
 
-// steers reports whether a rune controls a terminal instead of showing a character.
+// steers reports whether r could control a terminal. Printable characters, line breaks and tabs
+// could not.
 func steers(r rune) bool {
 	return r != '\n' && r != '\t' && !unicode.IsPrint(r)
 }

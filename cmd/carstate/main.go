@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// The linker sets these variables in a release build.
+// The version and the commit of this build. The linker sets both in a release build.
 var version, commit = "development", "unknown"
 
 func main() {

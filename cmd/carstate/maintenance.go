@@ -21,7 +21,7 @@ Example:
   carstate log-level debug`
 }
 
-// Run shows or changes the level.
+// Run shows or changes the log level of a node.
 func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, false, w, func(client *client.Client) (wire.NodeSettings, error) {
 		if c.Level == "" {

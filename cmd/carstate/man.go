@@ -47,7 +47,7 @@ func (*manCommand) Run(w streams, given *kong.Context) error {
 	return err
 }
 
-// manCommands writes a section of the manual page for a command and for each of its subcommands.
+// manCommands writes the sections of the manual page for a command and for its subcommands.
 func manCommands(b *strings.Builder, n *kong.Node) {
 	if n.Hidden {
 		return
@@ -64,7 +64,7 @@ func manCommands(b *strings.Builder, n *kong.Node) {
 	}
 }
 
-// manValues writes the arguments and flags of a command.
+// manValues writes the arguments and flags of a command to the manual page.
 func manValues(b *strings.Builder, n *kong.Node) {
 	item := func(name string, v *kong.Value) {
 		fmt.Fprintf(b, ".TP\n.B %s\n", roff(name))
@@ -80,7 +80,8 @@ func manValues(b *strings.Builder, n *kong.Node) {
 	}
 }
 
-// manText writes text. Indented lines keep their line breaks.
+// manText writes text to the manual page. Only lines that begin with two spaces keep their line
+// breaks.
 func manText(b *strings.Builder, text string) {
 	verbatim := false
 	for line := range strings.Lines(strings.TrimSpace(text) + "\n") {
@@ -99,7 +100,7 @@ func manText(b *strings.Builder, text string) {
 	}
 }
 
-// roff escapes characters that roff would interpret.
+// roff escapes the characters that roff, the formatter of manual pages, would interpret.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -165,7 +165,7 @@ Example:
   carstate restore carstate-2026-11-20.backup --backup-key-file backup.key`
 }
 
-// Run prints the key.
+// Run prints the service's backup key, which authenticates its backups.
 func (c *backupKeyCommand) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.BackupKey, error) {
 		return client.BackupKey(ctx)

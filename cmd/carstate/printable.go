@@ -43,7 +43,7 @@ func (p *printable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end writes the remaining bytes of an incomplete character.
+// end writes the bytes of a character that is still incomplete. It is called after the last Write.
 func (p *printable) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,9 @@ func cleaned(text []byte) []byte {
 	}, text)
 }
 
-// mayHarm reports whether a character does more than show itself. Such characters are control
-// characters, characters that change the direction of writing, and bytes that are not UTF-8.
+// mayHarm reports whether r must be replaced before it is printed: a control character, a character
+// that changes the direction of writing, or a byte that is not UTF-8. Line ends and tabs do no
+// harm.
 func mayHarm(r rune) bool {
 	return r == utf8.RuneError || r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 }

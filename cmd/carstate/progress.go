@@ -10,8 +10,8 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows the progress of a replay or a restore. On a terminal it shows a bar; otherwise it
-// prints a line at the interval progressEvery.
+// progress shows the progress of a replay, a restore or an evaluation. On a terminal it shows a
+// bar; otherwise it prints a line every 10 s (progressEvery).
 type progress struct {
 	w     io.Writer
 	unit  string
@@ -39,7 +39,7 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 }
 
 // terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
-// that is written to the result bypasses [printable], so it must only be our own figures.
+// written to the result is not cleaned by [printable], so it must contain only text of our own.
 func terminal(w any) *os.File {
 	if p, ok := w.(*printable); ok {
 		w = p.w
@@ -58,7 +58,7 @@ func terminal(w any) *os.File {
 	return f
 }
 
-// add records n more acknowledged samples (or other units of work).
+// add records that n more units of work, such as samples, are done.
 func (p *progress) add(n int) {
 	p.done += n
 	if p.bar != nil {
@@ -71,8 +71,8 @@ func (p *progress) add(n int) {
 	}
 }
 
-// end ends the bar, so that other text can be written to the terminal. If not complete, the bar
-// shows its last value.
+// end ends the bar, so that other text can be written to the terminal. If complete is false, the
+// bar stays at its last value.
 func (p *progress) end(complete bool) {
 	if p.bar == nil {
 		return

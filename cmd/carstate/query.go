@@ -21,7 +21,8 @@ type queryCommand struct {
 	ThrottleSystem  queryThrottle `cmd:"" help:"Is its throttle system normal?"`
 }
 
-// queryFlags select the service to ask, the vehicle, and the token.
+// queryFlags are the flags and the argument that select the service to ask, the vehicle, and the
+// token.
 type queryFlags struct {
 	VID       string `arg:"" name:"vid" help:"The vehicle."`
 	Token     string `placeholder:"TOKEN" help:"The access token; prefer CARSTATE_TOKEN, which does not appear in process lists."`
@@ -69,11 +70,12 @@ func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	return c.print(w, a.Answer, a, err)
 }
 
-// queryPatience is how long the command retries while the service asks it to retry later. It is
-// short, because a person at a terminal waits.
+// queryPatience is how long a query is retried if the service cannot be reached or asks for a
+// retry. It is short, because a person at a terminal waits.
 const queryPatience = 10 * time.Second
 
-// service returns a client of the selected service.
+// service returns a client of the service that the flags select. It returns an error if there is no
+// token.
 func (f *queryFlags) service() (*client.Client, error) {
 	if f.Token == "" {
 		return nil, usageError("there is no access token: set CARSTATE_TOKEN, or give --token (`carstate token " +
@@ -100,8 +102,8 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
-// queried returns an answer as one JSON object: the record as the service sent it, and the
-// information in the headers.
+// queried returns an answer as one JSON object: the record as the service sent it, and the reason,
+// times and request ID that the service sent in headers.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -117,7 +119,9 @@ func queried(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// print prints the answer, or the reason why there is none.
+// print prints the result of a query: the text of line or, with --json, one JSON object. If the
+// service has no verdict, print returns errNoAnswer. If the query failed with the error err, print
+// returns err with a hint of what to do.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	switch {
 	case errors.Is(err, client.ErrBaseURL):
@@ -150,7 +154,8 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	return errNoAnswer
 }
 
-// sandboxHint returns a hint if only the token or only the vehicle belongs to the sandbox, else "".
+// sandboxHint returns a hint for the user if only the token or only the vehicle belongs to the
+// sandbox, which has reserved vehicles with known answers. Otherwise it returns "".
 func (f *queryFlags) sandboxHint() string {
 	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
 	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))

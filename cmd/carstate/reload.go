@@ -16,7 +16,7 @@ import (
 	"carstate/internal/node"
 )
 
-// reloader reloads the settings of a running service.
+// reloader reads the settings of a running service again and applies them.
 type reloader struct {
 	node    *node.Node
 	log     *slog.Logger
@@ -38,8 +38,9 @@ func settingsOf(given *kong.Context) map[string]string {
 	return all
 }
 
-// reload applies the settings that can change without a restart. It logs which settings it changed
-// and which need a restart. If any setting is wrong, it changes nothing.
+// reload reads the settings again and applies those that can change without a restart. It logs the
+// names of the settings that it changed and of those that need a restart. If any setting is wrong,
+// reload changes nothing.
 func (r *reloader) reload() {
 	config, found, err := readAgain(r.args)
 	if err != nil {
@@ -67,7 +68,8 @@ func (r *reloader) reload() {
 		"changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
 }
 
-// readAgain reads the settings of serve again, in the same way as at the start.
+// readAgain reads the settings of serve from the command line args, the environment and the
+// configuration file, as at the start. The map has each setting as text, by the name of its flag.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
 	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings, moreHelp)

@@ -22,9 +22,9 @@ type replayCommand struct {
 	Live  bool     `help:"Send each reading at its time in the recording, beginning now."`
 }
 
-// fleetReplayFlags select the fleet to replay and the names of its cars. Fleet and Prefix have no
-// environment variable, because CARSTATE_FLEET is a setting of demo and CARSTATE_PREFIX is a
-// setting of simulate.
+// fleetReplayFlags are the flags that select the fleet to replay and the names of its cars. Fleet
+// and Prefix have no environment variable, because CARSTATE_FLEET is a setting of demo and
+// CARSTATE_PREFIX is a setting of simulate.
 type fleetReplayFlags struct {
 	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz)${more_fleet}"`
 	Prefix string        `env:"-" placeholder:"LETTERS" help:"Prefix of the vids of the fleet's cars."`
@@ -46,7 +46,7 @@ Example:
   carstate replay --fleet fcd.csv.gz --prefix BOLOGNA`
 }
 
-// Run replays the drives.
+// Run sends recorded drives, or a recorded fleet, to a service.
 func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 // accepts.
 const mostAgo = 365 * 24 * time.Hour
 
-// validate rejects flags that exclude each other, or that lack a flag that they need.
+// validate rejects flags that are invalid, exclude each other, or lack a flag that they need.
 func (c *replayCommand) validate() error {
 	switch f := &c.fleetReplayFlags; {
 	case f.Fleet == "" && (f.Prefix != "" || f.Ago != 0):
@@ -131,7 +131,7 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 		})
 }
 
-// named prepends the prefix to the vids of the cars.
+// named prepends the value of --prefix to the vehicle id of each sample.
 func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		for x, err := range samples {
@@ -143,8 +143,9 @@ func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq
 	}
 }
 
-// send connects as the source in the flags, or as a temporary source if the flags name none. Then
-// it calls the parameter send, and reports how many samples were acknowledged.
+// send connects to the service as the source in the flags, or as a temporary source if the flags
+// name none. Then it calls the parameter send with the connection, and reports how many samples
+// were acknowledged.
 func (c *replayCommand) send(
 	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
 	send func(sender.Sender, func(int)) error,

@@ -14,8 +14,8 @@ import (
 	"carstate/internal/access"
 )
 
-// commands is the command line. Each flag without the tag env:"-" can also be set by an environment
-// variable: --query-addr is CARSTATE_QUERY_ADDR.
+// commands defines the command line: each field is a command. Each flag without the tag env:"-" can
+// also be set by an environment variable: --query-addr by CARSTATE_QUERY_ADDR, for example.
 type commands struct {
 	Serve    serveCommand    `cmd:"" help:"Run the service."`
 	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
@@ -54,15 +54,16 @@ var settings = kong.Vars{
 // demoSettings are the defaults of demo for the flags in [settings]. Readings stay fresh for a day,
 // so that queries about the recorded drive are answered as long as somebody tries the demo. Only
 // warnings are logged, because log lines appear between the lines that the demo prints. The limits
-// on connections suit a process that may have 2,048 descriptors. No load balancer is in front of a
-// demo, so it does not drain.
+// on connections suit a process that may open 2,048 files. No load balancer sends queries to a
+// demo, so at its end it does not wait for load balancers (drain).
 var demoSettings = kong.Vars{
 	"max_age": "24h", "log_level": "warn", "drain": "0s",
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
 }
 
-// moreHelp puts the moreTexts into the help of each flag. They are no kong.Vars, because the parser
-// interpolates every variable again for every flag, which took 45 ms at the start of each command.
+// moreHelp replaces each ${more_…} in the help of a flag by its text in moreTexts. These texts are
+// no kong.Vars, because the parser interpolates every variable again for every flag, which took 45
+// ms at the start of each command.
 var moreHelp = kong.PostBuild(func(k *kong.Kong) error {
 	return kong.Visit(k.Model.Node, func(v kong.Visitable, next kong.Next) error {
 		if f, ok := v.(*kong.Flag); ok && strings.Contains(f.Help, "${more_") {
@@ -74,7 +75,8 @@ var moreHelp = kong.PostBuild(func(k *kong.Kong) error {
 	})
 })
 
-// moreTexts are the ends of help texts that are too long for the line of their struct tag.
+// moreTexts maps the names of the placeholders in the flags' help to their texts: the ends of help
+// texts that are too long for the line of a struct tag.
 var moreTexts = map[string]string{
 	"more_access_log": " It has no token, and a hash in place of the vehicle. SIGHUP reopens the file, after a" +
 		" rotation.",
@@ -132,7 +134,8 @@ const (
 // streams are the outputs of a command: results go to out, everything else to err.
 type streams struct{ out, err io.Writer }
 
-// exited carries the exit code when the parser ends the program after --help.
+// exited is the panic value by which the parser ends the program with an exit code, for example
+// after --help. The function run recovers it.
 type exited int
 
 // run runs one command line and returns the exit code. It writes an error to stderr in one line. If
@@ -219,7 +222,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	return code
 }
 
-// partialError is an error followed by a text that says how much of the work was done.
+// partialError is an error whose text ends with how much of the work was done.
 type partialError struct {
 	error
 	text string
@@ -228,7 +231,8 @@ type partialError struct {
 func (p partialError) Unwrap() error { return p.error }
 func (p partialError) Error() string { return p.error.Error() + p.text }
 
-// progressOf returns the text of a partialError, or "" if err is not a partialError.
+// progressOf returns the text in a partialError that says how much of the work was done, or "" if
+// err is not a partialError.
 func progressOf(err error) string {
 	if p, ok := errors.AsType[partialError](err); ok {
 		return p.text
@@ -239,10 +243,11 @@ func progressOf(err error) string {
 // errNoAnswer means that a command succeeded and has printed that there is no answer.
 var errNoAnswer = errors.New("there is no answer")
 
-// errUsage marks an error in the way the command was called.
+// errUsage marks, for errors.Is, an error in how the command was called, such as a wrong flag.
 var errUsage = errors.New("wrong usage")
 
-// usageError returns an error in the way the command was called. The text says what to do.
+// usageError returns an error that errUsage marks, so that the exit code is that of a wrong command
+// line. Its text says what to do.
 func usageError(format string, args ...any) error {
 	return usage{fmt.Sprintf(format, args...)}
 }
@@ -252,7 +257,8 @@ type usage struct{ text string }
 func (u usage) Error() string        { return u.text }
 func (u usage) Is(target error) bool { return target == errUsage }
 
-// examples translate what the parser says it expects into something that people can follow.
+// examples maps the parser's name of an expected value, such as "an int", to words that users
+// understand.
 var examples = map[string]string{
 	"duration":            "a duration such as 30s, 5m or 1h30m",
 	"a float":             "a number such as 0.5",
@@ -261,9 +267,9 @@ var examples = map[string]string{
 	"a valid 64 bit uint": "a whole number such as 200",
 }
 
-// unquoted removes the value from a parser's message, because it may be a secret in the wrong
-// place. The message still has the description of what was expected, and the name of the flag or
-// variable.
+// unquoted returns a parser's error message without the wrong value that the message quotes,
+// because the value may be a secret in the wrong place. The message still says what was expected,
+// and for which flag or variable.
 func unquoted(complaint string) string {
 	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
@@ -279,7 +285,7 @@ func unquoted(complaint string) string {
 	return complaint
 }
 
-// isServe reports whether a parser's error concerns serve.
+// isServe reports whether an error of the parser is about the command serve.
 func isServe(err error) bool {
 	p, ok := errors.AsType[*kong.ParseError](err)
 	return ok && p.Context != nil && p.Context.Selected() != nil && p.Context.Selected().Name == "serve"

@@ -25,7 +25,8 @@ Example:
   carstate salvage /var/lib/carstate.damaged /srv/salvage/carstate`
 }
 
-// Run copies the intact records and reports what it found.
+// Run copies the intact records of a damaged data directory into a new one, and prints how many
+// records were intact and how many were damaged.
 func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	syscall.Umask(0o077) // Pebble would make directories that others can read
 	found, err := local.Salvage(ctx, nil, c.Damaged, c.New)

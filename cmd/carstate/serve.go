@@ -32,8 +32,9 @@ Example:
   carstate serve --config /etc/carstate/carstate.conf --check`
 }
 
-// BeforeResolve reads the configuration file that the flag --config or its environment variable
-// names.
+// BeforeResolve is called by the parser before it looks for values of the flags that are not on the
+// command line. BeforeResolve reads the configuration file (--config), so that the parser finds
+// values there.
 func (c *serveCommand) BeforeResolve(given *kong.Context) error {
 	flags := given.Selected().Flags
 	i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == "config" })

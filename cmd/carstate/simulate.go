@@ -25,7 +25,7 @@ type simulateCommand struct {
 	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// trafficFlags describe the fleet and its traffic.
+// trafficFlags are the flags that describe the simulated fleet and its traffic.
 type trafficFlags struct {
 	Vehicles         int           `default:"500" help:"Number of cars (${default}); jams need 30 or more."`
 	Rate             float64       `default:"1" placeholder:"HZ" help:"How often each car reports, in samples per second (${default})."`
@@ -49,7 +49,8 @@ Example:
   carstate simulate --vehicles 2000 --rate 0.5 --mqtt-addr 127.0.0.1:1883`
 }
 
-// Limits of one process.
+// The maximum values of flags: the number of cars, the length of --prefix in characters, and
+// --backdate.
 const (
 	mostCars     = 100_000
 	mostPrefix   = 200
@@ -72,7 +73,8 @@ func (f *trafficFlags) validate() error {
 	return nil
 }
 
-// Run runs the fleet until the duration is over or a signal ends it.
+// Run simulates a fleet, sends its telemetry to a service and asks for the verdicts, until
+// --duration is over or a signal ends it.
 func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -117,7 +119,8 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// simulate runs the fleet as a source and prints the report, even if the run failed.
+// simulate runs the simulation, and prints the report even if the run failed. The parameter as has
+// the source that sends the telemetry. If token is "", no verdicts are asked for.
 func (c *simulateCommand) simulate(
 	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
 ) error {

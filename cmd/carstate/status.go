@@ -24,7 +24,7 @@ Example:
   carstate status`
 }
 
-// Run prints the status of the service.
+// Run prints the status of the service. It returns an error if the node is not ready.
 func (c *statusCommand) Run(ctx context.Context, w streams) error {
 	var status wire.Status
 	err := ask(c.adminFlags, c.JSON, w, func(client *client.Client) (_ wire.Status, err error) {

@@ -116,7 +116,8 @@ type tokenArg struct {
 	ID string `arg:"" help:"The token's ID, as list shows it."`
 }
 
-// Validate rejects a secret given in place of an ID, before it is sent anywhere.
+// Validate rejects a token's secret that was given in place of the token's ID, before the secret is
+// sent anywhere.
 func (a tokenArg) Validate() error {
 	if access.HoldsSecret(a.ID) {
 		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate " +
@@ -185,7 +186,8 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// printUsage prints a table of the token's calls. It leaves out outcomes that never occurred.
+// printUsage prints how often a token was used today and in the last 30 days, by operation and
+// outcome. Outcomes that never occurred are left out.
 func printUsage(w io.Writer, u ops.TokenUsage) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	calls := 0
@@ -240,8 +242,8 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// changeFlags select what to change about a token or a source. These flags have no environment
-// variables, because a user must ask for a change explicitly.
+// changeFlags are the flags that select what to change about a token or a source. These flags have
+// no environment variables, because a user must ask for a change explicitly.
 type changeFlags struct {
 	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, instead of the present ones; a file has one vid on each line."`
 	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`
@@ -375,7 +377,7 @@ func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// vehiclesOf formats how many vehicles a token names.
+// vehiclesOf returns how many vehicles a token may query, as text: a number, "all" or "sandbox".
 func vehiclesOf(t ops.TokenSummary) string {
 	if t.Sandbox {
 		return "sandbox"
@@ -390,7 +392,8 @@ func orDash(s string) string {
 	return s
 }
 
-// someVehicles lists up to ten vehicles by name.
+// someVehicles lists vehicle ids for people: the first ten of a list and the number of the others,
+// or "all" or "none".
 func someVehicles(v ops.VehicleList) string {
 	if v.All() {
 		return "all"

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// trusting returns the TLS settings of a client that trusts the certificate in caFile in addition
-// to those of the system. If caFile is "", the client trusts only those of the system.
+// trusting returns the TLS settings of a client that trusts the system's certificates and, in
+// addition, the certificate in caFile. If caFile is "", the client trusts only those of the system.
 func trusting(caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {

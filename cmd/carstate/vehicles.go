@@ -33,7 +33,7 @@ Example:
   carstate vehicles --throttle anomaly --format csv > anomalies.csv`
 }
 
-// Run lists vehicles.
+// Run prints a page of the list of vehicles, or exports the whole list.
 func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	q := ops.VehicleQuery{
 		Driving: c.Driving, Throttle: c.Throttle, Reason: c.Reason, Prefix: c.Prefix,
@@ -70,7 +70,7 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// inShort returns the answer in few words, or the reason why there is none.
+// inShort returns the verdict in words, or the reason why there is none, such as "stale".
 func inShort(v ops.ListedVerdict) string {
 	if v.Outcome == "answered" {
 		return v.Verdict
