@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Answer has the fields that both operations' answers have in common.
+// Answer has the fields that a [DrivingAnswer] and a [ThrottleAnswer] have in common.
 type Answer struct {
 	VID    string
 	Status Status
@@ -22,12 +22,14 @@ type Answer struct {
 	// RequestID is the service's ID of this request. Give it to the operator when you
 	// report a problem.
 	RequestID string
-	// Record is the record as the service sent it, a JSON object.
+	// Record is the JSON object in the response that contains the answer, as the service sent
+	// it.
 	Record json.RawMessage
 }
 
-// Answered reports whether the service has an answer. If it has none, the state in the answer has
-// no meaning; with the status Fail it is empty.
+// Answered reports whether the service has an answer, that is, whether Status is [Succeed].
+// Otherwise the state of the vehicle in the answer has no meaning; if Status is [Fail], the state
+// is "".
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].
@@ -70,7 +72,7 @@ func (a Answer) line(state, raw string, unknown bool) string {
 	return state + ", as of " + ago(a.Age)
 }
 
-// ago returns an age as text, rounded down.
+// ago returns an age as text, rounded down, such as "4 s ago".
 func ago(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:
@@ -83,7 +85,8 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
 }
 
-// Status says whether a query has an answer. A text other than the constants is kept as sent.
+// Status says whether the service has an answer to a query. If the service sends another text than
+// the constants, Status is that text.
 type Status string
 
 // The outcomes of a query.
@@ -100,7 +103,8 @@ func (s Status) Unknown() bool { return statuses[s] == "" }
 // String returns the name of the status.
 func (s Status) String() string { return nameOf(s, statuses, "status") }
 
-// DrivingState is how a vehicle drives. A text other than the constants is kept as sent.
+// DrivingState is how a vehicle drives. If the service sends another text than the constants,
+// DrivingState is that text.
 type DrivingState string
 
 // The driving states.
@@ -121,8 +125,8 @@ func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 // String returns the name of the state.
 func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
-// ThrottleState is the state of a throttle system. A text other than the constants is kept as
-// sent.
+// ThrottleState is the state of a throttle system. If the service sends another text than the
+// constants, ThrottleState is that text.
 type ThrottleState string
 
 // The states of a throttle system.
@@ -140,10 +144,11 @@ func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 // String returns the name of the state.
 func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
-// Reason is why there is no answer. A text other than the constants is kept as sent.
+// Reason is why there is no answer. If the service sends another text than the constants, Reason is
+// that text.
 type Reason string
 
-// The reasons.
+// The reasons why there is no answer.
 const (
 	// ReasonUnknown means that the vehicle is not known, or not granted to this token.
 	ReasonUnknown Reason = "unknown"
@@ -162,8 +167,8 @@ var reasons = map[Reason]string{
 // String returns an explanation of the reason.
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
-// nameOf returns the name of a value. If the value has no name, nameOf returns a text with kind and
-// the value.
+// nameOf returns the name that names has for a value. If it has none, nameOf returns "unknown", the
+// kind of the value, and the quoted value.
 func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	if name := names[value]; name != "" {
 		return name

@@ -11,16 +11,17 @@ import (
 
 const (
 	maxTries = 4
-	// maxBody is the largest size of an answer. The longest vid that fits into a request line has 8
-	// KiB, and an answer contains the vid.
+	// maxBody is the maximum size of a response in bytes. A response contains the vehicle id,
+	// and the longest id that fits into a request line has 8 KiB.
 	maxBody = 64 << 10
-	// firstDelay is the wait before the first retry without Retry-After. It doubles for each
-	// further one.
+	// firstDelay is the longest wait before the first retry, if the service sent no
+	// Retry-After. The wait doubles with each further retry.
 	firstDelay = 100 * time.Millisecond
 )
 
-// ask sends a request, and sends it again after an error. It returns when there is an answer, or a
-// further attempt cannot help, or the wait would be too long.
+// ask sends a query, and sends it again after an error that may be transient. It returns the last
+// error if a further attempt cannot help, after maxTries attempts, or if the wait before the next
+// attempt would exceed the client's patience or the deadline of ctx.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -52,10 +53,10 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns the wait after attempt number try, or 0 if a retry cannot help. spread is the
-// largest random part that the caller adds to the wait. If the service asks for a wait, spread is a
-// quarter of it. Otherwise wait and spread are each half of a delay, which doubles with each
-// attempt.
+// delay returns how long to wait after attempt number try, or 0 if a retry cannot help. The caller
+// adds a random time of at most spread. If the service asks for a wait, delay returns that wait,
+// and a quarter of it as spread. Otherwise wait and spread are each half of firstDelay, doubled
+// with each attempt.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):
@@ -73,7 +74,7 @@ func isOutage(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
 
-// once sends one request and returns the record of the answer.
+// once sends a query once and returns the parsed answer.
 func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	query := url.Values{"access_token": {c.token()}, "vid": {vid}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path+"?"+query.Encode(), nil)

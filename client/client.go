@@ -14,7 +14,8 @@ import (
 // concurrent use. It keeps connections open for the next call.
 type Client struct {
 	base string // the base URL, without a slash at the end; "" if it is invalid
-	// token is a function because every way to print a Client shows only the address of a function.
+	// token returns the access token. It is a function because every way to print a Client
+	// shows only the address of a function, and so never the token.
 	token    func() string
 	http     *http.Client
 	patience time.Duration
@@ -23,8 +24,8 @@ type Client struct {
 // Option configures a [Client].
 type Option func(*Client)
 
-// WithHTTPClient makes the client send its requests through a copy of h, for example to
-// have other certificates, a proxy or another timeout. Even then no redirect is followed.
+// WithHTTPClient makes the client send its requests through a copy of h, for example to have other
+// certificates, a proxy or another timeout. Redirects are never followed, whatever h says.
 func WithHTTPClient(h *http.Client) Option {
 	return func(c *Client) {
 		own := *h
@@ -32,9 +33,9 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// WithPatience sets the time d after the start of a call within which it may be retried; the random
-// part of the last wait does not count. The default is 30 seconds. If the next retry would be
-// later, the call returns its error at once. If d is zero, no call is retried.
+// WithPatience sets how long after its start a call may be retried. If the next retry would begin
+// later than d after the start, the call returns its error at once. The random part of the wait
+// before a retry is not counted. The default is 30 seconds. If d is zero, no call is retried.
 func WithPatience(d time.Duration) Option {
 	return func(c *Client) { c.patience = d }
 }
@@ -46,7 +47,7 @@ const (
 )
 
 // New returns a client of the service at baseURL, such as https://cars.example. The client sends
-// the access token with each query. If baseURL is invalid, every call returns [ErrBaseURL].
+// the access token with each query. If baseURL is invalid, every call fails with [ErrBaseURL].
 func New(baseURL, token string, options ...Option) *Client {
 	c := &Client{
 		base:     parseBase(baseURL),
@@ -81,8 +82,9 @@ func newTransport() *http.Transport {
 	}
 }
 
-// parseBase returns the base URL s without a slash at the end, or "" if s is not a valid base URL.
-// A URL with a part that could hold a secret is not valid.
+// parseBase returns the base URL s without a slash at the end. If s is not a valid base URL,
+// parseBase returns "". A URL with a user, a query or a fragment is not valid, because these parts
+// could hold a secret.
 func parseBase(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
@@ -92,7 +94,7 @@ func parseBase(s string) string {
 	return strings.TrimRight(u.String(), "/")
 }
 
-// The paths of the two operations, below the base URL.
+// The URL paths of the two queries, relative to the base URL.
 const (
 	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"

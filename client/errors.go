@@ -24,15 +24,17 @@ var (
 	ErrRateLimited       = errors.New("rate_limited")       // 429: see RetryAfter
 	ErrUnavailable       = errors.New("unavailable")        // 503 and other 5xx: the service cannot answer now
 	ErrUnreachable       = errors.New("unreachable")        // no answer, or only a part of one
-	// ErrBadAnswer means that the server at the base URL does not speak this interface.
+	// ErrBadAnswer means that a response does not have the form of this service's answers:
+	// probably, the base URL is that of another server.
 	ErrBadAnswer = errors.New("not an answer of this interface")
 )
 
-// Error says why a call failed. Its text is one line and never contains the token. It unwraps
-// to its kind and to its causes, such as [context.DeadlineExceeded].
+// Error says why a call failed. Its text is one line and never contains the token. With [errors.Is]
+// it matches its kind, such as [ErrRateLimited], and its causes, such as
+// [context.DeadlineExceeded].
 type Error struct {
-	// Code is the HTTP status of the answer. If that is 200 and the answer's JSON reports a
-	// failure, Code is the code in the JSON. It is 0 if there was no answer.
+	// Code is the HTTP status of the response, or 0 if there was no response. If the status is
+	// 200 but the JSON of the response reports a failure, Code is the code in the JSON.
 	Code int
 	// Message says what was wrong and what to do, in most cases in the words of the service.
 	Message string
@@ -45,7 +47,7 @@ type Error struct {
 	broken bool // the connection failed, or a gateway cannot reach the service: retry soon
 }
 
-// Error returns the message. If RetryAfter is known, it follows the message.
+// Error returns the message, followed by RetryAfter if the service asks for a wait.
 func (e *Error) Error() string {
 	if e.RetryAfter > 0 {
 		return fmt.Sprintf("%s (Retry-After: %d s)", e.Message, e.RetryAfter/time.Second)
@@ -74,8 +76,8 @@ func kindOf(code int) error {
 	return ErrBadAnswer
 }
 
-// callError returns the error of a call that got no complete answer. It removes the URL that
-// net/http puts into its errors, because the URL contains the token.
+// callError returns the error for a call that got no complete response because of err. It removes
+// the URL that net/http puts into its errors, because the URL contains the token.
 func (c *Client) callError(ctx context.Context, err error) *Error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -99,8 +101,8 @@ func (c *Client) callError(ctx context.Context, err error) *Error {
 	return e
 }
 
-// isBroken reports whether err is an error of the connection, so that a new connection may
-// work. A name that does not exist and a wrong certificate are permanent errors.
+// isBroken reports whether err is a transient error of the connection, so that a retry on a new
+// connection may work. A name that does not exist and a wrong certificate are permanent errors.
 func isBroken(err error) bool {
 	if name, ok := errors.AsType[*net.DNSError](err); ok {
 		return !name.IsNotFound
@@ -114,7 +116,8 @@ func isBroken(err error) bool {
 
 // oneLine returns a text from the service or a library as one line of printable characters,
 // shortened to 500 bytes. It first removes all other characters, because they may hide the token.
-// Then it redacts the text. It shortens the text last, because that could leave half of the token.
+// Then it calls redact, which removes the token. It shortens the text last, because redact would
+// not find a token that was cut off.
 func oneLine(s string, redact func(string) string) string {
 	const most = 500
 	s = strings.Map(func(r rune) rune {

@@ -18,13 +18,14 @@ type reply struct {
 	redact func(string) string
 }
 
-// result is the parsed record of an answer to either operation.
+// result is the parsed answer to a query, about driving or about the throttle system.
 type result struct {
 	answer            Answer
 	driving, throttle string
 }
 
-// The envelope and the record. Members that the service did not send are empty.
+// The JSON of a response: an envelope with a record in it. Members that the service did not send
+// are empty.
 type (
 	envelope struct {
 		Code text           `json:"code"`
@@ -43,7 +44,7 @@ type (
 // equals "".
 type text string
 
-// UnmarshalJSON accepts every value.
+// UnmarshalJSON accepts every JSON value.
 func (t *text) UnmarshalJSON(b []byte) error {
 	switch {
 	case b[0] == '"':
@@ -56,7 +57,8 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// parse parses an answer to a query about the vehicle vid.
+// parse parses the response to a query about the vehicle vid. It returns an error if the response
+// reports a failure, or is not a valid answer.
 func parse(r *reply, vid string) (*result, *Error) {
 	var e envelope
 	isEnvelope := json.Unmarshal(r.body, &e) == nil && e.Code != ""
@@ -86,8 +88,8 @@ func parse(r *reply, vid string) (*result, *Error) {
 	return &result{a, r.value(rec.Driving), r.value(rec.Throttle)}, nil
 }
 
-// value returns a value of a record. The values of the interface have one character. A longer value
-// may contain the token, so it is redacted.
+// value returns the text of a member of a record. The valid texts have one character. A longer text
+// may contain the token, so the token in it is redacted.
 func (r *reply) value(t text) string {
 	if len(t) < 2 {
 		return string(t)
@@ -95,7 +97,8 @@ func (r *reply) value(t text) string {
 	return r.redact(string(t))
 }
 
-// refusalError returns the error of an answer that reports a failure.
+// refusalError returns the error for a response that reports a failure. If isEnvelope is true, e is
+// the envelope in the response.
 func refusalError(r *reply, e envelope, isEnvelope bool) *Error {
 	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(),
 		Message: oneLine(string(e.Msg), r.redact)}
@@ -122,7 +125,8 @@ func refusalError(r *reply, e envelope, isEnvelope bool) *Error {
 	return out
 }
 
-// badAnswer returns the error of an answer that does not conform to the interface.
+// badAnswer returns the error for a response that is not a valid answer. The parameter why says
+// what is wrong with it.
 func badAnswer(r *reply, why string) *Error {
 	return &Error{
 		Code: r.code, RequestID: r.id(), causes: []error{ErrBadAnswer},
@@ -133,7 +137,8 @@ func badAnswer(r *reply, why string) *Error {
 // id returns the service's ID of the request.
 func (r *reply) id() string { return oneLine(r.header.Get("X-Request-Id"), r.redact) }
 
-// times returns the time in Last-Modified, and the age of that time when the answer was sent.
+// times returns the time of the reading on which the answer is based, from the header
+// Last-Modified, and the age of that reading when the answer was sent.
 func (r *reply) times() (asOf time.Time, age time.Duration) {
 	asOf, err := http.ParseTime(r.header.Get("Last-Modified"))
 	if err != nil {
@@ -142,8 +147,8 @@ func (r *reply) times() (asOf time.Time, age time.Duration) {
 	return asOf, max(0, r.date().Sub(asOf))
 }
 
-// date returns the time of the answer. If the service sent Date, that is the time by the clock of
-// the service; otherwise it is the time of arrival by our own clock.
+// date returns when the answer was sent: the time in the header Date, by the clock of the service.
+// If there is no such header, date returns when the answer arrived, by our own clock.
 func (r *reply) date() time.Time {
 	if t, err := http.ParseTime(r.header.Get("Date")); err == nil {
 		return t
