@@ -6,7 +6,8 @@ import (
 	"carstate/internal/query"
 )
 
-// openAccessLog opens the log that --access-log names. It returns nil if the flag is not set.
+// openAccessLog opens the log of queries that --access-log names. If the flag is not set, it
+// returns nil.
 func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	c := query.AccessLogConfig{
 		File: n.config.AccessLog, JSON: n.config.LogJSON, Log: n.config.Log, Registry: n.registry,
@@ -20,8 +21,8 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	return query.OpenAccessLog(c)
 }
 
-// closeAccessLog writes the lines that are still buffered and closes the log. It runs after the
-// last answer.
+// closeAccessLog writes the buffered lines and closes the log. It is called after the last query
+// was answered.
 func (n *Node) closeAccessLog() {
 	if n.accessLog != nil {
 		if err := n.accessLog.Close(); err != nil {

@@ -10,16 +10,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// answers holds the tables that are filled from the states: the fleet table, which answers queries,
-// and on a node with a console its lists of vehicles. It implements [local.Answers].
+// answers writes the newest verdicts of vehicles to the tables of this node: the fleet table, from
+// which queries are answered, and on a node with a console the lists of vehicles there. It
+// implements [local.Answers].
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil if the node has no console
 }
 
-// update puts the verdicts of a vehicle into the tables. The engine of one machine calls Put while
-// it opens. Put knows only the verdicts, so the parameter state is nil. PutState is called for
-// every later change in the feed of STATES.
+// update puts the verdicts of a vehicle into the tables, and its state into the lists of the
+// console. If state is nil, only the verdicts are known: the engine of one machine has just loaded
+// them.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	switch {
@@ -31,7 +32,8 @@ func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	}
 }
 
-// Put replaces what is known of a vehicle with its verdicts.
+// Put replaces what the tables hold about a vehicle by its verdicts. The engine of one machine
+// calls Put while it opens; after that, changes arrive by PutState.
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.update(id, d, t, nil)
 }
@@ -42,8 +44,8 @@ func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVer
 	return known.Driving, known.Throttle
 }
 
-// PutState replaces what is known of a vehicle with its newest state. The zero state means that the
-// vehicle was forgotten.
+// PutState replaces what the tables hold about a vehicle by its newest state. The zero state means
+// that the vehicle was forgotten; PutState then removes it.
 func (a answers) PutState(id vehicle.ID, s vehicle.State) {
 	if s == (vehicle.State{}) {
 		a.Delete(id)
@@ -52,7 +54,7 @@ func (a answers) PutState(id vehicle.ID, s vehicle.State) {
 	a.update(id, s.Driving(), s.Throttle(), &s)
 }
 
-// Delete removes what is known of a vehicle.
+// Delete removes a vehicle from the tables.
 func (a answers) Delete(id vehicle.ID) {
 	a.table.Delete(id)
 	if a.monitor != nil {
@@ -64,10 +66,10 @@ func (a answers) Delete(id vehicle.ID) {
 // this time, queries for the vehicle are answered "stale" and not "unknown".
 const expireAfter = 30 * 24 * time.Hour
 
-// expiryCutoff returns the cutoff for expiry: a vehicle whose last report is older has expired. It
-// lies expireAfter before the present time by the wall clock. But if the wall clock is ahead of
-// began plus ran, which is the process's run time and never jumps, it lies expireAfter before that
-// sum. A clock that jumped ahead must not drop vehicles, because a dropped vehicle is unknown until
+// expiryCutoff returns the present time minus expireAfter. A vehicle that last reported before that
+// has expired. The present time is now, which is read from the wall clock, or began plus ran if
+// that is earlier. The parameter ran is how long the process has run. It never jumps, so a wall
+// clock that jumps ahead does not make vehicles expire. An expired vehicle would be unknown until
 // it reports again.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
@@ -76,7 +78,8 @@ func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter
 	return now.Add(-expireAfter)
 }
 
-// expire drops vehicles that have been silent for expireAfter, or MaxAge if longer, until ctx ends.
+// expire removes silent vehicles from the fleet table, once an hour until ctx ends. A vehicle is
+// silent if it has not reported for expireAfter or, if that is longer, for Config.MaxAge.
 func (n *Node) expire(ctx context.Context) {
 	began := time.Now()
 	for range periodic.Every(ctx, time.Hour) {

@@ -12,10 +12,11 @@ import (
 	"carstate/internal/store"
 )
 
-// startBackground starts all work, except the servers, that runs for as long as the node does. All
-// steps start at once. Only folding waits for another step, the loading of the map of roads. No
-// step acknowledges anything to a client, and the tables are copies of the stored streams. So a
-// crash between any two steps loses at most what the comment of the step says.
+// startBackground starts all work that runs as long as the node, except the servers. All steps
+// start at once. Only folding, which computes states from telemetry, waits for another step: the
+// loading of the map of roads. The comment of each step says what a crash loses there. A crash
+// loses nothing else, because no step acknowledges anything to a client, and the tables are copies
+// of what is stored.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -111,7 +112,7 @@ func (n *Node) startBackground() {
 	whileFolding(n.records.Erase)
 }
 
-// background runs f in a goroutine until it returns. If f returns an error, the node ends.
+// background runs f in a goroutine. If f returns an error, the node ends.
 func (n *Node) background(f func() error) {
 	n.running.Go(func() {
 		if err := f(); err != nil {
@@ -120,8 +121,9 @@ func (n *Node) background(f func() error) {
 	})
 }
 
-// roadsWithin is the maximum time for which a node waits for its map of roads. Then it folds
-// without the map. Loading a million stretches takes about a second.
+// roadsWithin is the maximum time for which the folding of telemetry into states waits for the map
+// of roads. After that, the node folds without the map. Loading a million stretches of road takes
+// about a second.
 const roadsWithin = 30 * time.Second
 
 // awaitRoads waits until the map of roads is loaded, for at most roadsWithin.
@@ -134,29 +136,32 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// cachedStates is the maximum number of states that a node caches. It is divided among the
-// partitions, but each partition may cache at least minCachedStates. A state takes about 1.6 KB. A
-// state that is not cached is read when its vehicle reports.
+// cachedStates is how many states of vehicles a node caches, because each sample changes the state
+// of its vehicle. This number is divided equally among the partitions, but each partition caches at
+// least minCachedStates. A state takes about 1.6 KB. If the state of a vehicle is not cached, it is
+// read from the store when the vehicle reports.
 const (
 	cachedStates    = 100_000
 	minCachedStates = 1_000
 )
 
-// foldedStates is the maximum number of folded states that are not stored yet, over all partitions
-// of one machine; but each partition may have at least store.BatchStates. At the limit the states
-// are stored even if no checkpoint is due. If more vehicles than foldedStates report within a
-// second, a sample costs several times the processor time, because nearly every sample then stores
-// a state.
+// foldedStates is the maximum number of states that telemetry has changed (folded states) and that
+// are not stored yet. On one machine, a checkpoint stores them all; at this limit they are stored
+// before the next checkpoint is due. The number is divided among the partitions, but each partition
+// may have at least store.BatchStates. If more vehicles than foldedStates report within a second, a
+// sample costs several times the processor time, because nearly every sample then stores a state.
 const foldedStates = 25_000
 
-// checkpoint is the interval at which the engine of one machine stores states. Neither answers nor
-// folding wait for that. A start after a crash folds the telemetry since the last checkpoint again.
-// A longer interval makes a sample cheaper, because a vehicle that reports often is stored only
-// once per interval. In a burst of one sample each from 10,000 cars, a sample takes 18 µs of
-// processor time with an interval of 20 ms, 6.6 µs with 250 ms, and 5.3 µs with 1 s.
+// checkpoint is the interval at which the engine of one machine stores the states that telemetry
+// has changed. Neither answers nor the processing of telemetry wait for a checkpoint. A start after
+// a crash processes the telemetry since the last checkpoint again. A longer interval makes a sample
+// cheaper, because a vehicle that reports often is stored only once per interval. In a burst of one
+// sample each from 10,000 cars, a sample takes 18 µs of processor time with an interval of 20 ms,
+// 6.6 µs with 250 ms, and 5.3 µs with 1 s.
 const checkpoint = time.Second
 
-// newDeriver returns the deriver, which folds telemetry into states.
+// newDeriver returns the deriver, which folds telemetry into states. It calls giveUp if this node
+// must stop folding, because it cannot read the records of a newer version.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.MaxStates
 	if n.cluster == nil {
@@ -203,8 +208,9 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	return d
 }
 
-// joinMembers makes this node one of the members among which the partitions are divided. It returns
-// nil if the engine is that of one machine, because this node then folds all partitions.
+// joinMembers makes this node one of the nodes of a cluster that divide the partitions of vehicles
+// among themselves. It returns nil if the node has the engine of one machine, because it then
+// processes the telemetry of all partitions.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	if n.cluster == nil {
 		return nil

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// leastGarbagePercent and mostGarbagePercent limit the percentage by which the heap grows before Go
-// collects garbage. Go's default is 100. For a large heap 100 percent is much memory. Collecting
-// earlier is cheap, because states and blocks hold few pointers. With 600,000 vehicles and a flood
-// of samples, 30 percent instead of 100 lowered the peak from 1,076 MB to 684 MB and took no more
-// processor time. Small heaps keep a high percentage, so that a flood does not cause one collection
-// after another.
+// leastGarbagePercent and mostGarbagePercent limit the percentage by which the heap may grow before
+// Go collects garbage. Between these limits, the heap may grow by leastGarbageBytes. The percentage
+// is set again every collectorEvery. Go's default of 100 percent is much memory for a large heap.
+// Collecting earlier is cheap, because most of a large heap (states of vehicles and cached blocks
+// of the store) has few pointers. With 600,000 vehicles and a flood of samples, 30 percent instead
+// of 100 lowered the peak from 1,076 MB to 684 MB and took no more processor time. Small heaps keep
+// a high percentage, so that a flood does not cause one collection after another.
 const (
 	leastGarbagePercent = 30
 	mostGarbagePercent  = 100
@@ -21,14 +22,15 @@ const (
 	collectorEvery      = 5 * time.Second
 )
 
-// garbagePercent returns the percentage by which a heap may grow before the next garbage
-// collection. The parameter live is the number of bytes that were in use after the last one.
+// garbagePercent returns the percentage by which the heap may grow before the next garbage
+// collection. The parameter live is the number of bytes in use after the last collection.
 func garbagePercent(live uint64) int {
 	return int(min(max(leastGarbagePercent, leastGarbageBytes*100/max(live, 1)), mostGarbagePercent))
 }
 
-// tuneCollector sets the percentage of garbagePercent every collectorEvery, until ctx ends. It does
-// nothing if GOGC is set, because then the operator has chosen the percentage.
+// tuneCollector sets the percentage for Go's garbage collector to that of garbagePercent, every
+// collectorEvery until ctx ends. It does nothing if GOGC is set, because then the operator has
+// chosen the percentage.
 func tuneCollector(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return

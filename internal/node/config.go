@@ -17,12 +17,12 @@ type Config struct {
 	Roles     []string   // roles from the constants below; without a cluster, all of them
 	Listeners []Listener // the listeners that these roles need
 
-	// Store configures the storage. Its data directory also holds the admin key. Start sets Log,
-	// Registry, Tracer and Newer.
+	// Store configures the storage. Its data directory also holds the admin key. Start sets the
+	// fields Log, Registry, Tracer and Newer of Store.
 	Store store.Config
-	// Cluster configures the engine that several nodes share. If it has no URLs, Local configures
-	// the engine of one machine instead. Start sets the field Config of Cluster and of Local, and
-	// Local.Answers.
+	// Cluster configures the engine that several nodes share. If Cluster has no URLs, Local
+	// configures the engine of one machine instead. Start sets the field Config of Cluster or
+	// Local, and Local.Answers.
 	Cluster cluster.Config
 	Local   local.Config
 
@@ -67,7 +67,7 @@ const (
 	Admin  = "admin"  // serves operators
 )
 
-// Listener is a configured port.
+// Listener describes a port on which the node accepts connections.
 type Listener struct {
 	Name    string // one of the names below
 	Addr    string // host and port
@@ -91,8 +91,9 @@ func (c *Config) speaksTLS(name string) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Name == name && l.TLS })
 }
 
-// needsStates reports whether the node needs the state of every vehicle. It needs them to answer
-// queries, to count and list vehicles in the console, or to know which vehicles are new.
+// needsStates reports whether the node needs the state of every vehicle. It needs the states to
+// answer queries, to count and list vehicles in the console, or to refuse new vehicles beyond
+// MaxVehicles.
 func (c *Config) needsStates() bool {
 	return c.has(Query) || c.has(Admin) || c.has(Ingest) && c.MaxVehicles != 0
 }

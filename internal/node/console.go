@@ -11,7 +11,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// console returns the operator's pages.
+// console returns the web pages for operators, which the admin listener serves.
 func (n *Node) console(operations *ops.Operations) admin.Console {
 	c := console.Config{
 		Ops: operations, Monitor: n.monitor, Known: netguard.HoldUntilAnswered, Recent: n.recent,
@@ -24,9 +24,10 @@ func (n *Node) console(operations *ops.Operations) admin.Console {
 	return console.New(c)
 }
 
-// recent returns the newest retained samples of a vehicle, the time since which they are complete,
-// and whether no earlier sample is retained. It stops reading once it has at least as many samples
-// as the parameter most says.
+// recent returns the newest samples of a vehicle that the store still has. The time is the one
+// since which these samples are complete. The bool is true if the store has no earlier sample of
+// the vehicle. recent stops reading once it has at least as many samples as the parameter most
+// says.
 func (n *Node) recent(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
 	r, err := n.engine.Recent(ctx, id, most)
 	return r.Samples, r.Since, r.All, err

@@ -10,7 +10,8 @@ import (
 	"carstate/internal/store"
 )
 
-// health decides what a node can do now. Its methods may be called concurrently.
+// health reports whether a node can answer queries and accept telemetry at present. Its methods may
+// be called concurrently.
 type health struct {
 	fed        func() (time.Time, bool) // as [store.Engine.Fed]
 	writable   func() error             // as [store.Engine.Writable]
@@ -25,8 +26,9 @@ type health struct {
 	readOnly   atomic.Bool              // set by an operator
 
 	origin time.Time // monotonic origin of until
-	// until is the time, in ns after origin, until which the copies are certainly new enough to
-	// answer from. It is read for every query.
+	// until is the time, in ns after origin, until which the node's tables are certainly new
+	// enough to answer from. The tables are copies of what the engine stores. until is read for
+	// every query.
 	until atomic.Int64
 }
 
@@ -66,13 +68,15 @@ func (h *health) end() {
 	h.ending.Store(true)
 }
 
-// bound sets how long queries are answered while the engine cannot be reached.
+// bound sets the maximum age of the node's tables: how long queries are answered while the engine
+// cannot be reached.
 func (h *health) bound(maxFeedAge time.Duration) {
 	h.maxFeedAge.Store(int64(maxFeedAge))
 	h.until.Store(math.MinInt64)
 }
 
-// recordsCaughtUp is like caughtUp, for the feeds of tokens and of sources.
+// recordsCaughtUp records that the feed of tokens or that of sources has delivered everything that
+// was stored before the start. It closes started when both have.
 func (h *health) recordsCaughtUp() {
 	if h.records.Add(-1) == 0 {
 		close(h.started)
@@ -89,11 +93,12 @@ func (h *health) canAnswer(now time.Time) error {
 	return h.newer.Answers()
 }
 
-// inTouch returns nil, or the reason why this node's copies are too old for a query that arrived at
-// the time now. In nearly all calls it costs one atomic load, because after a heartbeat from the
-// engine the copies are new enough for maxFeedAge. inTouch stores the end of that period and
-// compares it with now. It does not store its result, because a process that was paused would still
-// hold that result when it resumes.
+// inTouch returns nil, or the reason why this node's tables are too old for a query that arrived at
+// the time now. The tables are copies of what the engine stores. Each heartbeat of the engine shows
+// that they are complete, so they are new enough until maxFeedAge after it. inTouch stores when
+// that period ends, so nearly every call costs only one atomic load and a comparison with now. It
+// does not store the result of the comparison, because a process that was paused would resume with
+// an old result.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -121,7 +126,8 @@ func (h *health) answersNow() error {
 	return h.newer.Answers()
 }
 
-// inTouchNow is like inTouch for the present time. Its error contains the age of the copies.
+// inTouchNow is like inTouch for the present time. If the tables are too old, its error contains
+// their age.
 func (h *health) inTouchNow() error {
 	err := h.inTouch(time.Now())
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
@@ -130,8 +136,8 @@ func (h *health) inTouchNow() error {
 	return err
 }
 
-// feedAge returns the maximum age of the copies that queries are answered from. The result ok is
-// false before the copies are loaded.
+// feedAge returns the maximum age of the tables from which queries are answered. The result ok is
+// false before the tables are loaded.
 func (h *health) feedAge() (age time.Duration, ok bool) {
 	fed, ok := h.fed()
 	return time.Since(fed), ok
@@ -173,9 +179,9 @@ func (h *health) takes() error {
 }
 
 // ready returns what /readyz reports: nil, or the reason why the node does not do all of its work.
-// A node that cannot store is still ready unless it ingests. While the engine elects a leader, no
-// node can store. If nodes that do not ingest were not ready then, load balancers would have no
-// node to send queries to, although all of them can answer.
+// If the node cannot store telemetry, only a node that ingests is not ready. No node can store
+// while the engine elects a leader, but all nodes can answer queries; so load balancers must still
+// find nodes that are ready.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

@@ -15,9 +15,9 @@ import (
 	"carstate/internal/periodic"
 )
 
-// keyPair holds the certificate and key of --tls-cert and --tls-key. The files are read again when
-// they change, so that a renewal needs no restart. Open connections keep the certificate that they
-// began with.
+// keyPair holds the certificate and key in the files of --tls-cert and --tls-key. The files are
+// read again when they change, so that a renewal needs no restart. Open connections keep the
+// certificate that they began with.
 type keyPair struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -29,11 +29,12 @@ type keyPair struct {
 	refused [sha256.Size]byte // of the last pair that was rejected with a warning
 }
 
-// checkEvery is the interval at which the files are read. Reading two small files costs less than
-// subscribing to changes of files, which symbolic links and mounted secrets make difficult.
+// checkEvery is the interval at which the files of the certificate and the key are read. Reading
+// two small files costs less than subscribing to changes of files, which symbolic links and mounted
+// secrets make difficult.
 const checkEvery = 2 * time.Second
 
-// openKeyPair reads the pair. It returns nil if certFile is "".
+// openKeyPair reads a certificate and its key from two files. If certFile is "", it returns nil.
 func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	if certFile == "" {
 		return nil, nil
@@ -82,17 +83,17 @@ func (c *keyPair) watch(ctx context.Context) {
 	}
 }
 
-// check reads the files. It makes a changed pair the current one as soon as two checks in a row
-// have read the same pair, because a renewal writes one file after the other. If a pair cannot be
-// used, the old pair stays in use and the error is logged once.
+// check reads the files. It uses a changed pair of certificate and key as soon as two checks in a
+// row have read the same pair, because a renewal writes one file after the other. If a pair cannot
+// be used, the old pair stays in use and the error is logged once.
 func (c *keyPair) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.checkOnce()
 }
 
-// checkNow makes the pair in the files the current one at once. It is for a reload, because an
-// operator reloads only after both files are written.
+// checkNow uses the pair of certificate and key in the files at once. It is for a reload, because
+// an operator reloads only after both files are written.
 func (c *keyPair) checkNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,8 +121,8 @@ func (c *keyPair) checkOnce() {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// read returns the contents of the files, and a hash of these contents. If a file cannot be read,
-// the hash is of the error's text.
+// read returns the contents of the two files, and a hash of these contents. If a file cannot be
+// read, the hash is that of the error's text.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -137,8 +138,9 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 
 var errExpired = errors.New("the certificate has expired")
 
-// use makes the pair the current one. The first pair is used even if it has expired, because an
-// operator can repair a running service more easily than a service that does not start.
+// use makes a pair of certificate and key the one in use. It returns an error if the certificate
+// has expired. An expired pair is used only at the start, because an operator can repair a running
+// service more easily than a service that does not start.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

@@ -90,7 +90,8 @@ func (n *Node) registerMetrics() {
 	}
 }
 
-// labeledCounter returns the child of a counter for one value of its label.
+// labeledCounter returns a counter with one constant label. At each scrape its value is the result
+// of n.
 func labeledCounter(name, help, label, value string, n func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help,
 		ConstLabels: prometheus.Labels{label: value}},

@@ -170,7 +170,8 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 // yet.
 func (n *Node) Ready() error { return n.health.ready() }
 
-// openEngine opens the engine that the configuration selects.
+// openEngine opens the storage engine that the configuration selects, that of one machine or that
+// of a cluster.
 func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 	if c.Cluster.URLs == "" {
 		c.Local.Config, c.Local.Answers = c.Store, n.answers
@@ -268,9 +269,9 @@ func (n *Node) Drain(ctx context.Context) error {
 }
 
 // Close ends the node. It first ends the servers, so that nothing is acknowledged that can no
-// longer be stored, then the work in the background, then the engine. A step that exceeds its time
-// limit is abandoned. A crash at any step loses nothing that was acknowledged, unless
-// Local.SyncInterval allows that.
+// longer be stored. Then it ends the work in the background, and finally the engine. A step that
+// exceeds its time limit is abandoned. A crash during Close loses nothing that was acknowledged,
+// unless Local.SyncInterval allows that.
 func (n *Node) Close() error {
 	// This message says to the supervisor that the end is intended. From now on the probes fail and
 	// telemetry is refused.
@@ -315,7 +316,7 @@ func (n *Node) Close() error {
 	return err
 }
 
-// closeServers shuts all servers down at once, within answersWithin.
+// closeServers shuts all servers down at the same time, within answersWithin.
 func (n *Node) closeServers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()

@@ -45,8 +45,8 @@ func (n *Node) Settings() wire.NodeSettings {
 	return s
 }
 
-// Change applies those fields of s that are set. They hold until the node ends or until the next
-// change.
+// Change applies those fields of s that are set. The settings are valid until the node ends or
+// until the next change.
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" && n.config.LogLevel != nil {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {

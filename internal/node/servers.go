@@ -17,7 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// server is the server of one listener.
+// server is the server of one listener: the listener's name, and the functions that run the server
+// and end it.
 type server struct {
 	name     string
 	serve    func() error

@@ -26,7 +26,8 @@ type traces struct {
 	provider *sdktrace.TracerProvider // nil if nothing is traced
 }
 
-// newTraces returns the traces that the configuration asks for. It makes no connection yet.
+// newTraces returns the sender of traces that the configuration describes. It opens no connection
+// yet. If OTLPEndpoint is "", the result sends nothing.
 func newTraces(ctx context.Context, c *Config) (traces, error) {
 	if c.OTLPEndpoint == "" {
 		return traces{}, nil
@@ -51,10 +52,10 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	)}, nil
 }
 
-// proxyOf returns the environment's proxy for a request, or an error if the request follows a
-// redirect. Otherwise the library would send its headers, which hold the collector's key, to the
-// target of the redirect. The library calls proxyOf before each request. No other hook can prevent
-// redirects without losing variables such as OTEL_EXPORTER_OTLP_CERTIFICATE.
+// proxyOf returns the proxy for a request, from the environment. If the request follows a redirect,
+// proxyOf returns an error, because the library would send its headers, which hold the collector's
+// key, to the target of the redirect. The library calls proxyOf before each request. No other hook
+// can prevent redirects without losing variables such as OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("the collector answers with a redirect, which is not followed")
@@ -100,7 +101,7 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 }
 
 // withoutResponse removes the collector's response from the text of the library's error, because
-// the response may repeat the key.
+// the response may repeat the collector's key.
 func withoutResponse(text string) string {
 	for _, mark := range []string{"body: ", "partial success: "} {
 		text, _, _ = strings.Cut(text, mark)

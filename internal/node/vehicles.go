@@ -11,9 +11,10 @@ import (
 
 // Constants from which the default of --max-vehicles is computed.
 const (
-	// storedBytes is the memory that one vehicle takes on a single machine, including its part of
-	// the store and of garbage. knownBytes is the memory that one vehicle takes on a node of a
-	// cluster, which has only the fleet table. docs/install.md has the measurement.
+	// storedBytes is the memory that one vehicle takes on a single machine, including its part
+	// of the store and of garbage. knownBytes is the memory that one vehicle takes on a node of
+	// a cluster, which has only the table of the latest answers. docs/install.md has the
+	// measurement.
 	storedBytes = 256
 	knownBytes  = 64
 	// vehiclesShare is the divisor for the memory of all vehicles: they may take a quarter of the
@@ -24,13 +25,14 @@ const (
 	vidsShare = 8
 	// leastVehicles is the lowest default, which applies on the smallest machine.
 	leastVehicles = 100_000
-	// mostMemory is the upper limit of the memory that is assumed, in bytes.
+	// mostMemory is the upper limit of the result of the function memory, in bytes.
 	mostMemory = 1 << 40
 )
 
 // vehicleBound returns how many vehicles this node may know before it refuses telemetry of new
-// ones; 0 means no limit. It is 0 for a node that does not ingest, and for one that ingests but does
-// not follow the states: that node knows no vehicle, so it cannot tell which are new.
+// ones; 0 means no limit. There is no limit on a node that does not ingest. Nor is there on an
+// ingest node that does not follow the states of vehicles: it knows no vehicle, so it cannot tell
+// which are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -45,7 +47,7 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// logVehicleBound logs the limit that applies. It is called at the start.
+// logVehicleBound logs, at the start, beyond how many vehicles new ones are refused.
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
