@@ -26,8 +26,8 @@ type Street struct {
 const every = 5 * time.Second
 
 // Drive returns the samples, in order of time, of cars that drive along the street at a speed. The
-// first car begins at the time from, and each of the others begins after the duration gap. A car's
-// name is the street's name, the prefix and a number.
+// first car begins at the time from, and each further car begins gap later than the car before. A
+// car's name is the street's name, the prefix and a number.
 func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195
@@ -74,7 +74,8 @@ func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
 	return vehicle.Stretch(uint64(cell) | octant)
 }
 
-// Feed folds samples with a map and returns the states of their cars.
+// Feed folds samples in their order with the method Observe of m, and returns the last state of
+// each car.
 func Feed(m *road.Map, samples []vehicle.Sample) map[vehicle.ID]vehicle.State {
 	states := make(map[vehicle.ID]vehicle.State)
 	for _, x := range samples {

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Observer returns a function that folds samples with a map of its own, which is empty at
-// first.
+// Observer returns the method Observe of a new, empty [road.Map]. It folds samples and learns from
+// them.
 func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
 
 // State returns the state of a car that has driven north for ten minutes and reports every
