@@ -36,8 +36,8 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is less than the width of most cells, so that an estimate of the number of cells in a
-// box is not too low.
+// cellMetres is less than the width of most cells, in metres. ConditionsIn estimates with it how
+// many cells a box has, and must not estimate too few.
 const cellMetres = 45
 
 // ConditionsIn is like [Map.Conditions], but yields only the stretches whose middle lies in a box.

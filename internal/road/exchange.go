@@ -10,19 +10,21 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// outbox holds the evidence of this node's cars until it is sent to other nodes. Its mutex mu
-// guards waiting.
+// outbox holds what this node's cars have shown of the roads, their evidence, until it is sent to
+// the other nodes of the cluster. Its mutex mu guards waiting.
 type outbox struct {
 	sharing atomic.Bool
 	mu      sync.Mutex
 	waiting []evidence
 }
 
-// mostWaiting is the maximum number of pieces of evidence in the outbox, about 4 MB. Further
-// evidence is not sent, so other nodes miss some seconds of evidence.
+// mostWaiting is the maximum number of pieces of evidence (what cars have shown of roads) in the
+// outbox. They take about 3 MB. Further evidence is not sent, so other nodes miss some seconds of
+// it.
 const mostWaiting = 1 << 16
 
-// Share makes the map keep the evidence of this node's cars for [Map.Drain].
+// Share makes the map collect, from then on, what this node's cars show of the roads (evidence), so
+// that [Map.Drain] returns it.
 func (m *Map) Share() { m.out.sharing.Store(true) }
 
 func (o *outbox) add(e evidence) {
@@ -36,14 +38,14 @@ func (o *outbox) add(e evidence) {
 	}
 }
 
-// evidenceBytes is the length of a packed piece of evidence, all little endian: the stretch and
-// the stretch before it (8 bytes each), seconds since 1970 (4), metres and seconds on each of the
-// two stretches (float32 each), and the voice (1).
+// evidenceBytes is the length of a packed piece of evidence, all little endian: the stretch and the
+// stretch before it (8 bytes each), seconds since 1970 (4), metres and seconds on each of the two
+// stretches (float32 each), and the voice, by which the car is counted (1).
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
 
-// Drain returns the packed evidence of this node's cars since the last call, for [Map.Absorb] on
-// other nodes. The parameter most is the maximum length of a message, in bytes; a message always
-// has at least one piece of evidence, even if that is longer.
+// Drain returns the evidence since the last call: how far and how long this node's cars drove on
+// which stretches. It is packed in messages for [Map.Absorb] on other nodes. The parameter most is
+// the maximum length of a message in bytes, but a message has at least one piece of evidence.
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting
@@ -73,8 +75,9 @@ func appendEvidence(b []byte, e evidence) []byte {
 // errMalformed is the error for bytes that are not evidence, profiles or a tile.
 var errMalformed = errors.New("malformed")
 
-// Absorb adds the evidence of another node's cars. If any part of a message is malformed, Absorb
-// returns an error and adds nothing of the message.
+// Absorb adds to the map what another node's cars have shown of the roads. The message is one that
+// [Map.Drain] returned there. If any part of it is malformed, Absorb returns an error and adds
+// nothing.
 func (m *Map) Absorb(message []byte) error {
 	if len(message)%evidenceBytes != 0 {
 		return errMalformed
@@ -100,7 +103,7 @@ func (m *Map) Absorb(message []byte) error {
 	return nil
 }
 
-// plausible reports whether metres and seconds are within generous limits: 0 to 1,000,000
+// plausible reports whether a car can have driven metres and seconds on a stretch: 0 to 1,000,000
 // each.
 func plausible(metres, seconds float32) bool {
 	return metres >= 0 && metres <= 1e6 && seconds >= 0 && seconds <= 1e6

@@ -7,48 +7,53 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits for accepting a position as a fix.
+// Limits for accepting a reported position as a fix, a position that is used.
 const (
-	// worstAccuracyMetres is the worst accuracy of a fix that can identify a stretch.
+	// worstAccuracyMetres is the worst accuracy, in metres, with which a position can identify
+	// a stretch of road.
 	worstAccuracyMetres = 50
-	// fastestMetresPerSecond is 300 km/h. No car moves faster than that between two fixes.
+	// fastestMetresPerSecond is 300 km/h, the highest speed that a car can have between two
+	// positions.
 	fastestMetresPerSecond = 300 / 3.6
-	// receiverMetres is the greatest error of a receiver that is not taken for a jump of the car.
+	// receiverMetres is how much farther from the last accepted position a position may be than
+	// a car can have driven, because receivers have errors.
 	receiverMetres = 100
 )
 
-// How a way is followed.
+// Limits for following a car's way: the list of the stretches that it drove last.
 const (
-	// headingMetres is the distance over which a heading is measured. It is long in comparison
-	// with a receiver's noise.
+	// headingMetres is the distance over which a car's heading is measured. It is long in
+	// comparison with a receiver's noise.
 	headingMetres = 20
 	// hysteresisDegrees is how far outside its octant (one of eight directions) a heading must be
 	// before the car changes to another octant.
 	hysteresisDegrees = 10
-	// compassKmh is the speed above which a receiver's own heading is used.
+	// compassKmh is the speed from which the heading that a receiver reports is used.
 	compassKmh = 10
 	// stationaryKmh is the speed below which a car is taken to be stationary. At such a speed, a
 	// receiver's noise changes neither the car's direction nor its stretch.
 	stationaryKmh = 1
-	// partMetres is the length of the parts into which the line between two fixes is cut to
-	// find its stretches.
+	// partMetres is the length of the parts into which the line between two positions of a car
+	// is cut, to find the stretches on the line.
 	partMetres = 25
-	// measuredMetres is the least distance between two fixes that shows how far the car drove. At
-	// shorter distances, the car's speeds show it better.
+	// measuredMetres is the least distance between two positions that shows how far the car
+	// drove. At shorter distances, the car's speeds show it better.
 	measuredMetres = 40
-	// mostGapMetres is the longest line between two fixes that is taken for the car's way: 10 s at
-	// 180 km/h. If the line is longer, as after a tunnel, a new way begins.
+	// mostGapMetres is the longest line between two positions that is taken for the way that
+	// the car drove: 10 s at 180 km/h. If the line is longer, as after a tunnel, a new way
+	// begins.
 	mostGapMetres = 500
-	// mostGap is the longest time between two fixes of one way.
+	// mostGap is the longest time between two positions of one way. After a longer time, a new
+	// way begins.
 	mostGap = 75 * time.Second
-	// behindMetres is how much of a car's way is kept.
+	// behindMetres is the length of the way behind a car that is kept.
 	behindMetres = 300
 )
 
-// Dropped is a reason why a position is not accepted as a fix.
+// Dropped is a reason why a position is not accepted, so that it is ignored.
 type Dropped uint8
 
-// The reasons.
+// The reasons why a position is not accepted.
 const (
 	Incomplete Dropped = iota // latitude without longitude, or the reverse
 	NullIsland                // 0/0, which a receiver without a fix may report
@@ -62,7 +67,7 @@ func (d Dropped) String() string {
 	return [...]string{"incomplete", "null_island", "inaccurate", "jump"}[d]
 }
 
-// fix is an accepted position.
+// fix is an accepted position of a car, with its time, the car's speed and its heading.
 type fix struct {
 	latitude, longitude float64
 	time                vehicle.UnixMilli
@@ -70,9 +75,9 @@ type fix struct {
 	heading             float32 // degrees; negative: unknown
 }
 
-// fixOf returns the fix of a sample. The result has reports whether the sample has a position at
-// all. The result why is NumDropped if that position is accepted as a fix; otherwise it is the
-// reason why not.
+// fixOf returns the fix of a sample: its position, if that is accepted. The result has reports
+// whether the sample has a position. The result why is the reason why the position is not accepted,
+// or NumDropped if it is.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -104,10 +109,12 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	return f, true, NumDropped
 }
 
-// speedHolds is the maximum age of a speed that is used with a fix.
+// speedHolds is the maximum age of a speed that is used with a position.
 const speedHolds = 10 * time.Second
 
-// speedAt returns the car's speed at a sample, in km/h; negative if it is unknown.
+// speedAt returns the car's speed at the time of a sample, in km/h. If the sample has no speed,
+// speedAt returns the last one in the state s that is not older than speedHolds. The result is
+// negative if there is none.
 func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	for _, g := range [...]vehicle.Signal{vehicle.Speed, vehicle.OBDSpeed} {
 		if v, ok := x.Value(g); ok {
@@ -124,24 +131,24 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	return -1
 }
 
-// part is what a car drove on one stretch between two fixes.
+// part is what a car drove on one stretch between two accepted positions.
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is what the way already had of the stretch, without this part. If it had nothing, from
-	// is the step on the stretch from which the car came.
+	// before is the step that the way already had on the stretch. If the way had none, from is
+	// the way's step on the stretch from which the car came.
 	before, from vehicle.WayStep
 }
 
-// parts holds what a car drove between two fixes, in order: one part for each stretch.
+// parts holds what a car drove between two accepted positions, in order: one part for each stretch.
 type parts struct {
 	n    int
 	part [mostGapMetres/partMetres + 1]part
 }
 
-// follow extends a way, which is the list of the stretches that a car drove last, to a fix. It adds
-// what the car drove since the last fix to the parameter driven, but nothing if the way begins at
-// this fix or its direction is not known yet.
+// follow extends w, the list of the stretches that a car drove last, to the fix f. It puts what the
+// car drove since the last fix into driven. It puts nothing there if a new way begins at this fix,
+// or if the direction of travel is not known yet.
 func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
@@ -170,11 +177,13 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 	w.Latitude, w.Longitude, w.Time, w.SpeedKmh = float32(f.latitude), float32(f.longitude), f.time, f.kmh
 }
 
-// isStationary reports whether a speed is known and is that of a stationary car.
+// isStationary reports whether a speed is known and below stationaryKmh.
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
-// turn sets a way's direction of travel, by the receiver's heading or, without one, by the line
-// from the place where the direction was last measured.
+// turn sets the direction of travel in a car's way. The direction is the heading that the receiver
+// reports or, without one, the heading from the position at which it was last measured. The
+// direction of a stationary car stays as it is, and small changes of heading are ignored
+// (hysteresisDegrees).
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return
@@ -197,7 +206,9 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut divides the line to the fix f, with the metres and seconds driven, among the stretches on it.
+// cut finds the stretches on the straight line from the last accepted position to the position f,
+// and divides the metres and seconds driven among them. The parameter line is the length of the
+// line in metres.
 func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	n := min(max(1, int(math.Ceil(line/partMetres))), len(d.part))
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -215,8 +226,9 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	}
 }
 
-// extend adds a part to a way. If the way already has a step on that stretch, the step becomes the
-// newest one and grows, because a car that goes back and forth makes only one passage.
+// extend adds what a car drove on one stretch to its way. If the way already has a step on that
+// stretch, the step grows and becomes the newest one, because a car that goes back and forth makes
+// only one passage of the stretch.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
@@ -237,8 +249,9 @@ func extend(w *vehicle.Way, p *part) {
 		Seconds: p.before.Seconds + p.seconds}
 }
 
-// trim shortens a way to its last behindMetres. Of the step that begins farther back, only the
-// newer part is kept, and older steps are removed. The newest step is kept whole.
+// trim shortens a car's way, the list of its steps from stretch to stretch, to the last
+// behindMetres. It removes the steps that lie farther back, and shortens the step in which this
+// distance ends. The newest step is kept whole.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

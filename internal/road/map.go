@@ -9,16 +9,17 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// aheadMetres is how far ahead a car's likeliest way is examined. Verdicts are evaluated against
-// the true traffic within 300 m behind and 300 m ahead of a car; the rest is what the car reaches
-// next.
+// aheadMetres is how far ahead of a car the traffic on its likeliest way is examined. In
+// evaluations, the truth about a car is the traffic from 300 m behind it to 300 m ahead; the rest
+// is what the car reaches next.
 const aheadMetres = 450
 
-// knownShare is a share of a car's way, behind and ahead of it. If the free flow is known for less
-// than that, nothing is concluded about the road.
+// knownShare is the least share of a car's way, behind and ahead of it, on which the free flow (the
+// speed in light traffic) must be known. If the share is less, nothing is concluded about the road.
 const knownShare = 0.5
 
-// Map holds the stretches and what is known of them. It is safe for concurrent use. The zero Map is
+// Map holds what is known of each stretch of road: how fast cars drive there in light traffic, how
+// fast they drive there now, and where they go next. It is safe for concurrent use. The zero Map is
 // empty, with no limit to the number of stretches.
 type Map struct {
 	shards  [shards]shard
@@ -29,8 +30,8 @@ type Map struct {
 }
 
 // Bound sets the greatest number of stretches in the map, rounded down to a multiple of 64. Until
-// it is called there is no limit. A full map refuses evidence of a stretch that it does not hold,
-// and counts the refusal in [Map.Refused]. It never drops known stretches to make room.
+// it is called there is no limit. A full map drops no stretch. It refuses what cars show of a
+// stretch that it does not hold, and counts the refusal in [Map.Refused].
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -40,13 +41,13 @@ func (m *Map) Bound(most int) {
 	}
 }
 
-// Refused returns how often evidence or a stored profile of an unknown stretch was refused because
-// the map was full.
+// Refused returns how often the map refused what cars showed of an unknown stretch, or a stored
+// profile of it, because the map was full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
 // Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, using what is
-// known of the road that the car is on. It also adds the car's evidence to the stretches driven.
-// From then on, verdicts on other cars use that evidence.
+// known of the road that the car is on. It also adds what the car shows of that road, its evidence,
+// to the map. From then on, verdicts on other cars use this evidence.
 func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	if x.Time >= s.Time && x.Time > s.Way.Time {
 		m.locate(&s, &x)
@@ -58,9 +59,10 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return next
 }
 
-// locate extends the way in a car's state to the position in a sample, adds the evidence of that
-// drive to the map, and notes in the state what is known of the road around. Without a position
-// that is accepted as a fix, it does nothing.
+// locate extends the way in a car's state, the stretches that it drove last, to the position in a
+// sample. It puts what is known of the road around the car into the state. It also adds what the
+// car drove since its last position to the map, except for a car that is not driving. If the
+// position is not accepted, locate does nothing.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -91,8 +93,8 @@ func voiceOf(id vehicle.ID) uint8 {
 // unixOf returns an event time in seconds since 1970, limited to the years 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// show adds to each stretch, as evidence, how far and how long a car drove on it. It also queues
-// this evidence for other nodes.
+// show adds how far and how long a car drove on each stretch to the map, and queues this evidence
+// for other nodes.
 func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	for i := range driven.part[:driven.n] {
 		p := &driven.part[i]
@@ -110,20 +112,20 @@ func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	}
 }
 
-// evidence is what a car showed of a stretch between two fixes. The nodes of a cluster send their
-// evidence to each other.
+// evidence is what a car showed of a stretch between two of its positions: how far and how long it
+// drove there. The nodes of a cluster send their evidence to each other.
 type evidence struct {
 	stretch vehicle.Stretch
 	contribution
-	// If the car has just entered this stretch, from is the stretch from which it came; fromMetres
-	// and fromSeconds are what it drove there.
+	// If the car has just entered this stretch, from is the stretch from which it came;
+	// fromMetres and fromSeconds are how far and how long it drove there.
 	from                    vehicle.Stretch
 	fromMetres, fromSeconds float32
 }
 
-// apply adds evidence to its stretch, and reports whether the map has room for the stretch. Before
-// it adds, it calls the function bound, with the stretch locked, to limit how much of the evidence
-// is added. If bound is nil, all of the evidence is added.
+// apply adds evidence, what a car drove on a stretch, to that stretch. It returns false if the map
+// has no room for the stretch. Before apply adds the evidence, it locks the stretch and calls the
+// function bound, which may reduce the evidence. If bound is nil, all of the evidence is added.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
@@ -170,7 +172,7 @@ func (s *stretch) summary(unix uint32) (g summary) {
 	return g
 }
 
-// wayTally sums what is known of the stretches behind a car, or of those ahead of it.
+// wayTally has sums over the stretches behind a car, or over those ahead of it.
 type wayTally struct {
 	all, known, young float32 // metres: all; with a known free flow; with a guessed one
 	free              float32 // s: travel time in light traffic, where it is known
@@ -195,7 +197,8 @@ func (t *wayTally) add(g summary, metres float32) {
 	}
 }
 
-// around returns what is known of the road around a car at the time of a fix.
+// around returns what is known of the road behind and ahead of a car, at the time of its last
+// position.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
@@ -243,7 +246,7 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	return road
 }
 
-// maxAhead is the greatest number of stretches examined ahead.
+// maxAhead is the greatest number of stretches that are examined ahead of a car.
 const maxAhead = 16
 
 // carsOf estimates how many cars set the bits in voices. Each car sets one of 32 bits, by a hash of
@@ -255,8 +258,8 @@ func carsOf(voices uint32) uint8 {
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-// look returns what is known of a stretch at a time. For an unknown stretch it returns the zero
-// summary.
+// look returns what is known of a stretch at a time in seconds since 1970. For an unknown stretch
+// it returns the zero summary.
 func (m *Map) look(name vehicle.Stretch, unix uint32) summary {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
@@ -268,7 +271,7 @@ func (m *Map) look(name vehicle.Stretch, unix uint32) summary {
 	return sh.at(i).summary(unix)
 }
 
-// lookAt is like look, for a stretch given by its place in the shards.
+// lookAt is like look, for the stretch that is stored at p.
 func (m *Map) lookAt(p place, unix uint32) summary {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
@@ -287,31 +290,35 @@ func (m *Map) Len() (n int) {
 	return n
 }
 
-// Dropped returns the number of positions that were not accepted as fixes for the given reason.
+// Dropped returns the number of positions that were not accepted for the given reason.
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
-// Judged returns the number of samples with a speed whose verdict used the given source of the
-// free flow.
+// Judged returns the number of samples with a speed whose driving verdict used a free flow (speed
+// in light traffic) from the given source.
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 // Condition describes how traffic moves on a stretch at one time.
 type Condition struct {
 	Stretch vehicle.Stretch
-	// State is 0 if too few cars show how traffic moves.
+	// State is the driving state of the traffic. It is 0 if too few cars show how traffic
+	// moves, or if the speed in light traffic is unknown.
 	State vehicle.DrivingState
 	// SpeedKmh is the speed of the cars now, 0 if there are too few cars. FreeKmh is the speed in
 	// light traffic, 0 if it is unknown.
 	SpeedKmh, FreeKmh float64
-	// Cars is the number of cars on the stretch in the last 6 minutes.
+	// Cars is an estimate of the number of cars on the stretch in the last 3 to 6 minutes; 0 if
+	// there were fewer than three.
 	Cars int
-	// Young is set if FreeKmh is a guess: the stretch was not yet seen in light traffic.
+	// Young is set if FreeKmh is a guess, because the stretch has not been seen often enough in
+	// light traffic.
 	Young bool
 	// Since is when State took its present value; 0 if that is unknown.
 	Since vehicle.UnixMilli
 }
 
-// Conditions calls yield for each stretch with its condition at the given time, in no particular
-// order, until yield returns false. It locks one shard at a time, and none while it calls yield.
+// Conditions calls yield for each stretch, with how traffic moves there at the given time, in no
+// particular order, until yield returns false. It locks one shard at a time, and none while it
+// calls yield.
 func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
 	for i := range m.shards {

@@ -12,46 +12,53 @@ import (
 // not by a search. They were varied in 69 random draws on the simulated roads of docs/verdicts.md,
 // where no single number had much influence.
 const (
-	// presentDecay is the time constant with which the sums of what cars drove decay.
+	// presentDecay is the time constant with which the sums of the metres and seconds that cars
+	// drove on a stretch decay exponentially.
 	presentDecay = 180 * time.Second
-	// voicesSeconds is half of the longest time, in seconds, for which a car is counted on a
-	// stretch after it drove there.
+	// voicesSeconds is the length of a counting period for cars, in seconds. A car is counted
+	// on a stretch in the period in which it drove there and in the next one, so for 3 to 6
+	// minutes.
 	voicesSeconds = 180
-	// fewestCars is the least number of cars on a stretch from which it is known how traffic moves
-	// there.
+	// fewestCars is the least number of cars that must drive on a stretch to show how traffic
+	// moves there.
 	fewestCars = 3
 	// lateSeconds is the limit for late readings, in seconds. A reading that is older than the
-	// stretch's newest by more than this is not used for the present traffic.
+	// newest reading of its stretch by more than this is not used for the present traffic.
 	lateSeconds = 60
 	// One car adds at most a certain time to the present traffic of a stretch, so that a
-	// stationary car makes no jam for others. The maximum is the time that capPassages passages
-	// take in light traffic, or capSeconds if that time is unknown; or capShare of the time that
-	// all cars have added, if that is more.
+	// stationary car makes no jam for others. The maximum is the time of capPassages passages
+	// in light traffic, or capSeconds if that time is unknown. It is at least capShare of the
+	// time that all cars have added.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow is the mean speed of the four fastest quarter hours in which at least
-	// fewestCars drove on the stretch.
+	// quarterSeconds is the length of a quarter hour. The free flow of a stretch, its speed in
+	// light traffic, is the mean speed of the four fastest quarter hours in which at least
+	// fewestCars drove on it.
 	quarterSeconds = 15 * 60
-	// periodSeconds is the length of a period, in seconds. The fastest quarter hours are gathered
-	// for the present period, and those of the period before are used as well. So roadworks are
-	// learned in two to four weeks.
+	// periodSeconds is the length of a period, in seconds. The free flow (speed in light
+	// traffic) is computed from the fastest quarter hours of the present period and of the one
+	// before. So the speed at long roadworks is learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
-	// A stretch is young until it was seen in youngQuarters quarter hours and two cars drove there
-	// at streetKmh. Until then its free flow is a guess. The guess is at least streetKmh, the mean
-	// speed that a street with traffic lights allows, and at least half of the fastest passage
-	// that two cars showed.
+	// A stretch is young until it was seen in youngQuarters quarter hours and two cars drove
+	// there at streetKmh. Until then its free flow (speed in light traffic) is a guess. The
+	// guess is at least streetKmh, the mean speed that a street with traffic lights allows, and
+	// at least half of the fastest passage that two cars showed.
 	youngQuarters = 4
 	streetKmh     = 25
-	// leastFreeKmh is the least free flow of any road that is open to cars.
+	// leastFreeKmh is the lowest possible speed in light traffic (free flow) on a road that is
+	// open to cars.
 	leastFreeKmh = 10
 
-	// passageMetres is the shortest passage from which a car's speed is taken.
+	// passageMetres is the shortest distance that a car must drive on a stretch to show how
+	// fast it drove there.
 	passageMetres = 30
-	// usualMetres is the assumed length of a stretch before cars have shown it.
+	// usualMetres is the assumed distance that a car drives on a stretch, before cars have
+	// shown it.
 	usualMetres = 75
 )
 
-// fastest is the number of quarter hours from which a free flow is computed.
+// fastest is how many quarter hours determine the speed of a stretch in light traffic (free flow):
+// the fastest ones.
 const fastest = 4
 
 // stretch is what is known of one stretch of road. It has no pointers, so that the garbage
@@ -59,22 +66,23 @@ const fastest = 4
 type stretch struct {
 	name vehicle.Stretch
 
-	// The sums of what cars drove here in the last minutes, exponentially decayed as of newest,
-	// the time of the newest reading in seconds since 1970.
+	// The sums of the metres and seconds that cars drove here in the last minutes. They decay
+	// exponentially, and are valid at the time newest, which is that of the newest reading in
+	// seconds since 1970.
 	metres, seconds float32
 	newest          uint32
-	// Time is divided into parts of voicesSeconds. The field voices has the cars seen in the part
-	// that contains newest, and before has those seen in the preceding part. Each car sets one bit
-	// of 32, its voice.
+	// Time is divided into periods of voicesSeconds. The field voices has the cars seen in the
+	// period that contains newest, and before has those seen in the preceding period. Each car
+	// sets one bit of 32, by a hash of its id.
 	voices, before uint32
-	// since is the time of the last change of state, in seconds since 1970.
+	// since is the time of the last change of the field state, in seconds since 1970.
 	since uint32
 
-	// The quarter hour in progress.
+	// How far and how long cars drove here in the quarter hour in progress.
 	quarterMetres  float32
 	quarterSeconds float32
-	// next are the stretches that cars most often entered after this one. nextWeight is how often
-	// they did, decayed.
+	// next are the stretches that cars most often entered after this one. nextWeight is how
+	// often they entered each; it decreases when cars enter others.
 	next       [2]place
 	nextWeight [2]uint8
 
@@ -84,13 +92,14 @@ type stretch struct {
 	best, last [fastest]uint16
 	free       uint16
 	period     uint16 // number of the period since 1970
-	// The cars of the quarter hour in progress, one bit for two voices.
+	// The cars seen in the quarter hour in progress. Each car sets one bit of 16, by a hash of
+	// its id.
 	quarterVoices uint16
 	quarter       uint8 // number of the quarter hour in progress since 1970, modulo 256
 	quarters      uint8 // number of quarter hours added to the profile, at most 255
-	// fastestKmh is the fastest passage that two cars showed. claimedKmh is the fastest passage of
-	// all, and claimant the voice of its car. A passage shown by one car alone is not used,
-	// because the car may lie.
+	// fastestKmh is the highest mean speed, over the whole stretch, that two different cars
+	// reached. claimedKmh is the highest that any car reached, and claimant the voice (hash) of
+	// that car. A speed that only one car reached is not used, because its source may lie.
 	fastestKmh, claimedKmh, claimant uint8
 	lengthMetres                     uint8 // the usual length of a passage; 0: unknown
 	state                            vehicle.DrivingState
@@ -104,14 +113,14 @@ type place uint32
 // number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// contribution is what a car adds to a stretch with one reading.
+// contribution is how far and how long a car drove on a stretch, according to one reading.
 type contribution struct {
 	metres, seconds float32
 	voice           uint8
 	unix            uint32 // seconds since 1970
 }
 
-// add adds the contribution of a car.
+// add adds a car's contribution to the present traffic and to the quarter hour in progress.
 func (s *stretch) add(c contribution) {
 	// A reading that is slightly older than the newest belongs to the quarter hour in progress.
 	// Otherwise, if the readings of two cars arrived in the wrong order at the end of a quarter
@@ -144,8 +153,8 @@ func (s *stretch) add(c contribution) {
 	}
 }
 
-// capped limits what one car adds to the stretch (see capPassages). The parameters are how far and
-// how long the car has driven on it in this passage. It returns the metres and seconds to add.
+// capped returns how many of the metres and seconds that a car has driven on the stretch in one
+// passage are used for the present traffic (see capPassages).
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -158,25 +167,28 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	return metres * most / seconds, most
 }
 
-// isLate reports whether evidence is too old to be used for the present traffic. The parameter unix
-// is the time of the evidence, in seconds since 1970.
+// isLate reports whether a reading of the time unix, in seconds since 1970, is too old to be used
+// for the present traffic.
 func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest }
 
-// close ends the quarter hour in progress.
+// close adds the quarter hour in progress to the stretch's profile, the part of it that is stored,
+// and begins another quarter hour.
 func (s *stretch) close() {
 	s.addQuarter(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
 }
 
-// lateQuarter sums the readings of a quarter hour that arrived late, for example a day later. They
-// are good for the free flow, because it uses only the fastest quarter hours.
+// lateQuarter has the sums of those readings of a stretch in one quarter hour that arrived late,
+// for example a day later. They are still useful for the speed in light traffic, which is computed
+// from the fastest quarter hours of the last weeks.
 type lateQuarter struct {
 	quarter         uint32 // number since 1970
 	metres, seconds float32
 	voices          uint16
 }
 
-// addQuarter adds a quarter hour to the profile, if enough cars drove in it.
+// addQuarter adds the mean speed of a quarter hour to the stretch's profile, the part of it that is
+// stored, if enough cars drove in that time.
 func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return
@@ -244,9 +256,9 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace, in seconds a metre, at which cars drive on the stretch, and their
-// voices, one bit each. The parameter unix is in seconds since 1970. ok is false if the cars are
-// too few.
+// present returns the pace, in seconds per metre, at which cars drive on the stretch, and the bits
+// that these cars set in voices. The parameter unix is the present time in seconds since 1970. The
+// result ok is false if there are too few cars.
 func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -260,12 +272,12 @@ func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	return 1 / min(max(s.metres/s.seconds, slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// slowestMetresPerSecond (0.7 km/h) is the lowest speed that is used, so that the pace of a
-// standstill is finite.
+// slowestMetresPerSecond (0.7 km/h) is the lowest speed from which a pace is computed, so that the
+// pace of stationary cars is finite.
 const slowestMetresPerSecond = 0.2
 
 // stateAt returns the driving state on the stretch at a time, in seconds since 1970. It is 0 if too
-// few cars show it or the free flow is unknown.
+// few cars show it, or if the speed in light traffic is unknown.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix)
@@ -275,10 +287,10 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a car's whole passage of the stretch. The parameter next is the stretch that the car
-// entered after it. The usual length of a passage is an exponentially weighted moving average with
-// the weight 1/8. The two most frequent next stretches are kept as in the Misra-Gries algorithm
-// for heavy hitters: a passage to a third stretch halves the weight of the rarer of the two, and
+// passed adds a car's whole passage of the stretch, and next, the stretch that the car entered
+// after it. The usual length of a passage is an exponentially weighted moving average with the
+// weight 1/8. The two most frequent next stretches are kept as in the Misra-Gries algorithm for
+// heavy hitters: a passage to a third stretch halves the weight of the rarer of the two, and
 // replaces that stretch when its weight is zero.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
@@ -314,7 +326,7 @@ func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	}
 }
 
-// likeliest returns the stretch that most cars entered next.
+// likeliest returns the stretch that most cars entered after this one.
 func (s *stretch) likeliest() place {
 	if s.nextWeight[1] > s.nextWeight[0] {
 		return s.next[1]

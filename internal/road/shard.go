@@ -6,9 +6,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Stretches are spread over shards by a hash of their names. Within a shard they are stored in
-// pages. A page never moves, so the map grows without copying stretches, and the place of a stretch
-// stays valid. An index with open addressing finds stretches by name. A stretch is never removed.
+// Stretches are distributed among shards by a hash of their names. Within a shard they are stored
+// in pages. A page never moves, so the map grows without copying stretches, and the place of a
+// stretch stays valid. An index with open addressing finds stretches by name. A stretch is never
+// removed.
 const (
 	shards    = 64
 	placeBits = 26
@@ -24,8 +25,8 @@ type shard struct {
 	late  map[uint32]lateQuarter
 }
 
-// mostInShard is the greatest number of stretches in a shard. A place has placeBits bits for the
-// number of a stretch plus one.
+// mostInShard is the greatest number of stretches in a shard. It is the greatest number in
+// placeBits bits, because a place has the number of its stretch plus one in these bits.
 const mostInShard = 1<<placeBits - 1
 
 // isFull reports whether the shard has no room for another stretch.
@@ -63,13 +64,13 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	}
 }
 
-// mostLate is the maximum number of stretches of a shard that have an unfinished quarter hour of
-// late readings (see lateQuarter). When a reading arrives at that limit, all the other quarter
-// hours are treated as finished, and added to the profiles of their stretches.
+// mostLate is the maximum number of stretches of a shard for which late readings of a quarter hour
+// are collected (see lateQuarter). If a reading arrives at this limit, all the other collected
+// quarter hours are treated as finished: they are added to what the map stores of their stretches.
 const mostLate = 4096
 
-// addLate adds evidence to the stretch with the number i. The evidence is too old for the present
-// traffic, and is used only for the free flow.
+// addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
+// a reading is too old for the present traffic, so it is used only for the speed in light traffic.
 func (sh *shard) addLate(i uint32, c contribution) {
 	q := sh.late[i]
 	if quarter := c.unix / quarterSeconds; q.quarter != quarter {
@@ -89,8 +90,8 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	sh.late[i] = q
 }
 
-// getAt returns a stretch and its place. If the stretch is unknown, getAt adds it. If the shard is
-// full, getAt returns nil for an unknown stretch.
+// getAt returns the stretch with the given name and its place. It adds the stretch if it is
+// unknown. If it is unknown and the shard is full, getAt returns nil.
 func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
@@ -120,7 +121,7 @@ func (sh *shard) insert(name vehicle.Stretch) uint32 {
 	return i
 }
 
-// addToIndex adds a stretch's number to the index.
+// addToIndex adds the number of a stretch to the shard's index of names.
 func (sh *shard) addToIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	h := hashOf(sh.at(i).name) / shards

@@ -18,8 +18,9 @@ const Octants = 8
 
 const octantDegrees = 360.0 / Octants
 
-// stretchAt returns the stretch at a position, in degrees, in a direction of travel. All cells of
-// one level have the same low bits in their numbers, so the octant is stored in those bits.
+// stretchAt returns the stretch at a position in degrees, in one of the eight directions of travel.
+// All cells of one level have the same low bits in their numbers, so a stretch has the octant in
+// those bits.
 func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return vehicle.Stretch(uint64(cell) | uint64(octant))
@@ -33,7 +34,7 @@ func Valid(s vehicle.Stretch) bool {
 	return c.IsValid() && c.Level() == Level
 }
 
-// HeadingDegrees returns the direction of travel of a stretch, clockwise from north.
+// HeadingDegrees returns the direction of travel of a stretch, in degrees clockwise from north.
 func HeadingDegrees(s vehicle.Stretch) float64 {
 	return octantDegrees * float64(uint64(s)&(Octants-1))
 }
@@ -52,8 +53,8 @@ func octantOf(degrees float64) uint8 {
 // earthMetres is the mean radius of the earth (IUGG).
 const earthMetres = 6_371_008.8
 
-// offset returns how far, in metres, the second of two close positions is to the east and to the
-// north of the first, on an equirectangular projection. Near a pole the result is too far to the
+// offset returns how far the second of two close positions is to the east and to the north of the
+// first, in metres. It uses an equirectangular projection: near a pole the result is too far to the
 // east, but never NaN.
 func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east, north float64) {
 	turn := toLongitude - fromLongitude
@@ -66,7 +67,7 @@ func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east,
 	return turn * perDegree * math.Cos((fromLatitude+toLatitude)/2*math.Pi/180), (toLatitude - fromLatitude) * perDegree
 }
 
-// headingOf returns the heading of an offset, in degrees from 0 to 360.
+// headingOf returns the direction of an offset, in degrees clockwise from north, 0 to 360.
 func headingOf(east, north float64) float64 {
 	h := math.Atan2(east, north) * 180 / math.Pi
 	if h < 0 {

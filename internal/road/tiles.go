@@ -10,8 +10,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tile names a square of about 2.5 km, the unit in which profiles are stored: one record has the
-// profiles of all stretches of a tile.
+// Tile names a square of about 2.5 km. One stored record has the profiles of all stretches of a
+// tile. A profile is what was learned of a stretch in the last weeks.
 type Tile uint64
 
 // tileLevel is the S2 level of tiles.
@@ -22,7 +22,7 @@ func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 // String returns the tile as it is spelt in the name of its record: as a token of S2.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
 
-// ParseTile parses a name that [Tile.String] returned.
+// ParseTile parses the name of a tile as [Tile.String] returns it.
 func ParseTile(token string) (Tile, error) {
 	c := s2.CellIDFromToken(token)
 	if !c.IsValid() || c.Level() != tileLevel || c.ToToken() != token {
@@ -38,9 +38,9 @@ func ParseTile(token string) (Tile, error) {
 // (1).
 const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 
-// Changed returns, for each tile in which a profile changed since the last call, all profiles of
-// the tile, packed for [Map.Load]. Tiles for which the function want returns false are left out,
-// and their changes are not returned by later calls, either.
+// Changed returns all profiles (what was learned of a stretch) of those tiles in which a profile
+// changed since the last call, packed for [Map.Load]. Tiles for which the function want returns
+// false are left out, and later calls do not return their changes either.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -104,9 +104,10 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 	return sh.at(p.number()).name
 }
 
-// Load adds stored profiles of a tile. If any of them is malformed, Load returns an error and adds
-// none of them. If the map has already learned a profile of the same stretch from at least as many
-// quarter hours as the stored one, it keeps its own.
+// Load adds the stored profiles of a tile, what was learned of its stretches, to the map. If any of
+// them is malformed, Load returns an error and adds none of them. If the map itself has learned a
+// profile from at least as many quarter hours as the stored profile of that stretch, the map keeps
+// its own.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
@@ -127,7 +128,7 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// load adds one profile, unless the map is full.
+// load adds one packed profile to the map, unless the map is full.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
 	for i := range fastest {
