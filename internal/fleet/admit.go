@@ -8,9 +8,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// newcomers are vehicles that were admitted and are not in the table yet, because no state was
-// derived from their first samples yet. They count towards the limit of vehicles. Otherwise the
-// table would exceed the limit when their states arrive.
+// newcomers are vehicles that were admitted but are not in the table yet, because no state has been
+// computed from their first samples. They count towards the limit of vehicles. Otherwise the table
+// would exceed the limit when their states arrive.
 type newcomers struct {
 	most atomic.Int64 // limit of vehicles in the table and newcomers together; 0 means no limit
 	n    atomic.Int64 // number of vehicles in young and old, and of those that Admit is checking
@@ -20,8 +20,8 @@ type newcomers struct {
 	rotated    time.Time // when young last became old
 }
 
-// newcomerLife is the minimum time for which a newcomer counts towards the limit. After that it is
-// dropped, because its samples may never have been stored.
+// newcomerLife is the minimum time for which a newcomer counts towards the limit of vehicles. After
+// that it is dropped, because its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
 // Bound sets the maximum number of vehicles, beyond which [Table.Admit] refuses new vehicles. 0
@@ -69,7 +69,8 @@ func (c *newcomers) has(k key) bool {
 	return young || old
 }
 
-// rotate drops newcomers older than newcomerLife. The caller holds mu.
+// rotate drops the old newcomers and makes the young ones old, if newcomerLife has passed since it
+// last did so. So each newcomer is kept for at least newcomerLife. The caller holds mu.
 func (c *newcomers) rotate() {
 	if now := time.Now(); c.young == nil || now.Sub(c.rotated) > newcomerLife {
 		c.n.Add(-int64(len(c.old)))

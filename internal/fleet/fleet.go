@@ -92,8 +92,8 @@ func (t *Table) Get(vid []byte) Answer {
 // Len returns the number of vehicles in the table.
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// Expire removes every vehicle whose verdicts are all older than the given time, and returns the
-// number of removed vehicles.
+// Expire removes every vehicle whose two verdicts are both older than the given time. It returns
+// the number of removed vehicles.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
 	for i := range t.shards {

@@ -14,8 +14,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Order is the sort key of a vehicle in a list. Lists are in ascending order. Vehicles with equal
-// Order are sorted by their hash, so their order stays the same as long as the table exists.
+// Order is the sort key of a vehicle in a list: vehicles are sorted by ascending Rank, then by
+// ascending Time. Vehicles with equal Order are sorted by their hash, so their order stays the same
+// as long as the table exists.
 type Order struct {
 	Rank int64
 	Time int64 // of the newest verdict; negated if the newest comes first
@@ -23,14 +24,17 @@ type Order struct {
 
 // Question defines which vehicles a list contains, and their order.
 type Question struct {
-	// Rank returns the rank of a vehicle by the outcomes of its verdicts. The vehicles of the
-	// lowest rank come first. A vehicle of negative rank is not listed. Rank is called once for
-	// each combination of arguments, not for each vehicle.
+	// Rank returns the rank of a vehicle, given the outcomes of both verdicts (answered, stale
+	// and so on) and the verdicts. The vehicles of the lowest rank come first. A vehicle of
+	// negative rank is not listed. Rank is called once for each combination of arguments, not
+	// for each vehicle.
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
-	// OldestFirst sorts vehicles of equal rank by ascending time. If false, the newest come first.
+	// OldestFirst sorts vehicles of equal rank by the time of their newest verdict, the oldest
+	// first. If false, the newest come first.
 	OldestFirst bool
-	// Now and MaxAge determine which verdicts are stale; if MaxAge is 0, none is. [Table.First]
-	// calls Now once, [Table.Each] for each vehicle.
+	// Now and MaxAge determine which verdicts are stale: those older than MaxAge at the time
+	// Now. If MaxAge is 0, no verdict is stale. [Table.First] calls Now once, [Table.Each] for
+	// each vehicle.
 	Now    func() vehicle.UnixMilli
 	MaxAge time.Duration
 	// Prefix selects vehicles whose vid begins with it. "" selects all.
@@ -40,14 +44,15 @@ type Question struct {
 // order is a Question in a form that is fast to evaluate on packed values (see value), because
 // every page of a list evaluates it on the values of all vehicles.
 type order struct {
-	// ranks has the rank of each combination of the two outcomes and the state bits of a value.
+	// ranks has the rank of a vehicle for each combination of the outcomes of its two verdicts
+	// and the state bits of its value.
 	ranks     [1 << (2*outcomeBits + stateBits)]int8
 	oldest    int64  // verdicts before this time are stale
 	fresh     uint64 // verdicts more than this many milliseconds later are stale, too (too far ahead)
 	direction int64  // 1 or -1, by which a verdict's time is multiplied in Order
 }
 
-// outcomeBits is the size of the result of [order.outcome] in bits.
+// outcomeBits is the number of bits in a result of [order.outcome].
 const outcomeBits = 2
 
 func (q *Question) order() *order {
@@ -68,7 +73,7 @@ func (q *Question) order() *order {
 	return r
 }
 
-// asOf updates the limits of staleness to the present time.
+// asOf computes which verdicts are stale at the present time.
 func (r *order) asOf(q *Question) {
 	r.oldest, r.fresh = math.MinInt64, math.MaxUint64
 	if now := q.Now(); q.MaxAge > 0 {
@@ -76,8 +81,9 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome returns whether a verdict is answered, unknown or stale, given its time in at. It agrees
-// with [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At].
+// outcome returns whether a verdict is answered, unknown or stale. The parameter at is the time of
+// the verdict in Unix milliseconds, 0 if there is none. outcome agrees with
+// [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At].
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -88,8 +94,8 @@ func (r *order) outcome(at int64) uint64 {
 	return uint64(vehicle.Answered)
 }
 
-// orderOf returns the Order of the vehicle with the packed value v0, v1. ok is false if the vehicle
-// is not listed.
+// orderOf returns the sort key of the vehicle with the packed value v0, v1. The result ok is false
+// if the vehicle is not listed.
 func (r *order) orderOf(v0, v1 uint64) (o Order, ok bool) {
 	driving, throttle := int64(v0)>>stateBits, int64(v1)
 	rank := r.ranks[(r.outcome(driving)<<outcomeBits|r.outcome(throttle))<<stateBits|v0&(1<<stateBits-1)]
@@ -114,11 +120,11 @@ type Listed struct {
 	Place Place
 }
 
-// First returns one page of a list. The page has the first n vehicles that follow the place in the
-// parameter after, or the first n of the whole list if after is nil. matched is the number of
-// vehicles in the whole list. next is the value of after for the next page; it is nil if there is
-// no next page. If the vid of a vehicle is not stored for lack of memory, the vehicle is left out.
-// First scans the table on all processors and collects about 2n vehicles on each processor.
+// First returns one page of a list: the first n vehicles after the place in the parameter after, or
+// the first n of the list if after is nil. The result matched is the number of vehicles in the
+// whole list. The result next is the parameter after for the next page, nil if there is none. A
+// vehicle is left out if its vid could not be stored for lack of memory. First scans the table on
+// all processors and collects about 2n vehicles on each processor.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {
@@ -161,8 +167,8 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, next, ctx.Err()
 }
 
-// Each calls do with each vehicle of a list, in no order, until do returns an error. In memory it
-// holds the vids of only one shard at a time, about a thousandth of all vids.
+// Each calls do for each vehicle of a list, in no order, until do returns an error. It copies the
+// vids of one shard at a time, about a thousandth of all vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	prefix, by := []byte(q.Prefix), q.order()
@@ -187,8 +193,8 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare scans the vehicles of one shard. Writers of the shard wait during the scan; readers do
-// not.
+// walkShare scans one shard of the table and adds the vehicles that belong to the list to into.
+// Writers of the shard wait during the scan; readers do not.
 func (t *Table) walkShare(share int, by *order, into *leading) {
 	s := &t.shards[share]
 	s.mu.Lock()
@@ -205,7 +211,8 @@ func (t *Table) walkShare(share int, by *order, into *leading) {
 	}
 }
 
-// walkNames scans the vids of one shard.
+// walkNames scans the vids of one shard. It adds the vehicles that belong to the list, and whose
+// vid has the wanted prefix, to into.
 func (t *Table) walkNames(share int, by *order, into *leading) {
 	into.vids = t.names.appendShard(share, into.vids[:0])
 	for _, vid := range vidsOf(into.vids) {
@@ -218,7 +225,8 @@ func (t *Table) walkNames(share int, by *order, into *leading) {
 	}
 }
 
-// listed looks up a vehicle. ok is false if the vehicle is not in the table or not listed.
+// listed looks up a vehicle in the table. The result ok is false if the vehicle is not in the
+// table, or does not belong to the list.
 func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 	s, k := t.find(vid)
 	v, known := s.find(k)
@@ -232,7 +240,7 @@ func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 	return l, true
 }
 
-// leading collects the first vehicles of a list.
+// leading collects the first vehicles of a list while the table is scanned.
 type leading struct {
 	most    int
 	after   *Place // this vehicle and all before it are left out; nil: none
@@ -245,7 +253,8 @@ type leading struct {
 	prefix []byte
 }
 
-// count counts a vehicle of the list. It reports whether the vehicle may be one of the first.
+// count counts a vehicle that belongs to the list. It reports whether the vehicle may be among the
+// first ones, so that the caller must pass it to add.
 func (b *leading) count(o Order) bool {
 	b.matched++
 	return !b.enough || o.Rank < b.last.Rank || o.Rank == b.last.Rank && o.Time <= b.last.Time

@@ -9,9 +9,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// names stores the vids of the vehicles in a table, in buckets by a part of their hash. The buckets
-// are arrays without pointers. The vid of a key is found by hashing the few vids of its bucket.
-// Adding or removing a vehicle changes a bucket; a new verdict does not.
+// names stores the vids of the vehicles in a table, because the table itself has only their hashes
+// (keys). The vids are in buckets by a part of their hash, in arrays without pointers. The vid of a
+// key is found by hashing the few vids of its bucket. Adding or removing a vehicle changes a
+// bucket; a new verdict does not.
 type names struct {
 	most   int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
 	bytes  atomic.Int64 // used by all vids
@@ -19,8 +20,9 @@ type names struct {
 	shards [shardCount]nameShard
 }
 
-// nameShard has the vids of the vehicles in one shard of the table. A scan that looks up each of
-// these vids thus searches one shard only, which stays in the processor's cache.
+// nameShard has the vids of those vehicles that are in one shard of the table. So a scan that looks
+// up each vid of a nameShard searches a single shard of the table, which stays in the processor's
+// cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
@@ -30,8 +32,8 @@ type nameShard struct {
 const shardBuckets = 128
 
 // KeepNames makes the table store the vids of its vehicles, so that it can list the vehicles. The
-// parameter most limits the total size of the vids, in bytes. The memory for them is about 5 bytes
-// per vehicle larger. KeepNames must be called before the first Put.
+// parameter most limits the total size of the vids, in bytes; storing them takes about 5 bytes more
+// per vehicle. KeepNames must be called before the first Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 // Named returns how many vehicles the table can list.
@@ -43,8 +45,8 @@ func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
 	return &s.buckets[k.hi/shardCount%shardBuckets], &s.mu
 }
 
-// vidsOf yields each vid of a bucket, with the index of the byte before it, which holds the vid's
-// length minus one. A vid has 1 to 256 characters.
+// vidsOf yields each vid of a bucket, and the index at which its entry begins. An entry is one byte
+// with the vid's length minus one, and the vid, which has 1 to 256 characters.
 func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	return func(yield func(at int, vid []byte) bool) {
 		for at := 0; at < len(bucket); {
@@ -58,8 +60,8 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 }
 
 // addName stores the vid of a new vehicle, unless the vehicle has been removed from the shard
-// since. It checks this under the lock of the vids. A concurrent Delete removes the vehicle before
-// it takes that lock, so the vid of a deleted vehicle never remains.
+// since. It checks this while it holds the lock of the vids. A concurrent Delete first removes the
+// vehicle and then takes the same lock, so the vid of a deleted vehicle never remains.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {
@@ -134,7 +136,7 @@ func (t *Table) dropNames() {
 	}
 }
 
-// nameOf returns the vid of a key, or "" if its vehicle is no longer in the table.
+// nameOf returns the vid of a key, or "" if the vid is not stored.
 func (t *Table) nameOf(k key) vehicle.ID {
 	b, lock := t.names.bucket(k)
 	lock.Lock()
@@ -147,7 +149,7 @@ func (t *Table) nameOf(k key) vehicle.ID {
 	return ""
 }
 
-// appendShard appends the vids of shard i in the format of a bucket.
+// appendShard appends the vids in shard i to vids, in the format that vidsOf reads.
 func (n *names) appendShard(i int, vids []byte) []byte {
 	s := &n.shards[i]
 	s.mu.Lock()

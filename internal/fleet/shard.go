@@ -36,9 +36,9 @@ const (
 	// maxLoad is the maximum fill of an array, as a fraction. At this load, a search reads 5 slots
 	// on average; just after growing, it reads 3.
 	maxLoad = 0.9
-	// growth is the factor between one size of an array and the next. It is small because it
-	// determines how much memory is unused. While an array grows tenfold, a vehicle is moved about
-	// nine times, at 10 ns each.
+	// growth is the factor between the sizes of an array before and after it grows. It is
+	// small, because the slots that growing adds are unused memory at first. While an array
+	// grows tenfold, a vehicle is moved about nine times, at 10 ns each.
 	growth = 1.125
 	// minLoad is the load below which an array shrinks.
 	minLoad = 0.6
@@ -51,8 +51,9 @@ func (s *shard) init(phase float64) {
 	s.slots.Store(new([]slot))
 }
 
-// size returns the number of slots for a number of vehicles. Each shard has its own sequence of
-// sizes. All shards are about equally full, so with the same sizes all would grow at once.
+// size returns the number of slots that an array for a number of vehicles has. Each shard has its
+// own sequence of sizes. All shards are about equally full, so with the same sizes all would grow
+// at once.
 func (s *shard) size(vehicles int) int {
 	if vehicles == 0 {
 		return 0
@@ -96,15 +97,16 @@ func lookup(a []slot, k key) (v value, found bool) {
 	return value{atomic.LoadUint64(&a[i][2]), atomic.LoadUint64(&a[i][3])}, true
 }
 
-// home returns the slot at which the search for a key begins, in an array of n slots. It increases
-// with lo, the word of the key by which an array is sorted first. So vehicles have the same order
-// in arrays of any size.
+// home returns the slot at which the search for a key begins, in an array of n slots. The parameter
+// lo is the word of the key by which an array is sorted first. The slot increases with lo, so
+// vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
 }
 
-// away returns the distance of slot i from the home slot of the key in it, in an array of n slots.
+// away returns how many slots after its home slot a key is, if it is in slot i of an array of n
+// slots. The parameter lo is a word of the key (see home).
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -113,7 +115,7 @@ func away(i int, lo uint64, n int) int {
 	return d
 }
 
-// search returns the slot of a key. If found is false, it returns the slot where the key belongs.
+// search returns the slot of a key, or the slot where the key belongs if found is false.
 func search(a []slot, k key) (i int, found bool) {
 	i = home(k.lo, len(a))
 	for far := range a {
@@ -141,7 +143,8 @@ func after(i, n int) int {
 
 func (a *slot) free() bool { return a[0]|a[1] == 0 }
 
-// set stores b in a slot that may be read concurrently.
+// set stores b in the slot a word by word, each atomically, because a reader may read a
+// concurrently.
 func (a *slot) set(b slot) {
 	for i := range b {
 		atomic.StoreUint64(&a[i], b[i])
@@ -172,8 +175,8 @@ func (s *shard) put(k key, v value) bool {
 	return true
 }
 
-// insert stores a vehicle in slot i, where it belongs. The vehicles from slot i up to the next free
-// slot move on by one slot.
+// insert stores a vehicle in slot i, where it belongs. It first moves the vehicles from slot i up
+// to the next free slot on by one slot.
 func insert(a []slot, i int, e slot) {
 	end := i
 	for !a[end].free() {
@@ -230,8 +233,8 @@ func (s *shard) removeIf(old func(value) bool) (removed int) {
 	return removed
 }
 
-// replace replaces the shard's array by a new one for n vehicles, and returns it. Of the old array
-// a, it copies those vehicles for which the function stays returns true.
+// replace gives the shard a new array for n vehicles, and returns it. It copies those vehicles of
+// the old array a for which the function stays returns true.
 func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	// The size is rounded up to what the allocator provides.
 	b := slices.Grow([]slot(nil), s.size(n))
@@ -266,7 +269,7 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	return b
 }
 
-// appendAll appends the value of every vehicle to the slice all.
+// appendAll appends the value of every vehicle in the shard to all.
 func (s *shard) appendAll(all []value) []value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
