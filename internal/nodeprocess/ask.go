@@ -17,8 +17,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// browser is an HTTP client that reuses connections, waits at most 30 s for a response, and does
-// not follow redirects.
+// browser is the HTTP client for all requests to nodes. It reuses connections, waits at most 30 s
+// for a response, and does not follow redirects.
 var browser = &http.Client{
 	Timeout:       30 * time.Second,
 	Transport:     &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 5 * time.Second},
@@ -52,8 +52,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	return err
 }
 
-// AwaitReady waits until the node is ready, at most for the time limit. If the process ends first,
-// AwaitReady returns an [EndedError].
+// AwaitReady waits until the node is ready, but not longer than limit. If the process ends during
+// the wait, AwaitReady returns an [EndedError].
 func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -99,8 +99,8 @@ func do(req *http.Request) (status int, text []byte, err error) {
 	return resp.StatusCode, text, err
 }
 
-// AdminClient returns a client of the node's admin API. It uses the operator's key in the node's
-// data directory.
+// AdminClient returns a client of the node's admin API, with the admin key in the node's data
+// directory.
 func (n *Node) AdminClient() (*client.Client, error) {
 	key, err := ops.LoadKey(n.Dir)
 	if err != nil {
@@ -141,7 +141,7 @@ func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []
 	return do(req)
 }
 
-// The URL paths of the two operations, for Ask.
+// The URL paths of the two queries, for Ask: about the driving state and the throttle system.
 const (
 	DrivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
 	ThrottlePath = "/api/ic/if_dt_amo_throttle_system"
@@ -158,8 +158,8 @@ type Answer struct {
 	Modified time.Time // time of the sample that decided the verdict, in whole seconds
 }
 
-// Ask sends a query. The parameter path is DrivingPath or ThrottlePath. Ask returns an error only
-// if no valid answer was received. A refusal is an answer, not an error.
+// Ask sends a query about the vehicle vid. The parameter path is DrivingPath or ThrottlePath. Ask
+// returns an error only if it received no valid answer. A refusal is an answer and not an error.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
@@ -194,8 +194,8 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return a, nil
 }
 
-// AwaitAnswer waits until the sample that decided a vehicle's driving verdict is not older than the
-// parameter since, in whole seconds.
+// AwaitAnswer waits until a vehicle has a driving verdict that is based on a sample of the time
+// since or later, compared in whole seconds.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

@@ -34,20 +34,20 @@ const (
 type Options struct {
 	Binary string // the built carstate
 	Dir    string // the data directory
-	// Flags are added after the flags that Start sets. Start sets the data directory, log lines in
-	// JSON, no drain time at the end, and ports that the system chooses. If a flag appears twice,
-	// the last one applies.
+	// Flags are added after the flags that Start sets: the data directory, log lines in JSON,
+	// no wait before the end (drain), and ports that the system chooses. If a flag appears
+	// twice, the last one applies.
 	Flags []string
 	Env   []string // the whole environment; if nil, the environment of this process
-	// Wrap is a command in front of the node's command line, such as "ip", "netns", "exec", NAME.
+	// Wrap is a command that runs the node's command line, such as "ip", "netns", "exec", NAME.
 	Wrap []string
 	// Begin starts the process. If nil, [exec.Cmd.Start] is used.
 	Begin func(*exec.Cmd) error
-	// Addresses holds, by name of the listener, the addresses to listen on. For a listener that is
-	// not in Addresses, the system chooses a port on the loopback interface.
+	// Addresses maps the name of a listener to the address on which it listens. For a listener
+	// that is not in Addresses, the system chooses a port on the loopback interface.
 	Addresses map[string]string
-	// Heard is called with each log line, for callers that need more than the newest MiB of the
-	// log. It must not keep the line. If nil, it is not called.
+	// Heard is called with each log line, for callers that need more than [Node.Log], which
+	// keeps the newest MiB. It must not keep the line. If nil, it is not called.
 	Heard func(line []byte)
 }
 
@@ -62,12 +62,12 @@ type Node struct {
 	began   time.Time
 }
 
-// listenLimit is how long a node may take until it listens. A start checks the whole store, which
-// takes most of a minute with 10 million vehicles.
+// listenLimit is the maximum time from the start of a node until it listens. A start checks the
+// whole store, which takes most of a minute with 10 million vehicles.
 const listenLimit = 10 * time.Minute
 
-// Start starts a node and waits until it listens. The node need not be ready when Start returns;
-// [StartReady] and [Node.AwaitReady] wait for that.
+// Start starts a node and waits until its listeners accept connections. The node need not be ready
+// when Start returns; [StartReady] and [Node.AwaitReady] wait for that.
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append([]string{}, o.Wrap...)
 	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
@@ -111,7 +111,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	return nil, fmt.Errorf("%w; last log line: %s", err, n.log.lastLine())
 }
 
-// StartReady starts a node and waits until it is ready, at most for the time limit.
+// StartReady starts a node and waits until it is ready, but not longer than limit.
 func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, error) {
 	n, err := Start(ctx, o)
 	if err != nil {
@@ -124,7 +124,7 @@ func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, err
 	return n, nil
 }
 
-// EndedError reports that a node ended unexpectedly.
+// EndedError reports that the process of a node ended unexpectedly.
 type EndedError struct {
 	Code int    // the exit code; -1 if a signal ended the process
 	Last string // the last line of its log
@@ -134,12 +134,13 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; last log line: %s", e.Code, e.Last)
 }
 
-// listeningLine matches the log line with the address of a listener, in both formats of the log.
+// listeningLine matches the log line that has the name and address of a listener, in the text
+// format or the JSON format.
 var listeningLine = regexp.MustCompile(
 	`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
-// follow reads the log until the process has ended. It closes the channel listening once all
-// listeners listen.
+// follow reads the node's log from stderr until the process has ended. It closes the channel
+// listening once all listeners of the node accept connections.
 func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	defer close(n.ended)
 	eachLine(stderr, func(line []byte) {
@@ -157,12 +158,12 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	_ = n.cmd.Wait() // the result is in ProcessState
 }
 
-// lineLimit is how much of a log line is kept, in bytes. The lines of a stack trace can be longer
-// than this.
+// lineLimit is the maximum length of a kept log line, in bytes. A longer line, such as one of a
+// stack trace, is cut off there.
 const lineLimit = 64 << 10
 
-// eachLine calls take with each line of r. A line that is longer than lineLimit is cut off there,
-// but its rest is read, so that the writer never blocks.
+// eachLine calls take with each line of r. If a line is longer than lineLimit, the rest of the line
+// is read but dropped, so that the writer never blocks.
 func eachLine(r io.Reader, take func(line []byte)) {
 	lines := bufio.NewReaderSize(r, lineLimit)
 	for {
@@ -179,7 +180,7 @@ func eachLine(r io.Reader, take func(line []byte)) {
 	}
 }
 
-// Address returns the address of a listener, such as 127.0.0.1:4711.
+// Address returns the address on which a listener listens, such as 127.0.0.1:4711.
 func (n *Node) Address(listener string) string { return n.address[listener] }
 
 // URL returns the base URL of a listener.
@@ -188,7 +189,7 @@ func (n *Node) URL(listener string) string { return "http://" + n.address[listen
 // Began returns the time at which the process was started.
 func (n *Node) Began() time.Time { return n.began }
 
-// Log returns the log, but at most its newest MiB.
+// Log returns the newest part of the node's log, at most 1 MiB.
 func (n *Node) Log() string { return n.log.String() }
 
 // Ended returns a channel that is closed when the process has ended.
@@ -248,7 +249,7 @@ func (n *Node) HasEnded() bool {
 // LastLine returns the last line of the log.
 func (n *Node) LastLine() string { return n.log.lastLine() }
 
-// logBuffer holds the newest lines of a log.
+// logBuffer holds the newest lines of a node's log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

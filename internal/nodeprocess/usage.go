@@ -67,8 +67,8 @@ func TimesOf(pid int) (user, system time.Duration, err error) {
 	return time.Duration(u) * tick, time.Duration(s) * tick, errors.Join(err1, err2)
 }
 
-// Metrics maps the names of metrics, with their labels as printed, to the values that they had at
-// one time.
+// Metrics has the values of a node's metrics at one time, by the name of the metric with its labels
+// as printed.
 type Metrics map[string]float64
 
 // Metrics reads the node's metrics.
@@ -92,7 +92,8 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// AwaitMetrics waits until wanted returns true for the node's metrics, and returns these metrics.
+// AwaitMetrics reads the node's metrics repeatedly until wanted returns true for them, and returns
+// these metrics.
 func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (
 	m Metrics, err error,
 ) {
