@@ -15,13 +15,15 @@ import (
 	"time"
 )
 
-// Certificate makes a self-signed certificate for 127.0.0.1 that is valid for one hour.
+// Certificate writes a self-signed certificate for 127.0.0.1 that is valid for one hour, and its
+// key, to files. The pool roots has the certificate.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	return CertificateUntil(t, time.Now().Add(time.Hour))
 }
 
-// CertificateUntil makes a self-signed certificate for 127.0.0.1 that expires at end.
+// CertificateUntil writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
+// its key, to files. The pool roots has the certificate.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	certFile, keyFile, roots, err := WriteCertificate(t.TempDir(), end)
@@ -31,8 +33,8 @@ func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, ro
 	return certFile, keyFile, roots
 }
 
-// WriteCertificate makes a self-signed certificate for 127.0.0.1 that expires at end, in directory
-// dir.
+// WriteCertificate writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
+// its key, to files in dir. The pool roots has the certificate.
 func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

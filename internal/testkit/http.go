@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Get reads a page of the admin listener, such as /readyz, and returns its status and its text.
+// Get requests url and returns the status code and the text of the response.
 func Get(url string) (code int, text string, err error) {
 	resp, err := http.Get(url)
 	if err != nil {
@@ -23,8 +23,8 @@ func Get(url string) (code int, text string, err error) {
 	return resp.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// Says returns a function that requests a page and returns an error unless the response has the
-// status code and a text that matches pattern.
+// Says returns a function that requests url. The function returns an error unless the response has
+// the status code and a text that matches pattern.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {
@@ -36,10 +36,11 @@ func Says(url string, code int, pattern string) func() error {
 	}
 }
 
-// ErrRefused is returned if the response to telemetry has another status than 202.
+// ErrRefused is returned by Post and PostLines if the response has another status than 202.
 var ErrRefused = errors.New("refused")
 
-// Post sends one sample of each vehicle to an ingest listener and returns how many were accepted.
+// Post sends one sample of each vehicle to the ingest listener at the URL ingest, and returns how
+// many samples were accepted. The parameter key is that of the source that sends.
 func Post(ingest, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {
@@ -49,7 +50,8 @@ func Post(ingest, key string, vids []string) (int, error) {
 	return PostLines(ingest, key, body.String())
 }
 
-// PostLines sends NDJSON to an ingest listener and returns how many samples were accepted.
+// PostLines sends samples as NDJSON to the ingest listener at the URL ingest, and returns how many
+// were accepted. The parameter key is that of the source that sends.
 func PostLines(ingest, key, lines string) (int, error) {
 	req, err := http.NewRequest(http.MethodPost, ingest+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {

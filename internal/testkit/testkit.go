@@ -45,8 +45,8 @@ func Context(t *testing.T) context.Context {
 // machine is busy.
 const Patience = time.Minute
 
-// Await waits until ok returns true. After [Patience], it fails the test with the text what, which
-// names the thing that did not happen.
+// Await waits until ok returns true. After [Patience], it fails the test with a text that includes
+// what, the thing that did not happen.
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -109,8 +109,8 @@ func (b *Buffer) String() string {
 func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
-// project. It is CARSTATE_DATA, or by default ../shared/data relative to the repository. If the
-// directory does not exist, RecordedDrives returns "" and prints the text tested, which says what
+// project. The directory is CARSTATE_DATA, or by default ../shared/data relative to the repository.
+// If it does not exist, RecordedDrives returns "" and prints the parameter tested, which says what
 // is tested instead.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
