@@ -41,10 +41,10 @@ type Browser struct {
 	referers   []string
 }
 
-// patience is the limit of every wait. It is long enough for a busy machine.
+// patience is the maximum time of every wait. It is long enough for a busy machine.
 const patience = testkit.Patience
 
-// Open opens a tab for the pages below base and closes it when the test ends.
+// Open opens a browser tab for the pages below the URL base and closes it when the test ends.
 func Open(t *testing.T, base string) *Browser {
 	t.Helper()
 	testkit.Slow(t, "it starts a browser")
@@ -79,7 +79,8 @@ func Open(t *testing.T, base string) *Browser {
 	return b
 }
 
-// hear records an event of the browser.
+// hear records an event of the browser: an error that it logs, or a request with its address and
+// Referer.
 func (b *Browser) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +108,7 @@ func (b *Browser) Run(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// call runs a command of the browser's protocol.
+// call runs a command of the Chrome DevTools protocol.
 func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	b.t.Helper()
 	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
@@ -115,8 +116,8 @@ func call[P, R any](b *Browser, command cdp.Command[P, R], params P) {
 	}
 }
 
-// Prefer sets the colour scheme that the browser prefers. It also switches animations off, so that
-// a click does not miss an element that is scrolling.
+// Prefer sets the preferred colour scheme: "light" or "dark". It also switches animations off, so
+// that a click does not miss an element that is scrolling.
 func (b *Browser) Prefer(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -131,7 +132,8 @@ func (b *Browser) said() []string {
 	return slices.Clone(b.complaints)
 }
 
-// Complains waits until the browser has logged an error that contains text, and removes the error.
+// Complains waits until the browser has logged an error that contains text. It removes the error
+// from the list that StayedHere checks.
 func (b *Browser) Complains(text string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
@@ -154,8 +156,8 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses the Tab key until the JavaScript expression in the parameter where is true for the
-// focused element.
+// TabTo presses the Tab key until the focused element is the wanted one: until the JavaScript
+// expression where is true.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
@@ -178,8 +180,8 @@ func (b *Browser) Eval(expression string) string {
 	return value
 }
 
-// Expect waits until an expression has the value want. While a page is left or loaded, the
-// expression may have no value.
+// Expect waits until a JavaScript expression has the value want. During the wait the expression may
+// fail, for example because the page is being loaded.
 func (b *Browser) Expect(expression, want string) {
 	b.t.Helper()
 	var got string
@@ -195,8 +197,8 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Fatalf("%s: got\n%q, want\n%q; the browser logged %q", expression, got, want, b.said())
 }
 
-// IsClean fails the test if axe-core finds a fault in the page in its present state. The parameter
-// axe is the script (see Axe).
+// IsClean fails the test if axe-core, a checker of accessibility, finds a fault in the page as it
+// is now. The parameter axe is the script that the function Axe returns.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	b.Run(chromedp.Evaluate[chromedp.Void](axe))
@@ -206,8 +208,8 @@ func (b *Browser) IsClean(axe string) {
 	}
 }
 
-// StayedHere fails the test if the browser has logged an error, or if the page has sent a request
-// to another server.
+// StayedHere fails the test if the browser has logged an error, or has sent a request to another
+// server than the tested one.
 func (b *Browser) StayedHere() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -222,7 +224,7 @@ func (b *Browser) StayedHere() {
 	}
 }
 
-// SentNoReferer fails the test if a request had the header Referer.
+// SentNoReferer fails the test if a request of the page had the header Referer.
 func (b *Browser) SentNoReferer() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -246,7 +248,7 @@ func (b *Browser) Fit(limit int64) {
 // maxPicture is the maximum size of a screenshot in the documents, in bytes.
 const maxPicture = 400_000
 
-// Look saves a screenshot to a file.
+// Look saves a screenshot of the page to a file.
 func (b *Browser) Look(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
