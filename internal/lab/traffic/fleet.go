@@ -21,8 +21,8 @@ type Config struct {
 	FreeFlow bool
 	// WithoutPositions makes cars send no positions. It changes nothing else.
 	WithoutPositions bool
-	// Light keeps the tide low: each road always has the number of cars that it otherwise has when
-	// it is emptiest.
+	// Light keeps the traffic light: each road always has the number of cars that it otherwise
+	// has when it is emptiest.
 	Light bool
 }
 
@@ -73,7 +73,7 @@ type Truth struct {
 	Parked  bool
 	// LimitKmh is the speed limit of the road, 0 if the car is on none.
 	LimitKmh float64
-	// OfFreeFlow is the speed at which cars move around this car, as a share of the speed in light
+	// OfFreeFlow is the speed of the cars around this car, divided by their speed in light
 	// traffic.
 	OfFreeFlow float64
 }
@@ -83,24 +83,24 @@ const Step = 200 * time.Millisecond
 
 const stepSeconds = float64(Step) / float64(time.Second)
 
-// How the fleet is spread.
+// How the cars of a fleet are distributed among roads, side streets and parking places.
 const (
 	carsPerRoad = 60
 	// onRoads is the share of all cars that are on roads, on average.
 	onRoads = 0.8
-	// fewRoads is the smallest number of cars for which there is a road of each kind. A smaller
-	// fleet has a single road.
+	// fewRoads is the smallest number of cars for which a fleet has a road of each kind. A
+	// smaller fleet has a single road.
 	fewRoads = 30
 	// shortestMeter is the length of the shortest road.
 	shortestMeter = 400
-	// tide is the time in which the number of cars on a road rises and falls once. Other comments
-	// call this rise and fall the tide: it is high when the road has most cars.
+	// tide is the time in which the number of cars on a road rises and falls once. Other
+	// comments call this rise and fall the tide: it is high when the road has the most cars.
 	tide = 30 * time.Minute
-	// leastSwell limits how much lower the tide of a road is than that of the busiest road of its
-	// kind: it is lower by a share between 0 and leastSwell.
+	// Roads of one kind gain different numbers of cars at busy times. leastSwell is the
+	// greatest share by which a road gains fewer cars than the busiest one.
 	leastSwell = 0.8
-	// stay is how long a car stays on one road, on average, unless the tide makes it leave
-	// earlier.
+	// stay is the mean time for which a car stays on one road, unless the falling number of
+	// cars there makes it leave earlier.
 	stay = 20 * time.Minute
 	// parkingShare is the share of the cars leaving a road that park. They park for at least
 	// shortestPark, and for meanPark on average.
@@ -136,8 +136,7 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads. Their length is such that the average number of cars on a road is the parameter
-// mean.
+// build adds roads to the fleet. Their length is such that a road has mean cars on average.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -165,8 +164,8 @@ func (f *Fleet) build(roads int, mean float64) {
 	}
 }
 
-// fill puts on each road the number of cars that its tide requires, and returns the cars that are
-// left over.
+// fill puts on each road the number of cars that the road should have at the beginning, and returns
+// the cars that are left over.
 func (f *Fleet) fill() []*car {
 	next := f.cars
 	for _, r := range f.roads {
@@ -239,7 +238,8 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 	return nil
 }
 
-// target returns how many cars the tide requires on a road. Most of the time the tide is low.
+// target returns how many cars a road should have at the time now. The number rises and falls
+// periodically (see tide). Most of the time it is low.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
@@ -272,7 +272,8 @@ func (f *Fleet) advance() {
 	}
 }
 
-// exchange moves cars between roads as the tide requires, and some more at random.
+// exchange moves cars from roads that have too many cars (see target) to roads that have too few,
+// and moves some more at random.
 func (f *Fleet) exchange() {
 	coming := make(map[*road]int)
 	for _, c := range f.cars {
@@ -300,8 +301,8 @@ func (f *Fleet) exchange() {
 	}
 }
 
-// nearest removes the car that is nearest to a position from the idle cars, which are in side
-// streets and have no next road, and returns it.
+// nearest returns the idle car that is nearest to a position, and removes it from the idle cars.
+// These are in side streets and are not on their way to a road.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {

@@ -8,9 +8,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed on each part of a road over the last minutes, its window. The mean
-// speed is the distance that all cars drove there, divided by the time that they took (L. C. Edie's
-// definition, 1963).
+// flow measures the mean speed of the cars on each part of a road over the last minutes, called its
+// window. The mean speed is the distance that all cars drove there, divided by the time that they
+// took (L. C. Edie's definition, 1963).
 type flow struct {
 	cells     []cell // sums over the whole window
 	parts     [][]cell
@@ -19,14 +19,15 @@ type flow struct {
 	partEnds  time.Duration // when the next part begins
 }
 
-// cell is the sum of the metres and seconds that cars drove on a short piece of the road.
+// cell has the sums of the metres and seconds that cars drove on a short piece of a road.
 type cell struct{ meter, seconds float64 }
 
 const (
 	// cellMeter is the length of a cell; a road has a whole number of cells.
 	cellMeter = 50
 	flowParts = 12
-	// aroundMeter is how far the road around a car extends, both in front of it and behind.
+	// aroundMeter is how far the road around a car extends, in front of the car and behind it,
+	// when the true state of the traffic there is measured.
 	aroundMeter = 300
 )
 
@@ -49,7 +50,7 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick removes from the sums what is older than the window.
+// tick removes what is older than the window from the sums. It is called at each step of time.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return
@@ -63,8 +64,8 @@ func (f *flow) tick(now time.Duration) {
 	clear(f.parts[f.part])
 }
 
-// around returns the mean speed on the road around the i-th cell, in m/s. ok is false if no car
-// was there.
+// around returns the mean speed on the road around the i-th cell, in m/s. The result ok is false if
+// no car was there in the last minutes.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
 	reach := min(aroundMeter/cellMeter, n/4)
@@ -80,24 +81,24 @@ func (f *flow) around(i int) (mps float64, ok bool) {
 	return sum.meter / sum.seconds, true
 }
 
-// light is the speed that a road allows in light traffic, its red lights included.
+// light has the speeds of cars on a road in light traffic. They include stops at red lights.
 type light struct {
 	aroundMps []float64 // around each cell
 	meanMps   float64   // of the whole ring
 }
 
-// The duration of a measurement of light traffic is lightWindow. Before that, the cars spread out
-// for lightSettle.
+// Light traffic is measured for lightWindow. Before that, the cars drive for lightSettle, so that
+// they spread out.
 const (
 	lightSettle = 5 * time.Minute
 	lightWindow = 20 * time.Minute
 )
 
-// newLight measures light traffic: it simulates the same road with the smallest number of cars that
-// it ever has, and measures their mean speed around each cell. So a stretch on which a red light or
-// the end of the green wave slows down all cars is compared with its own speed in light traffic.
-// The drivers are drawn from a fixed seed, so the result depends only on the kind and the length of
-// the road.
+// newLight measures light traffic: it simulates a road of the same kind and length with the
+// smallest number of cars that it ever has, and measures their mean speed around each cell. So a
+// part of the road where a red light slows down all cars is compared with its own speed in light
+// traffic. The drivers are drawn from a fixed seed, so the result depends only on the kind and the
+// length of the road.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow

@@ -15,9 +15,9 @@ type receiver struct {
 	fixAt         time.Duration // time of its last fix; 0: never
 }
 
-// The position of a satellite receiver has two errors, drift and jitter. The constants are the
-// standard deviation of each error to the east and to the north, in metres, and its time constant,
-// in seconds.
+// The position of a satellite receiver has two errors: drift, which changes slowly, and jitter,
+// which changes fast. The constants are the standard deviation of each error to the east and to the
+// north, in metres, and its time constant, in seconds.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60
@@ -25,22 +25,24 @@ const (
 	jitterSeconds = 1 // a receiver smooths faster changes
 
 	accuracyMeter = 5
-	// courseMps is the error of the receiver's velocity, in m/s. The receiver reports no heading at
-	// speeds below leastCourseMps.
+	// courseMps is the standard deviation of the error of the receiver's velocity, from which
+	// its heading is computed, in m/s. The receiver reports no heading at speeds below
+	// leastCourseMps.
 	courseMps, leastCourseMps = 0.2, 1
 )
 
-// stray changes an error over time, as an Ornstein-Uhlenbeck process with the standard deviation
-// meter. The parameter keep is the autocorrelation of the new error with the previous one.
+// stray changes the error p of a position as time passes, as an Ornstein-Uhlenbeck process with the
+// standard deviation meter. The parameter keep is the autocorrelation of the new error with the
+// previous one.
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the car's position at an earlier time to the readings r. The parameter seconds says
-// how long before the car's present position and speed that time was. A parked car is at the kerb
-// where it left its road. In side streets there is no fix, as between high buildings.
+// locate adds the car's position at the time at to the readings r. The car's present position and
+// speed are those of a time that is later by the parameter seconds. A parked car is at the kerb
+// where it left its road. In side streets there is no position, as between high buildings.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
 	var is point
 	var heading, mps float64

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// The town of the fleet: its middle, and the metres in a degree of latitude on a sphere of
-// the Earth's mean radius.
+// The town of the fleet: the position of its middle, and the length of a degree of latitude in
+// metres, on a sphere of the Earth's mean radius.
 const (
 	townLatitude  = 48.7
 	townLongitude = 11.6
@@ -20,7 +20,7 @@ func (p point) to(q point) (meter float64) {
 	return math.Hypot(q.eastMeter-p.eastMeter, q.northMeter-p.northMeter)
 }
 
-// degrees returns the position on WGS 84, in degrees.
+// degrees returns the latitude and longitude of the point on WGS 84, in degrees.
 func (p point) degrees() (latitude, longitude float64) {
 	return townLatitude + p.northMeter/meterADegree,
 		townLongitude + p.eastMeter/(meterADegree*math.Cos(townLatitude*math.Pi/180))
@@ -44,7 +44,7 @@ func newRing(lengthMeter float64) ring {
 	return g
 }
 
-// reachMeter returns the greatest distance that a point of the ring may have from its middle.
+// reachMeter returns an upper limit for the distance of a point on the ring from its middle.
 func (g *ring) reachMeter() float64 {
 	return math.Hypot(g.longMeter/2+g.radiusMeter, g.shortMeter/2+g.radiusMeter)
 }
@@ -80,9 +80,9 @@ func (g *ring) at(meter float64) (p point, heading float64) {
 // apartMeter is the least distance between any two roads.
 const apartMeter = 250
 
-// layOut places the roads on a square grid whose cells are wide enough for the longest road, in a
-// random order and in random directions. So roads that are full at the same time are not all close
-// to each other.
+// layOut places the roads on a square grid whose cells are wide enough for the longest road. Their
+// order on the grid and their directions are random, so roads that are full at the same time are
+// not all close to each other.
 func layOut(roads []*road, random *rand.Rand) {
 	var reach float64
 	for _, r := range roads {

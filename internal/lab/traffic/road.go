@@ -9,7 +9,7 @@ import (
 // carLength is the length of every car, in metres.
 const carLength = 4.5
 
-// motion is the position of a car on its road, and how the car moves.
+// motion is the position of a car on its road, its speed and its acceleration.
 type motion struct {
 	driver
 	meter float64 // from the road's beginning
@@ -24,8 +24,8 @@ type road struct {
 	lightMeter  float64 // between two lights; 0 if there are none
 	phase       float64 // phase of the tide of cars, 0 to 2π
 	swellPerKm  float64 // cars that the tide adds at its highest
-	// cars are in the order in which they drive: each follows the next one, and the last
-	// follows the first.
+	// cars are in the order in which they drive: each car is behind the next one in the slice,
+	// and the last is behind the first.
 	cars  []*car
 	flow  flow
 	light light
@@ -40,7 +40,8 @@ func newRoad(k *kind, lengthMeter float64) *road {
 	return r
 }
 
-// ahead returns the distance from one position to another in the direction of travel.
+// ahead returns the distance in metres from one position on the road to another, in the direction
+// of travel.
 func (r *road) ahead(from, to float64) float64 {
 	d := to - from
 	if d < 0 {
@@ -49,8 +50,8 @@ func (r *road) ahead(from, to float64) float64 {
 	return d
 }
 
-// gap returns the distance, bumper to bumper, between the i-th car and the car in front of it, and
-// the car in front.
+// gap returns the distance in metres, bumper to bumper, between the i-th car and the car in front
+// of it. It also returns the car in front.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
 	if len(r.cars) == 1 {
@@ -60,7 +61,7 @@ func (r *road) gap(i int) (meter float64, before *car) {
 	return r.ahead(c.meter, before.meter) - carLength, before
 }
 
-// step moves all cars at once.
+// step moves all cars on the road by one step of time, which ends now.
 func (r *road) step(now time.Duration) {
 	for i, c := range r.cars {
 		gap, before := r.gap(i)
@@ -76,8 +77,8 @@ func (r *road) step(now time.Duration) {
 	r.flow.tick(now)
 }
 
-// advance changes the speed by the acceleration over the given time, and returns the distance
-// driven. A car does not drive backwards.
+// advance moves a car for the given time: it changes the speed by the acceleration, and returns the
+// distance driven. A car does not drive backwards.
 func (m *motion) advance(seconds float64) (meter float64) {
 	after := m.mps + m.mps2*seconds
 	if after >= 0 {
@@ -90,11 +91,13 @@ func (m *motion) advance(seconds float64) (meter float64) {
 	return meter
 }
 
-// waveShare is the speed of the green wave, as a share of the desired speed.
+// waveShare is the speed of the green wave, as a share of the speed that drivers desire. A car at
+// this speed finds one light after the other green.
 const waveShare = 0.85
 
-// obeyLight returns the greatest acceleration that the next light allows. A car passes a yellow
-// light if it would have to brake too hard, and a red light only if it cannot stop.
+// obeyLight returns the greatest acceleration that the next traffic light allows a car, in m/s². A
+// car passes a yellow light if it would have to brake too hard, and a red light only if it cannot
+// stop.
 func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	if r.lightMeter == 0 {
 		return math.Inf(1)
@@ -122,8 +125,9 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 // "MOBIL", 2007).
 const politeMps2 = 4
 
-// admit lets a car turn into the road between the i-th car and the car in front of that, and
-// reports whether it did. It does not if the new car or the i-th car would have to brake hard.
+// admit lets a car turn into the road between the i-th car and the car in front of the i-th, and
+// reports whether there was room. There is none if the new car or the i-th car would have to brake
+// hard.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0

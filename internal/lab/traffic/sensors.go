@@ -11,8 +11,9 @@ import (
 
 // sensors are the throttle and pedal sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// The scale of each sensor: its reading when the throttle plate is closed or the foot is off
-	// the pedal, and the range of its readings from there, in percent.
+	// The scale of each sensor: its reading in percent when the throttle plate is closed or the
+	// foot is off the pedal, and how much larger the reading is when the plate is open or the
+	// pedal is pressed.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
@@ -22,7 +23,7 @@ type sensors struct {
 	ignitionDue time.Duration // when the car next reports that its ignition is on
 }
 
-// scale maps a position of 0 to 100 % to a sensor's reading.
+// scale converts a position of 0 to 100 % to the reading of a sensor in percent.
 type scale struct{ closed, span float64 }
 
 func newSensors(random *rand.Rand) sensors {
@@ -47,8 +48,8 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort returns the share of the engine's greatest power or force that a car needs for a speed,
-// in m/s, and an acceleration, in m/s².
+// effort returns how much of its engine's greatest power or force a car needs at a speed, in m/s,
+// and an acceleration, in m/s²: 0 to 1.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
@@ -57,10 +58,11 @@ func effort(mps, mps2 float64) float64 {
 	return max(0, min(needs/min(mostNewton, powerWatt/max(mps, 1)), 1))
 }
 
-// gears are the speed at which each gear ends, and the engine speed in that gear at 1 km/h.
+// gears has, for each gear, the speed up to which a car uses it, and the engine speed in that gear
+// per km/h.
 var gears = [...]struct{ untilKmh, rpm float64 }{{15, 130}, {30, 75}, {50, 52}, {70, 40}, {90, 33}, {math.Inf(1), 27}}
 
-// engineRPM returns the engine speed of a car whose gear depends only on its speed.
+// engineRPM returns the engine speed of a car at a speed. The gear depends only on the speed.
 func engineRPM(kmh float64) float64 {
 	i := 0
 	for kmh > gears[i].untilKmh {
@@ -69,7 +71,8 @@ func engineRPM(kmh float64) float64 {
 	return max(800, kmh*gears[i].rpm)
 }
 
-// Lags and noise.
+// The lag of the throttle plate, the tremble of the driver's foot, the noise of the sensors, and
+// how often a car reports that its ignition is on.
 const (
 	plateLagSeconds   = 0.08 // a motor turns the plate
 	footTremble       = 0.8  // percent, standard deviation
@@ -80,8 +83,8 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read returns the readings of all sensors at an earlier time. The parameter seconds says how long
-// before the car's present position and speed that time was.
+// read returns the readings of all sensors at the time at. The car's present speed and acceleration
+// are those of a time that is later by the parameter seconds.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
 	var r vehicle.Readings
 	var errs []error
@@ -142,7 +145,7 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	return r, errors.Join(errs...)
 }
 
-// oneByte returns a percentage as SAE J1979 sends it.
+// oneByte rounds a percentage to a multiple of 100/255, because SAE J1979 sends it in one byte.
 func oneByte(percent float64) float64 {
 	return math.Round(max(0, min(percent, 100))*255/100) * 100 / 255
 }
