@@ -11,19 +11,20 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// How the verdicts are asked for.
+// How often, when and by how many goroutines the service is queried for verdicts.
 const (
-	// askEvery is the time between two queries about one car, unless the fleet is so large that
-	// this would take more than askPerSecond queries a second.
+	// askEvery is the time between two queries about one car. It is longer if the fleet is so
+	// large that there would be more than askPerSecond queries a second.
 	askEvery     = 10 * time.Second
 	askPerSecond = 200
-	// AskAfter is how long cars have driven before their verdicts are compared, because a drive
-	// begins as "normal", whatever the traffic.
+	// AskAfter is how long the cars have driven before their verdicts are compared with the
+	// truth. At the beginning of a drive the verdict is "normal", whatever the traffic.
 	AskAfter = 3 * time.Minute
 	askers   = 4
 )
 
-// askOnAndOn asks about one car after another, again and again, until ctx ends.
+// askOnAndOn queries the verdicts on one car after another, and begins again after the last car,
+// until ctx ends.
 func (s *Simulation) askOnAndOn(ctx context.Context) {
 	questions := make(chan int)
 	var asking sync.WaitGroup
@@ -47,7 +48,7 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 	}
 }
 
-// askAll asks about every car at the end, when everything is acknowledged.
+// askAll queries the verdicts on every car once, after all samples are acknowledged.
 func (s *Simulation) askAll(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -60,8 +61,8 @@ func (s *Simulation) askAll(ctx context.Context) {
 	}
 }
 
-// judgedWithin is the maximum wait, at the end, for answers that include the last samples. The time
-// between two queries during that wait is judgedEvery.
+// judgedWithin is the maximum time, after all samples are acknowledged, to wait for answers that
+// include the last samples. During that wait a query is repeated every judgedEvery.
 const (
 	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
@@ -77,12 +78,14 @@ type known struct {
 	mended time.Duration
 }
 
-// lateMost is how late the stored samples of the fleet may be while verdicts are still compared.
-// The limit is needed because a verdict cannot include a sample that is not stored yet.
+// lateMost is how far the stored samples of the fleet may be behind the clock while verdicts are
+// still compared with the truth. The limit is needed because a verdict cannot include a sample that
+// is not stored yet.
 const lateMost = 2 * time.Second
 
-// known returns the truth about the i-th car. The result compare is false if the answers must not
-// be compared with it: the fleet began less than AskAfter ago, or its stored samples are late.
+// known returns the truth about the i-th car. The result compare is false if verdicts must not be
+// compared with it now: the fleet has driven for less than AskAfter, or its stored samples are too
+// far behind the clock (see lateMost).
 func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +100,8 @@ func (s *Simulation) known(i int) (k known, compare bool) {
 	return k, true
 }
 
-// ask asks both questions about the i-th car, driving state and throttle system, and compares the
-// answers with the truth at that moment.
+// ask queries both verdicts on the i-th car, driving state and throttle system, and compares them
+// with the truth at that moment.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	k, compare := s.known(i)
 	if !compare {
@@ -119,8 +122,8 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving asks for the driving state of the i-th car. When all samples are acknowledged, it asks
-// again until the answer includes them (see behind), or until s.judgedBy.
+// askDriving queries the driving state of the i-th car. If all samples are already acknowledged, it
+// repeats the query until the answer includes them (see behind), or until the time s.judgedBy.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))
@@ -135,10 +138,10 @@ func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.D
 	}
 }
 
-// behind reports whether an answer is too old for a comparison: it is older than the car's latest
-// sample, which the service has not folded yet. The answer about a parked car may not be older at
-// all, because the latest sample may be the first that says that the car is parked. The answer
-// about a driving car may be older by lateMost.
+// behind reports whether an answer is too old for a comparison with the truth, because it does not
+// include the car's latest sample. The answer about a driving car may be older than that sample by
+// lateMost. The answer about a parked car may not be older at all, because the latest sample may be
+// the first that says that the car is parked.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	latest := k.latest
 	if !k.Parked {
@@ -147,7 +150,7 @@ func (k *known) behind(a client.DrivingAnswer) bool {
 	return a.AsOf.Before(latest)
 }
 
-// stateOf returns the state of an answer; 0 is none.
+// stateOf returns the driving state in an answer, or 0 if the answer has none.
 func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
 	switch a.State {
 	case client.NormalDriving:

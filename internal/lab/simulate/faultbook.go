@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// faultBook puts throttle faults into the readings of a fleet, and records which car has
-// one.
+// faultBook puts throttle faults into the readings of the cars of a fleet, and records which car
+// has a fault.
 type faultBook struct {
 	perHour float64
 	random  *rand.Rand
@@ -17,7 +17,7 @@ type faultBook struct {
 	all     []*standingFault
 }
 
-// carFaults is the state of one car in the book.
+// carFaults is what a faultBook knows of one car.
 type carFaults struct {
 	healthy  faults.Injector
 	injector *faults.Injector // nil: the car is healthy
@@ -30,20 +30,21 @@ type carFaults struct {
 type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
-	// observable is when the fault first changed a reading by at least as much as the readings of
-	// healthy sensors deviate for some seconds (see deviation); 0 if it has not yet.
+	// observable is when the fault first changed a reading so much that it can be told from the
+	// deviations of healthy sensors (see deviation); 0 if it has not yet.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
-	// asked is the number of queries about the car from a minute after the fault was observable.
-	// found is when a query was first answered "anomaly"; 0 if never.
+	// asked is the number of queries about the car while the fault had been observable for at
+	// least a minute. found is when a query was first answered "anomaly"; 0 if never.
 	asked int
 	found time.Duration
 }
 
-// Times of faults.
+// When faults begin, and how long they last.
 const (
-	// firstFault is how long a car stays healthy at first, because the rules learn a fault that is
-	// there from the very beginning as a property of the car (docs/verdicts.md).
+	// firstFault is how long each car stays healthy at first. The rules learn a fault that
+	// exists from the very beginning as a property of the car (docs/verdicts.md), so they
+	// cannot find it.
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute
@@ -53,7 +54,8 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 	return &faultBook{perHour: perHour, random: rand.New(rand.NewPCG(seed, 3)), cars: make([]carFaults, cars)}
 }
 
-// apply changes the readings of a car that has a fault, and begins and ends faults.
+// apply begins and ends the faults of a car as time passes, and changes the readings r of the car
+// if it has a fault.
 func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error {
 	if !r.Has(vehicle.ThrottlePosition) {
 		return nil // the car is parked
@@ -82,9 +84,9 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 	return err
 }
 
-// deviation returns how far, in percent, the readings of healthy sensors deviate for some seconds,
-// for the kind of sensor that f affects. A fault is observable when it changes a reading by at
-// least that much; docs/verdicts.md has the values.
+// deviation returns how far, in percent, the readings of a healthy sensor may be off for some
+// seconds. The sensor is of the kind that the fault f affects. A fault is observable once it
+// changes a reading by at least that much; docs/verdicts.md has the values.
 func deviation(f faults.Fault) float64 {
 	switch {
 	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
@@ -101,7 +103,7 @@ var faultySensors = [...]vehicle.Signal{
 	vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE,
 }
 
-// draw draws a fault at random; every kind is equally likely.
+// draw returns a random fault; every kind is equally likely.
 func (b *faultBook) draw() faults.Fault {
 	pick := func(of ...float64) float64 { return of[b.random.IntN(len(of))] }
 	f := faults.Fault{

@@ -8,11 +8,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A fleet is mixed at a time if, from mixedBefore before it until mixedAfter after it, each driving
-// state has at least one of every mixedShare cars. The time before is needed because verdicts
-// change later than the traffic. The search begins after mixedFirst, when there are throttle faults
-// too, and ends after mixedLast, when the number of cars on each road has risen and fallen at least
-// once.
+// A fleet is mixed at a time if each driving state has at least one of every mixedShare cars, from
+// mixedBefore before that time until mixedAfter after it. The time before is needed because
+// verdicts change later than the traffic. [Mixed] searches such a time from mixedFirst, when there
+// are throttle faults too, until mixedLast, when the number of cars on each road has risen and
+// fallen at least once.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute
@@ -20,14 +20,15 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// alwaysMixed is the smallest number of cars for which a fleet has enough roads to be mixed at
-	// any time.
+	// alwaysMixed is the smallest number of cars with which a fleet has enough roads to have
+	// cars in every driving state at any time.
 	alwaysMixed = 1000
 )
 
-// Mixed returns how long after its beginning a fleet is first mixed: some cars drive normally, some
-// are slow and some are in a jam. If the fleet is never mixed, for example because it has a single
-// road, Mixed returns the time at which the rarest state has most cars.
+// Mixed returns the time, from the beginning of a fleet, at which it is first mixed: some cars
+// drive normally, some are slow and some are in a jam. If the fleet is never mixed, for example
+// because it has a single road, Mixed returns the time at which the rarest of the three states has
+// most cars.
 func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst
@@ -57,7 +58,7 @@ func Mixed(c Config) time.Duration {
 	return best
 }
 
-// traffic returns the configuration of the traffic in which the fleet drives.
+// traffic returns the part of the configuration that describes the traffic.
 func (c *Config) traffic() traffic.Config {
 	return traffic.Config{
 		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow,

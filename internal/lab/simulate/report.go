@@ -47,15 +47,15 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// changedSoon is how long after a change of the road's state a verdict may still be the state
-	// before the change, because of its hysteresis and because the readings that show the change
-	// take time.
+	// changedSoon is how long after a change of the road's state the verdict may still be the
+	// previous state. The rules change a verdict late (hysteresis), and the readings that show
+	// the change take time.
 	changedSoon = time.Minute
-	// recovers is the time after the end of a fault during which answers about the car are not
-	// compared, because the rules require a minute of healthy readings.
+	// recovers is the time after the end of a fault during which verdicts on the car are not
+	// compared, because the rules end an anomaly only after a minute of healthy readings.
 	recovers = 3 * time.Minute
-	// tellable is how long a fault must have been observable before it is counted as missed if it
-	// is not found.
+	// tellable is the time that the rules have to find a fault after it has become observable.
+	// Queries before that do not count against the rules.
 	tellable = time.Minute
 )
 
@@ -63,10 +63,10 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// driving compares the verdict on a car with the state of the road around it. For a car in a side
-// street the true state is unknown, so nothing is compared. An answer that does not include the
-// car's latest samples (see behind) is compared only at the end, when the service has had time to
-// fold them.
+// driving compares the verdict on a car with the true state of the road around it. Nothing is
+// compared for a car in a side street, where the true state is unknown. An answer that does not
+// include the car's latest samples (see behind) is compared only at the end, when the service has
+// had time to process them.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
@@ -94,7 +94,8 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	}
 }
 
-// throttle compares the verdict on the i-th car's throttle system with the car's faults.
+// throttle compares the verdict on the i-th car's throttle system with the fault that the car has,
+// if any.
 func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	alarm := a.System == client.ThrottleAnomaly
 	switch f := k.fault; {
@@ -129,8 +130,8 @@ type Report struct {
 	Throttle      *throttleReport `json:"throttle,omitempty"`
 }
 
-// drivingScore is the comparison of driving verdicts with the true states of the roads. Each row of
-// the agreement is one answer.
+// drivingScore is the comparison of driving verdicts with the true states of the roads. Each answer
+// is one row of the agreement.
 type drivingScore struct {
 	score.Agreement
 	Disagreed       int         `json:"disagreed"`
@@ -139,45 +140,46 @@ type drivingScore struct {
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Behind          int         `json:"answers_behind"`
 	Roads           []roadScore `json:"roads"`
-	// ByFlow counts answers. The first index is the speed at which cars move around the queried
-	// car, in tenths of the speed in light traffic. The second index is the verdict: none, 1, 2,
-	// 3.
+	// ByFlow counts the compared answers. The first index is the speed of the cars around the
+	// queried car, in tenths of their speed in light traffic. The second index is the verdict:
+	// 0 none, 1 normal, 2 slow, 3 jam.
 	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
 }
 
-// roadScore is the agreement on the roads with one speed limit.
+// roadScore is the agreement of driving verdicts with the truth on all roads with one speed limit.
 type roadScore struct {
 	LimitKmh float64 `json:"limit_kmh"`
 	score.Agreement
 }
 
-// throttleReport is the comparison of throttle verdicts with the faults.
+// throttleReport is the comparison of throttle verdicts with the faults that the cars had.
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// Precision is the share of alarms that were about a fault. Recall is the share of faults that
-	// were found. Each alarm and each fault is counted once, however many answers report it.
+	// Precision is the share of alarms that were about a fault. Recall is the share of faults
+	// that were found, of those that are counted in Telling. Each alarm and each fault is
+	// counted once, however many answers report it.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`
 	Kinds       []faultKind `json:"faults"`
 }
 
-// faultKind says how one kind of fault was found.
+// faultKind counts the faults of one kind, and says how many of them were found and how soon.
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// Telling is the number of faults that the verdicts could be compared with: the car was
-	// queried at least once when its fault had been observable for a minute or longer.
+	// Telling is the number of faults that the verdicts could be compared with: those about
+	// which there was a query when they had been observable for a minute or longer.
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
-	// Median is the median time, in seconds, from the moment at which a fault was observable to
-	// the moment at which it was found. It includes only faults that became observable after the
-	// queries had begun. If nil, there are none.
+	// Median is the median time, in seconds, from when a fault became observable until it was
+	// found. It includes only faults that became observable after the queries had begun. If
+	// nil, there are none.
 	Median *float64 `json:"median_seconds"`
 }
 
-// Report returns the figures of a run, also of one that failed.
+// Report returns the results of the run so far. It may also be called after a run that failed.
 func (s *Simulation) Report() *Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()

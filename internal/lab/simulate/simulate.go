@@ -31,13 +31,14 @@ type Config struct {
 	Duration         time.Duration // after which it ends; 0: when its context ends
 	Prefix           string        // of the vids
 
-	// Developer asks for the verdicts. If nil, no queries are sent.
+	// Developer is the client that queries the verdicts. If nil, no queries are sent.
 	Developer *client.Client
-	// Progress receives a line now and then. If nil, nothing is written.
+	// Progress receives a line about the progress every ten seconds. If nil, nothing is
+	// written.
 	Progress io.Writer
 }
 
-// IDs returns the vids of the fleet.
+// IDs returns the vehicle ids of the fleet: Prefix and five or more digits.
 func (c *Config) IDs() []vehicle.ID {
 	ids := make([]vehicle.ID, c.Vehicles)
 	for i := range ids {
@@ -46,15 +47,15 @@ func (c *Config) IDs() []vehicle.ID {
 	return ids
 }
 
-// underWay returns a fleet that has driven for five minutes, so that its cars are spread over the
-// roads.
+// underWay returns a fleet that has already driven for five minutes, so that its cars are spread
+// over the roads.
 func underWay(c traffic.Config) *traffic.Fleet {
 	fleet := traffic.New(c)
 	fleet.Settle(5 * time.Minute)
 	return fleet
 }
 
-// Simulation is a fleet that sends to a service.
+// Simulation is a simulated fleet that sends its telemetry to a service.
 type Simulation struct {
 	Config
 	fleet  *traffic.Fleet
@@ -75,18 +76,19 @@ type Simulation struct {
 	refusal string        // the first refusal
 	ended   bool          // everything is sent and acknowledged
 	asking  time.Duration // when the comparison of answers began; 0: not yet
-	// judgedBy is when the wait for the last verdicts ends; set when everything is sent.
+	// judgedBy is when the wait for verdicts that include the last samples ends. It is set when
+	// all samples are sent.
 	judgedBy time.Time
 }
 
 const (
-	// Doors is the best number of connections for a fleet. A car uses only one of the connections,
-	// so that its samples keep their order.
+	// Doors is the number of connections over which a fleet should send. All samples of a car
+	// use the same connection, so that they keep their order.
 	Doors = 4
-	// laneSamples is the maximum number of samples that wait for a connection. When it is reached,
-	// the fleet waits.
+	// laneSamples is the maximum number of samples that wait for one connection. At this limit,
+	// the fleet stops until there is room.
 	laneSamples = 20_000
-	// flushWithin is the maximum wait for acknowledgements after Ctrl-C.
+	// flushWithin is the maximum time to wait for acknowledgements after Ctrl-C.
 	flushWithin = 5 * time.Second
 	// tellEvery is the time between two lines of progress.
 	tellEvery = 10 * time.Second
@@ -108,8 +110,8 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run sends what the fleet reads over the connections in doors. It returns when the duration has
-// passed, when ctx ends (which is no error), or when the service accepts no more.
+// Run advances the fleet and sends its samples over the connections in doors. It returns when the
+// duration has passed, when ctx ends (which is no error), or when samples can no longer be sent.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -153,15 +155,16 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return err
 }
 
-// end records that everything is sent.
+// end records that all samples are sent and acknowledged, and sets judgedBy.
 func (s *Simulation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
-// drive advances the fleet as time passes. While the fleet is behind the clock, drive advances it
-// as fast as the connections accept its samples.
+// drive advances the fleet at the speed of the clock. While the fleet's time is behind the clock,
+// as after the beginning of a backdated fleet, drive advances it as fast as the connections accept
+// its samples.
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -184,8 +187,8 @@ func (s *Simulation) drive(ctx context.Context) error {
 	}
 }
 
-// step advances the fleet, puts the faults into what the cars read, and hands the samples to the
-// connections. All samples of a car use the same connection.
+// step advances the fleet by one step of time, applies the faults to the readings of the cars, and
+// puts the samples into the lanes of the connections. All samples of a car use the same lane.
 func (s *Simulation) step(ctx context.Context) (err error) {
 	var samples []vehicle.Sample
 	var cars []int
@@ -217,8 +220,8 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 	return nil
 }
 
-// send sends the samples of a lane over its connection. Each time it sends all samples that wait in
-// the lane, at most sender.Batch.
+// send sends the samples of a lane over its connection, in batches: all samples that wait in the
+// lane, but at most sender.Batch.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -248,8 +251,8 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 	return nil
 }
 
-// countRefusal counts samples that the service refused, perhaps because a vehicle was forgotten.
-// The simulation goes on.
+// countRefusal counts samples that the service refused for good, for example because a vehicle was
+// forgotten. The simulation continues.
 func (s *Simulation) countRefusal(r sender.Refusal) {
 	s.refused.Add(int64(r.Samples))
 	s.mu.Lock()
@@ -259,7 +262,7 @@ func (s *Simulation) countRefusal(r sender.Refusal) {
 	}
 }
 
-// tell writes a line of progress now and then.
+// tell writes a line of progress every tellEvery, until ctx ends.
 func (s *Simulation) tell(ctx context.Context) {
 	before, at := int64(0), time.Now()
 	for range periodic.Every(ctx, tellEvery) {
@@ -270,14 +273,14 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late returns how far the stored samples are behind the clock. The caller must hold mu.
+// late returns how far the acknowledged samples are behind the clock. The caller must hold mu.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.now).Time()) +
 		time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
 }
 
-// status returns the state of the fleet in one line.
+// status returns, in one line for people, how many cars are in which state.
 func (s *Simulation) status() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,16 +304,17 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// Teach lets the cars drive in light traffic for lightTime, so that the service learns how fast the
-// roads of the fleet allow them to drive.
+// lightTime is how long the cars drive in light traffic for Teach. lightPerSecond is how often each
+// of them reports, per second.
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1 // readings of each car
 )
 
-// Teach sends what the cars of a fleet would have read in an hour of light traffic on its roads,
-// well before the fleet begins. Cars in side streets have no position, so they are left out. If the
-// fleet sends no positions, Teach sends nothing.
+// Teach sends what the cars of a fleet would have read in an hour of light traffic, dated well
+// before the fleet begins. From it the service learns how fast the fleet's roads are when they are
+// free. Readings of cars in side streets are left out, because they have no position. If the fleet
+// sends no positions, Teach sends nothing.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil
