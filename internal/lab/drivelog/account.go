@@ -1,7 +1,7 @@
 package drivelog
 
-// account counts what was left out or corrected, by reason, in the order in which each reason
-// first occurred.
+// account counts the rows and readings that were left out and the defects that were corrected, by
+// reason. The reasons are in the order in which they first occurred.
 type account struct{ rows, readings, mended []Count }
 
 func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }

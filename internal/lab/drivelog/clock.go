@@ -25,7 +25,7 @@ func timeOfDay(cell string) (int64, bool) {
 	return t.Sub(midnight).Milliseconds(), true
 }
 
-// seconds parses seconds since some start, at most a year. It returns milliseconds.
+// seconds parses a number of seconds, less than 366 days. It returns milliseconds.
 func seconds(cell string) (int64, bool) {
 	s, err := strconv.ParseFloat(cell, 64)
 	if err != nil || !(s >= 0 && s < 366*86400) {
@@ -34,20 +34,23 @@ func seconds(cell string) (int64, bool) {
 	return int64(math.Round(s * 1000)), true
 }
 
-// unixMillis parses Unix milliseconds between the years 2000 and 2100.
+// unixMillis parses a time in Unix milliseconds between the years 2000 and 2100. A fraction is
+// ignored.
 func unixMillis(cell string) (int64, bool) {
 	whole, _, _ := strings.Cut(cell, ".")
 	ms, err := strconv.ParseInt(whole, 10, 64)
 	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
 }
 
-// plainClock is for logs whose stamps need no correction.
+// plainClock returns the time of each row since the first row, for logs whose times need no
+// correction beyond that of clockBy.
 func plainClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
 }
 
-// dailyClock is for logs with times of day. If the time of day falls by more than half a day,
-// midnight has passed. If it rises by more than half a day, the clock was set back across midnight.
+// dailyClock returns the time of each row since the first row, for logs that have only times of
+// day. If the time of day falls by more than half a day, midnight has passed. If it rises by more
+// than half a day, the clock was set back across midnight.
 func dailyClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration {
 		switch {
@@ -60,11 +63,11 @@ func dailyClock(t *table, a *account) []time.Duration {
 	})
 }
 
-// clockBy returns the time of each row since the first row, as the sum of the steps between rows;
-// the function step corrects each step. A corrected step back, or ahead by more than a day, means
-// that the clock was set and not that time passed. It is replaced by 1 ms, the smallest step that
-// the service can distinguish, so that the row does not get the time of the row before. Once the
-// rows span more than longestDrive, every step is replaced by 1 ms.
+// clockBy returns the time of each row since the first row: the sum of the steps between rows, each
+// corrected by the function step. If a corrected step goes back, or ahead by more than a day, the
+// clock was set, so the step says nothing about the time that passed. It is replaced by 1 ms, the
+// smallest step that the service can distinguish, so that the row does not get the time of the row
+// before. Once the rows span more than longestDrive, every step is replaced by 1 ms.
 func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
@@ -78,16 +81,16 @@ func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) 
 	return at
 }
 
-// snapshotEvery is the time between two rows of a carOBD log: 0.491 to 0.495 s in each of
-// the 54 published files.
+// snapshotEvery is the time between two rows of a carOBD log. In each of the 54 published files it
+// is 0.491 to 0.495 s.
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock is for logs whose only clock is the engine's run time in whole seconds, which is
-// read once in three or four rows. The rows with the same run time are spread evenly up to the next
-// run time. In these cases they are taken to be snapshotEvery apart instead: at run time 0, when
-// the engine is off and its clock does not run; at the end; before a gap; before a new recording or
-// a restart of the clock; if the next run time leaves them less than a third of snapshotEvery each;
-// and beyond longestDrive.
+// runTimeClock returns the time of each row since the first row, for logs whose only clock is the
+// engine's run time in whole seconds, which is read once in three or four rows. The rows with the
+// same run time are spread evenly up to the next run time. Where that is not possible, they are
+// taken to be snapshotEvery apart: at run time 0, when the engine is off and its clock does not
+// run; at the end; before a gap; before a new recording or a restart of the clock; if each row
+// would get less than a third of snapshotEvery; and beyond longestDrive.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -119,18 +122,20 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is a column of the TDS logs, an average over the last minute, so it is blank in the
-// first rows of a recording. Each published file consists of several recordings joined together. At
-// each joint, the column is blank for 10 to 59 rows.
+// sessionColumn is the column of the TDS logs by which the beginning of a recording is found. It is
+// an average over the last minute, so it is blank in the first rows of a recording. Each published
+// file consists of several recordings joined together. At each joint, the column is blank for 10 to
+// 59 rows.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
 	sessionPause  = time.Hour
 )
 
-// sessionClock is for logs without a clock. Rows are taken to be one second apart, with a pause of
-// sessionPause before each recording that was joined on. How long the car really waited between
-// recordings is unknown, but each recording is another drive.
+// sessionClock returns the time of each row since the first row, for logs without a clock. Rows are
+// taken to be one second apart, with a pause of sessionPause before each further recording in the
+// file. How long the car really waited between recordings is unknown, but each recording is another
+// drive.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -146,8 +151,8 @@ func sessionClock(t *table, a *account) []time.Duration {
 }
 
 // blankRuns returns for each row how many consecutive rows, beginning with that row, have no value
-// in the session column. It finds that column as the only one of these logs that is kept although
-// no rule uses it.
+// in the session column. It finds this column because no rule uses it: the format keeps no other
+// such column.
 func blankRuns(t *table) []int {
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	runs := make([]int, len(t.records)+1)

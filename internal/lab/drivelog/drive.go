@@ -13,7 +13,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Drive is one recorded file, as far as it was readable.
+// Drive is what could be read of one recorded file.
 type Drive struct {
 	// Format names the logger: [KIT], [CarOBD], [PyOBD], [TDS] or [HIL].
 	Format string
@@ -21,7 +21,7 @@ type Drive struct {
 	Start time.Time
 	// Rows are the rows that carry a reading or a label, in order of time.
 	Rows []Row
-	// Lines is the number of the file's data rows: the length of Rows plus all of
+	// Lines is the number of data rows in the file: the length of Rows plus the rows counted in
 	// RowsLeftOut.
 	Lines int
 	// RowsLeftOut says how many rows are not in Rows, and why.
@@ -34,10 +34,10 @@ type Drive struct {
 
 // Row holds the readings of one time.
 type Row struct {
-	// At is the time since the file's first row. It never decreases.
+	// At is the time since the file's first row. It is never less than that of the row before.
 	At time.Duration
-	// Readings holds only what was read at this time, nothing forward-filled. It may be
-	// empty in a labelled row.
+	// Readings holds only what was read at this time, and no values repeated from earlier rows.
+	// It may be empty in a row with a label.
 	Readings vehicle.Readings
 	// Label is the driving state that an observer noted; 0 if there is none.
 	Label vehicle.DrivingState
@@ -93,9 +93,10 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip. It returns early if ctx ends, because a large
-// file takes long and a pipe may never send anything. In that case, a read that still blocks lasts
-// until the program ends. The error names the file.
+// Open reads the drive in a file, plain or gzip. If ctx ends first, Open returns its error at once,
+// because a large file takes long and a pipe may never send anything. The read then continues in
+// the background until it is done or the program ends. If the file cannot be read, the error names
+// it.
 func Open(ctx context.Context, path string) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -132,10 +133,10 @@ func open(path string) (*Drive, error) {
 	return nil, fmt.Errorf("the drive cannot be read: %w", err)
 }
 
-// Read reads a drive, plain or gzip. The name is used only in errors. An error means that
-// nothing is usable: the header is unknown, the file holds no usable row, it exceeds the
-// package's limits, or r failed. A file that was cut off or damaged yields what came
-// before, with a note.
+// Read reads a drive, plain or gzip. The name is used only in errors. Read returns an error only if
+// nothing is usable: the header is unknown, the file has no usable row or exceeds the package's
+// limits, or r fails. From a file that is cut off or damaged, Read returns what comes before, with
+// a note.
 func Read(r io.Reader, name string) (*Drive, error) {
 	d, err := read(r, bounds)
 	if err != nil {
@@ -144,14 +145,15 @@ func Read(r io.Reader, name string) (*Drive, error) {
 	return d, nil
 }
 
-// limits restrict the size of a file.
+// limits are the maximum sizes of a file and its parts.
 type limits struct {
 	unpacked int64 // bytes of the whole file
 	line     int   // bytes of one row
 	rows     int
 }
 
-// bounds are far above any real drive: 2,000,000 rows are two days at 10 Hz.
+// bounds are the limits that Read applies. They are far above any real drive: 2,000,000 rows are
+// two days at 10 Hz.
 var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func read(r io.Reader, max limits) (*Drive, error) {
@@ -180,7 +182,7 @@ func read(r io.Reader, max limits) (*Drive, error) {
 	return d, nil
 }
 
-// because returns the reasons why all rows were left out.
+// because returns the end of an error text: a colon and the reasons why all rows were left out.
 func because(rows []Count) string {
 	var reasons []string
 	for _, c := range rows {
@@ -192,7 +194,9 @@ func because(rows []Count) string {
 	return ": " + strings.Join(reasons, "; ")
 }
 
-// assemble returns the rows, with the cells that were newly read.
+// assemble returns the rows of a drive, with only the cells that were newly read. The parameter at
+// has the times of the rows, and the parameter reads the newly read cells of each. A row without a
+// reading or a label is left out and counted in a.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {

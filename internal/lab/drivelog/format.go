@@ -8,7 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The formats, as in [Drive.Format].
+// The formats of logs, as in [Drive.Format].
 const (
 	KIT    = "KIT"    // KIT "Automotive OBD-II Dataset": one sensor a row, time of day
 	CarOBD = "carOBD" // carOBD: snapshots about every 0.49 s, engine run time
@@ -21,7 +21,8 @@ const (
 // column and 64 bits in all. Real headers have at most 27 columns.
 const maxColumns = 64
 
-// errUnknown does not repeat the header, because the file may hold anything.
+// errUnknown is the error for a file of unknown format. Its text does not repeat the first line,
+// because the file may hold anything.
 var errUnknown = errors.New("the first line is not the header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
 
 type column struct {
@@ -32,8 +33,8 @@ type column struct {
 
 func in(s vehicle.Signal) column { return column{s, true, 1} }
 
-// format is one kind of log. Columns are identified by the text before their unit, in lower
-// case; the bytes of the unit differ between exports.
+// format describes one kind of log. A column is identified by its name without the unit, in lower
+// case, because the bytes of the unit differ between exports.
 type format struct {
 	name     string
 	needs    []string // columns that distinguish this format from all others
@@ -137,15 +138,16 @@ var labels = map[string]vehicle.DrivingState{
 	"HighCongestionCondition":   vehicle.TrafficJam,
 }
 
-// spellings maps names of columns in a logger's description to their names in its files. The
-// variable formats has only the latter.
+// spellings maps names of columns in a logger's description to their spelling in its files, which
+// is also that of the variable formats.
 var spellings = map[string]string{
 	"engine_run_time":              "engine_run_tine",
 	"accelerator_pedal_position_d": "pedal_d",
 	"accelerator_pedal_position_e": "pedal_e",
 }
 
-// columnKey returns a header cell's name without its unit.
+// columnKey returns the name in a header cell, without its unit and in the spelling of the variable
+// formats.
 func columnKey(cell string) string {
 	name, _, _ := strings.Cut(cell, "[")
 	name, _, _ = strings.Cut(name, "(")
@@ -159,7 +161,7 @@ func columnKey(cell string) string {
 // trimCell removes white space and the quotes that some exports add.
 func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 
-// findFormat returns the format of a header, which is given as its column keys.
+// findFormat returns the format of a log whose header has the column names in keys.
 func findFormat(keys []string) (*format, error) {
 	has := make(map[string]bool, len(keys))
 	for _, k := range keys {

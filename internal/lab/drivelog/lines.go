@@ -10,9 +10,9 @@ import (
 	"io"
 )
 
-// lines yields a file's lines without their ends. If the file is damaged, the last line before the
-// damage is withheld, because it may be cut off anywhere, and a number that is cut off is a wrong
-// number.
+// lines reads a file line by line, without the line ends. If the file is damaged, the last line
+// before the damage is left out: it may be cut off anywhere, and a number that is cut off is a
+// wrong number.
 type lines struct {
 	scan    *bufio.Scanner
 	next    string
@@ -45,8 +45,8 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	return l, l.err
 }
 
-// Next returns the next line; ok is false at the end or after an error, which
-// l.err then holds.
+// Next returns the next line. The result ok is false at the end, or after an error, which is then
+// in l.err.
 func (l *lines) Next() (line string, ok bool) {
 	if !l.more {
 		return "", false

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// readSet is the set of columns that were newly read in one row.
+// readSet is the set of columns whose sensors were newly read for one row. Other columns of the row
+// may repeat an earlier value.
 type readSet uint64
 
 func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
 
 func one(column int) readSet { return 1 << column }
 
-// everyCell takes every cell with a value as newly read. It is for loggers that read all sensors
-// for each row.
+// everyCell returns for each row all cells that have a value. It is for loggers that read all
+// sensors for each row, so that each value is newly read.
 func everyCell(t *table, _ []time.Duration) []readSet {
 	reads := make([]readSet, len(t.records))
 	for i := range t.records {
@@ -51,23 +52,24 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// pollingPause is the longest gap between two rows of a KIT log while the connection is sound; the
-// logger then reads a sensor about every 0.09 s. After a longer gap, it is not known which sensor
-// comes next, because a read that fails writes no row.
+// pollingPause is the longest gap between two rows of a KIT log without a failed read. The logger
+// reads a sensor about every 0.09 s, and a read that fails writes no row. So after a longer gap it
+// is not known which sensor comes next.
 const pollingPause = 2 * time.Second
 
-// roundRobin finds which sensor each row has read. It is for loggers that read one sensor for each
-// row, in a fixed order, and repeat the last value of all other sensors. A cell that changed was
-// read. The question is which sensor was read in a row in which nothing changed.
+// roundRobin returns for each row the cells that were newly read. It is for loggers that read one
+// sensor for each row, in a fixed order, and repeat the last value of all other sensors. A cell
+// that changed was read. In a row in which nothing changed, the sensor that was read must be found
+// by the order.
 //
-// In the 38 KIT drives of 2017 no row changes more than one cell. In 34 of them the connection was
-// sound, and every change is of the sensor that is next in the order: with 10 columns, row n reads
-// column n mod 10, whether its value changes or not. So a row in which nothing changed is a
-// reading of the sensor that was next. But a read that fails writes no row, so all later rows read
-// a later column than their number says. In the other 4 drives the changes show 2 to 127 such
-// shifts. Therefore the rows between two changes are only assigned by the order if both changes
-// show the same shift and there is no pause between them. All other rows in which nothing changed
-// are in doubt, and are left out.
+// In the 38 KIT drives of 2017 no row changes more than one cell. In 34 of them no read failed, and
+// every change is of the sensor that is next in the order: with 10 columns, row n reads column n
+// mod 10, whether its value changes or not. So a row in which nothing changed is a reading of the
+// sensor that was next. But a read that fails writes no row, so all later rows read a later column
+// than their number says. In the other 4 drives the changes show 2 to 127 such shifts. Therefore
+// the order is used for the rows between two changes only if both changes show the same shift and
+// there is no pause between them. In all other rows in which nothing changed, it is unknown which
+// sensor was read, and no cell is returned.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	order := polled(t, reads)
@@ -115,10 +117,10 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	return reads
 }
 
-// polled returns the columns that the logger polls, in the order of the header, which is the order
-// of polling. A column that never has a value is not polled, because the logger skips what the car
-// does not support. The order in which the first values appear would be the same, unless one of
-// those first reads fails.
+// polled returns the columns that the logger reads, in the order of reading, which is that of the
+// header. A column that never has a value is not read, because the logger skips what the car does
+// not support. The order in which the first values appear is not used, because one of those first
+// reads may have failed.
 func polled(t *table, changed []readSet) []int {
 	var ever readSet
 	for _, s := range changed {
@@ -144,22 +146,22 @@ func only(s readSet) (column int, single bool) {
 	return column, true
 }
 
-// Polling of a carOBD log.
+// How a carOBD logger reads the sensors.
 const (
-	// snapshotCycle is the number of rows after which each sensor has been read again. Between two
-	// changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54 files, never 1, 2, 5
-	// or 6. So reading all sensors once takes 1.8 s, or 3 to 4 rows.
+	// snapshotCycle is the number of rows within which each sensor is read again. Between two
+	// changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54 files, never 1,
+	// 2, 5 or 6. So reading all sensors once takes 1.8 s, or 3 to 4 rows.
 	snapshotCycle = 4
-	// snapshotPause is the longest gap between two rows of a cycle. After a longer one, the rows
-	// are counted from 0 again.
+	// snapshotPause is the longest gap between two rows of a cycle. After a longer gap, a new
+	// cycle begins.
 	snapshotPause = 5 * time.Second
 )
 
-// snapshots finds which sensors were read since the previous row. It is for loggers that write the
-// last value of every sensor in rows at a steady pace, while sensors are polled more slowly in the
-// background. A cell that changed was read since the previous row. If a cell has not changed for a
-// whole cycle of rows, its sensor was certainly read again with the same value; the reading is then
-// assigned to the last row of the cycle, which is at most 2 s too late.
+// snapshots returns for each row the cells that were newly read since the previous row. It is for
+// loggers that write the last value of every sensor in rows at a steady pace, while they read the
+// sensors more slowly in the background. A cell that changed was newly read. If a cell has not
+// changed for a whole cycle of rows, its sensor was certainly read again with the same value. That
+// reading is assigned to the last row of the cycle, which is at most 2 s too late.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading

@@ -9,7 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// table is the content of a log as numbers, before it is determined which cells were newly read.
+// table is the content of a log as numbers. It does not say yet which cells were newly read and
+// which repeat an earlier value.
 type table struct {
 	format  *format
 	columns []column // of the cells of a record
@@ -24,7 +25,7 @@ type table struct {
 	cellAt  []int // by index in the header: index in columns, -1 for none
 }
 
-// record is one row with a readable time.
+// record is one row of a log with a readable time, or any row of a log without times.
 type record struct {
 	line  int   // index among the file's data rows, those left out included
 	stamp int64 // milliseconds on the logger's clock
@@ -78,7 +79,8 @@ func readTable(l *lines, max limits, a *account) (*table, error) {
 	return t, l.err
 }
 
-// readHeader reads the first line that is not blank.
+// readHeader reads the header, the first line that is not blank. It returns a table of the header's
+// format, without rows.
 func readHeader(l *lines) (*table, error) {
 	t := &table{comma: ",", timeAt: -1, labelAt: -1}
 	for t.header == "" {
@@ -124,8 +126,8 @@ func readHeader(l *lines) (*table, error) {
 	return t, nil
 }
 
-// parse returns a row's text as a record. If the row cannot be used, parse counts the reason and
-// returns false.
+// parse returns the text of a row as a record. If the row cannot be used, parse returns false and
+// counts the reason in a.
 func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	cells := strings.Split(text, t.comma)
 	for len(cells) > t.width && trimCell(cells[len(cells)-1]) == "" {
@@ -177,8 +179,8 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	return rec, ok
 }
 
-// number returns a cell with a point as its decimal separator, as Go parses it. Logs that separate
-// cells by semicolons do so because their decimal separator is a comma.
+// number returns the text of a cell with a point as the decimal separator, as Go parses it. In logs
+// whose cells are separated by semicolons, the decimal separator is a comma.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)
