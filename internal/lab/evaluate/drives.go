@@ -13,21 +13,23 @@ import (
 )
 
 const (
-	// drivenGap is the longest step between two rows that is counted as time driven. A longer step
-	// is a pause; the rules, too, ignore the time of a pause.
+	// drivenGap is the longest step between two rows that is counted as time driven. A longer
+	// step is a pause, whose time the rules ignore too.
 	drivenGap = 75 * time.Second
-	// maxAge is the maximum age of a verdict that is used, which is the default of the service.
+	// maxAge is the maximum age of a verdict that is used. It is the default of the service.
 	maxAge = 5 * time.Minute
 )
 
-// Add runs the rules over one drive and returns the drive as a plot shows it.
+// Add runs the rules over one drive and adds the result to e. It returns the drive in the form in
+// which a plot shows it.
 func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 	r, t := run(name, d)
 	e.add(r)
 	return t
 }
 
-// run runs the rules over one drive and returns their result, and the drive as a plot shows it.
+// run runs the rules over one drive. It returns their result, and the drive in the form in which a
+// plot shows it.
 func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	start := d.Start
 	if start.IsZero() {
@@ -40,7 +42,7 @@ func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	return e.end()
 }
 
-// evaluator folds the rows of a drive.
+// evaluator runs the rules over the rows of one drive and collects the results.
 type evaluator struct {
 	state  vehicle.State
 	result fileResult
@@ -76,7 +78,8 @@ func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
 	e.track.add(e.driven, pause, r, e.verdict, e.anomaly != nil)
 }
 
-// throttle records where an anomaly begins and ends.
+// throttle records when a throttle anomaly begins and ends. The parameter at is the time of the
+// present row.
 func (e *evaluator) throttle(at time.Duration) {
 	v := e.state.Throttle()
 	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly
@@ -93,7 +96,7 @@ func (e *evaluator) throttle(at time.Duration) {
 	}
 }
 
-// ruleAndText returns the name of the rule that decided, and what the rule found in which sensors.
+// ruleAndText returns, in words, which rule decided a verdict and what it found.
 func ruleAndText(x vehicle.Explanation) string { return x.Rule + ": " + x.Text }
 
 func (e *evaluator) end() (fileResult, Track) {

@@ -13,26 +13,29 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FleetConfig says how to run the rules over a fleet. Observe must be set. Every and Share leave
-// out readings and cars, because a real fleet reports less than a simulated one. Which of them are
-// left out depends only on the vehicles' names, so two runs use the same readings.
+// FleetConfig says how to run the rules over a recorded fleet. Observe must be set. Every and Share
+// leave out readings and cars, because a real fleet reports less than a simulated one. The choice
+// depends only on the vehicles' names and the times of the readings, so two runs use the same
+// readings.
 type FleetConfig struct {
 	// Observe folds one sample into the state of its vehicle.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
-	// Every is the least time between two readings of a car. Zero keeps all readings.
+	// Every is the least time between two readings of a car; readings between them are left
+	// out. Zero keeps all readings.
 	Every time.Duration
-	// Share is the share of the cars that send, above 0 and at most 1.
+	// Share is the fraction of the cars whose readings are used, above 0 and at most 1. The
+	// other cars send nothing.
 	Share float64
-	// Progress is called now and then with the number of readings read since the last call.
-	// If nil, nothing is reported.
+	// Progress is called from time to time with the number of readings since the last call. If
+	// nil, it is not called.
 	Progress func(readings int)
-	// Judged is called for each sample of the fleet that was kept. The parameter said is the
-	// driving state that the service would answer about the sample's vehicle after that sample, 0
-	// for no answer. If nil, Judged is not called.
+	// Judged is called for each sample of the fleet that is used. The parameter said is the
+	// driving state that the service would answer about the sample's vehicle after that sample,
+	// 0 for no answer. If nil, Judged is not called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)
 }
 
-// FleetResult says how the answers about a fleet agree with the labels.
+// FleetResult says how the service's answers about a fleet would agree with the labels.
 type FleetResult struct {
 	Vehicles int             // number of vehicles that sent
 	Readings int             // number of readings that they sent, without those of the learned day
@@ -43,21 +46,22 @@ type FleetResult struct {
 	Stretches int
 }
 
-// origin is the time that replaces time 0 of a fleet file. Only differences of times matter, so it
-// can be any time that is farther from 1970 than the longest file lasts.
+// origin is the time that replaces time 0 of a fleet file. Only differences of times matter. So
+// origin can be any time that is farther from 1970 than the longest file lasts.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// dayBefore is the time from the last reading that is folded for learning (see Fleet) to the last
-// reading of the fleet.
+// dayBefore is how long before the last reading of the fleet the last reading for learning is dated
+// (see Fleet).
 const dayBefore = 24 * time.Hour
 
 // progressEvery is the number of readings between two calls of Progress.
 const progressEvery = 4096
 
 // Fleet folds the readings of fleet in their order and determines, at the time of each label, what
-// the service would answer about the label's car. The labels must be ordered by time. If learn is
-// not nil, its readings are folded first, with their times shifted to the day before. It is an
-// error if no label is of a car that sends.
+// the service would answer about the label's car. The labels must be ordered by time. The readings
+// of learn are folded first, dated one day earlier, so that the rules learn from them. Fleet
+// returns an error if no label is about a car that sends (see FleetConfig.Share). If learn is nil,
+// nothing is learned first.
 func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	if learn != nil {
@@ -112,7 +116,7 @@ type car struct {
 	counts bool              // the vehicle belongs to the fleet that has labels
 }
 
-// car returns the entry of a vehicle that sends; it adds the entry if there is none.
+// car returns the data that are kept about a vehicle. If the vehicle is new, it adds empty data.
 func (r *fleetRun) car(id vehicle.ID) *car {
 	k := r.cars[id]
 	if k == nil {
@@ -122,7 +126,8 @@ func (r *fleetRun) car(id vehicle.ID) *car {
 	return k
 }
 
-// observe folds a sample and returns its vehicle; nil if the sample was not sent.
+// observe folds a sample and returns the data that are kept about its vehicle. If the sample is
+// left out (see FleetConfig), observe returns nil.
 func (r *fleetRun) observe(x *vehicle.Sample) *car {
 	if r.read++; r.read%progressEvery == 0 && r.Progress != nil {
 		r.Progress(progressEvery)
@@ -146,7 +151,7 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 	return k
 }
 
-// ask compares the answer at the time of a label with the label.
+// ask compares a label with the answer about the label's car at that time.
 func (r *fleetRun) ask(l *fcd.Label) {
 	k := r.cars[l.Vehicle]
 	if k == nil || !k.counts {
@@ -159,7 +164,8 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-// answer returns the driving state that the service would answer at a time, 0 for no answer.
+// answer returns the driving state that the service would answer about the car k at the time now, 0
+// for no answer.
 func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
@@ -168,17 +174,18 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	return v.State
 }
 
-// sends reports whether a car is among the share of the cars that send.
+// sends reports whether a car is one of those that send. The parameter share is their fraction of
+// all cars.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// phase returns a car's extra wait before it sends for the second time, less than the parameter
-// every. So cars that begin together do not continue to send together.
+// phase returns an extra wait of a car before its second reading, from 0 to less than every.
+// Without it, cars that begin at the same time would continue to send at the same times.
 func phase(id vehicle.ID, every time.Duration) time.Duration {
 	return time.Duration(fraction(id, 1) * float64(every))
 }
 
-// fraction returns a number from 0 to less than 1 that depends on the vehicle's name. The
-// parameter which selects one of several independent numbers.
+// fraction returns a number from 0 to less than 1 that depends only on the vehicle's name. The
+// parameter which is the index of one of several independent numbers.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
 	const bits = 53 // precision of a float64
@@ -204,7 +211,7 @@ type stateF1 struct {
 	Jam    float64 `json:"jam"`
 }
 
-// Report returns the figures of the result.
+// Report returns the result in the form in which it is printed as JSON.
 func (r *FleetResult) Report() FleetReport {
 	return FleetReport{
 		Vehicles: r.Vehicles, Readings: r.Readings, Stretches: r.Stretches,

@@ -12,33 +12,34 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// spot is a place on a map and the driving state there; 0 if there is no verdict.
+// spot is a place on a map and the driving state there. The state is 0 if there is no verdict.
 type spot struct {
 	latitude, longitude float64 // degrees
 	state               vehicle.DrivingState
 }
 
-// spotDegrees is the size of a place: about 11 m from north to south.
+// spotDegrees is the size of a place on a map, in degrees: about 11 m from north to south.
 const spotDegrees = 0.0001
 
 const (
 	// pictureLasts is how long a verdict is shown at the place where it was given.
 	pictureLasts = 2 * time.Minute
-	// pictureEvery is the time between two checks of the number of jammed places.
+	// pictureEvery is the time between two checks of how many places have the verdict "jam".
 	pictureEvery = time.Minute
 )
 
-// place is a place of the world: its latitude and longitude in units of spotDegrees, rounded down.
+// place is a small square of the world: its latitude and longitude in units of spotDegrees, rounded
+// down.
 type place struct{ latitude, longitude int32 }
 
-// judgement is the newest verdict at a place.
+// judgement is the newest verdict at a place, and when it was given.
 type judgement struct {
 	state vehicle.DrivingState
 	at    vehicle.UnixMilli
 }
 
-// Picture stores the places where a fleet's cars were, and the driving states there at one time:
-// the time of the check at which the number of jammed places was greatest.
+// Picture stores all places where a fleet's cars were. It also stores the driving states there at
+// one time: when the number of places with a jam was greatest.
 type Picture struct {
 	places      map[place]judgement
 	first, next vehicle.UnixMilli // times of the first sample and of the next check
@@ -48,7 +49,8 @@ type Picture struct {
 	then        map[place]vehicle.DrivingState
 }
 
-// Add adds one sample. Samples must be in order of time.
+// Add adds one sample of a car. The parameter said is the verdict on the car's driving after that
+// sample. Samples must be in order of time.
 func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
@@ -67,7 +69,7 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look checks how many places are jammed now. If they are more than at every earlier check, it
+// look counts the places that have a jam now. If there are more than at every earlier call, it
 // stores the driving states of all places.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
@@ -85,16 +87,16 @@ func (p *Picture) look() {
 	}
 }
 
-// Map returns an SVG page with all places and their driving states at the stored time (see
-// Picture). The parameter name is the fleet's name.
+// Map returns an SVG page with a map of all places. Their driving states are those at the time with
+// most jams. The parameter name is the fleet's name.
 func (p *Picture) Map(name string) string {
 	at, spots := p.worst()
 	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at),
 		spots)
 }
 
-// worst returns all places with their driving states at the stored time, and how long that time was
-// after the first sample.
+// worst returns all places, with their driving states at the time with most jams. It also returns
+// how long after the first sample that time was.
 func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
@@ -108,14 +110,14 @@ func (p *Picture) worst() (time.Duration, []spot) {
 // mapHeight is the maximum height of the map, in the same units as pageWidth.
 const mapHeight = 1000
 
-// mapMarks are the marks of a place without a verdict, and of one with normal driving, slow driving
-// and a jam, in this order. They differ in colour and also in size.
+// mapMarks are the marks on the map for a place without a verdict, and for places with normal
+// driving, slow driving and a jam, in this order. They differ in colour and in size.
 var mapMarks = [...]struct {
 	colour string
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// plotMap returns a page with the places, north up.
+// plotMap returns an SVG page with a map of the places. North is at the top.
 func plotMap(title string, spots []spot) string {
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
 	// A map that contains the date line continues beyond 180 degrees.
@@ -171,7 +173,8 @@ func (p *page) mark(x, y float64, state vehicle.DrivingState) {
 // metresPerDegree is the length of a degree of latitude, in metres.
 const metresPerDegree = 111_200.0
 
-// ruler draws a scale bar for a round number of metres.
+// ruler draws a scale bar for a round number of metres at the position x, y. The parameter perMetre
+// is the scale of the map: units of the drawing per metre.
 func (p *page) ruler(perMetre float64, x, y int) {
 	metres := 100.0
 	for metres*perMetre < 60 {

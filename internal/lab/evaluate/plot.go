@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive. Its times are times driven: pauses are cut out, and the
-// cuts are marked.
+// Track is what a plot shows of one drive. Its times are without pauses: the pauses are cut out of
+// the plot, and the cuts are marked.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -27,17 +27,18 @@ type speedAt struct {
 	after bool // this is the first speed after a pause, so no line leads to it
 }
 
-// band is a period in which the state is the same. The state 0 means none.
+// band is a period in which a driving state stays the same. The state 0 means that there is none.
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
-// The indexes of bands.
+// The indexes of the field bands of a Track.
 const (
 	verdictBand = iota
 	labelBand
 	anomalyBand
 )
 
-// add adds a row and its states, which last until the next row.
+// add adds a row of a drive at the time at, and the verdicts after that row, which last until the
+// next row. If pause is true, there was a pause before the row.
 func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict vehicle.DrivingState, anomaly bool) {
 	if pause {
 		t.pauses = append(t.pauses, at)
@@ -71,8 +72,9 @@ const (
 	stripHeight = 8   // of labels and anomalies, below the curve
 )
 
-// bandColours are the colours of no verdict, normal, slow and jam. They are light, so that the
-// line stays readable, and different enough in brightness to be distinguished without hue.
+// bandColours are the background colours for no verdict, normal, slow and jam. They are light, so
+// that the line of the speed stays readable, and different enough in brightness to be distinguished
+// without hue.
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (
@@ -95,8 +97,8 @@ func newPage(title string, height int) *page {
 
 func (p *page) put(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
 
-// legend draws the names of the driving states beside their marks, from x on, and returns
-// where it ends.
+// legend draws the names of the driving states, each beside its mark, from left to right. It begins
+// at x and returns the x after the last name.
 func (p *page) legend(x int, mark func(x int, state vehicle.DrivingState)) int {
 	for state, name := range [...]string{"no verdict", "normal driving", "slow driving", "traffic jam"} {
 		mark(x, vehicle.DrivingState(state))
@@ -111,7 +113,8 @@ func (p *page) end() string {
 	return p.b.String()
 }
 
-// Plot returns an SVG page with one panel for each drive, one below the other.
+// Plot returns an SVG page with one panel for each drive, one below the other. A panel shows the
+// speed over time, and the verdicts.
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
 	x := p.legend(pageLeft, func(x int, state vehicle.DrivingState) {
@@ -164,8 +167,8 @@ func (p *page) panel(t *Track, top int) {
 	p.put(`</g>`)
 }
 
-// bands draws a strip with the periods in the colours of their states. A state with the colour ""
-// is not drawn.
+// bands draws a horizontal strip in which each period has the colour of its state. A period is not
+// drawn if that colour is "".
 func (p *page) bands(bands []band, x func(time.Duration) float64, top, height int, colours []string) {
 	for _, b := range bands {
 		if c := colours[b.Value]; c != "" && b.To > b.From {

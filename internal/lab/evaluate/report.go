@@ -11,13 +11,13 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Drives is the result of the rules for recorded drives, as `evaluate --json` prints it.
+// Drives is what the rules found in recorded drives, as `evaluate --json` prints it.
 type Drives struct {
 	Files []fileResult `json:"files"`
 	Total fileResult   `json:"total"`
 }
 
-// fileResult is the result of the rules for one drive, or for all of them.
+// fileResult is what the rules found in one drive, or in all drives.
 type fileResult struct {
 	File string `json:"file,omitempty"` // shortened by [ShortNames]; empty in the total
 	// Seconds is the time driven, without gaps of more than 75 s.
@@ -40,7 +40,8 @@ func (s *stateSeconds) add(state vehicle.DrivingState, d time.Duration) {
 	*sum = milliseconds(*sum + d.Seconds())
 }
 
-// milliseconds rounds to the resolution of event time, so that sums have few digits.
+// milliseconds rounds a time in seconds to whole milliseconds, so that a printed sum has few
+// digits.
 func milliseconds(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
 // anomaly is a time in which the throttle verdict was "anomaly".
@@ -51,7 +52,7 @@ type anomaly struct {
 	since  time.Duration
 }
 
-// label compares one labelled row with the verdict.
+// label adds a comparison of a row's label with the verdict to the result.
 func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
 	if r.Agreement == nil {
 		r.Agreement = new(score.Agreement)
@@ -59,7 +60,7 @@ func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
 	r.Add(truth, verdict)
 }
 
-// add appends a file's result and adds it to the total.
+// add appends a drive's result to Files and adds it to Total.
 func (e *Drives) add(r fileResult) {
 	if r.Anomalies == nil {
 		r.Anomalies = []anomaly{}
@@ -84,7 +85,7 @@ func (e *Drives) add(r fileResult) {
 	t.Join(r.Agreement)
 }
 
-// WriteTables prints the evaluation for people.
+// WriteTables prints the results as tables for people.
 func (e *Drives) WriteTables(w io.Writer) error {
 	t := score.NewTables(w)
 	e.states(t)
@@ -133,7 +134,8 @@ func (e *Drives) anomalies(t *score.Tables) {
 	t.Flush()
 }
 
-// agreements prints the scores of each labelled drive, if there are several.
+// agreements prints how the verdicts agree with the labels in each labelled drive, if there are at
+// least two such drives.
 func (e *Drives) agreements(t *score.Tables) {
 	labelled := 0
 	for i := range e.Files {
