@@ -17,10 +17,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// sendTries is the maximum number of times that a batch is sent to a busy service.
+// sendTries is the maximum number of times that a batch of samples is sent while the service is
+// busy.
 const sendTries = 8
 
-// httpSender posts NDJSON.
+// httpSender sends samples as NDJSON by HTTP.
 type httpSender struct {
 	url    string
 	as     Login
@@ -28,8 +29,9 @@ type httpSender struct {
 	body   []byte
 }
 
-// HTTP returns a sender to the ingest listener at a URL. The parameter trust decides which
-// certificates of the service are accepted; if nil, those that the system trusts.
+// HTTP returns a sender to the HTTP ingest listener at the URL base. The parameter as has the name
+// and key of the source that sends. The parameter trust decides which certificates of the service
+// are accepted; if nil, those that the system trusts.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
@@ -68,8 +70,8 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// post sends the body once. If wait is above 0, the caller should send the body again after that
-// time.
+// post sends the buffered samples once. If wait is above 0, the service is busy, and the caller
+// should call post again after that time.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// mqttSender publishes NDJSON with QoS 1 over MQTT 5.
+// mqttSender sends samples as NDJSON by MQTT 5 with QoS 1.
 type mqttSender struct {
 	client *paho.Client
 	host   string
@@ -26,16 +26,17 @@ type mqttSender struct {
 }
 
 const (
-	// mqttBatch is the number of samples in a message. With it, a message is well below the
-	// service's packet limit.
+	// mqttBatch is the maximum number of samples in a message. A message of that many samples
+	// is well below the service's packet limit.
 	mqttBatch = 500
-	// mqttWindow is the maximum number of messages without an acknowledgement; the service allows
-	// 128.
+	// mqttWindow is the maximum number of messages that wait for an acknowledgement; the
+	// service allows 128.
 	mqttWindow = 64
 )
 
-// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The parameter trust
-// decides which certificates of the service are accepted; if nil, those that the system trusts.
+// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The parameter as has
+// the name and key of the source that sends. The parameter trust decides which certificates of the
+// service are accepted; if nil, those that the system trusts.
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
@@ -176,7 +177,7 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 	return refused.orNil()
 }
 
-// orNil returns nil if no sample was refused.
+// orNil returns r as an error, or nil if no sample was refused.
 func (r Refusal) orNil() error {
 	if r.Samples == 0 {
 		return nil

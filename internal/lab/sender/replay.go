@@ -17,7 +17,8 @@ const (
 	Batch = 500
 )
 
-// Samples returns the rows of drives as samples of one vehicle, with times that begin at zero.
+// Samples returns the rows of drives as samples of one vehicle. Their times begin at zero, and
+// there is a pause of Between after each drive.
 func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	var samples []vehicle.Sample
 	start := vehicle.UnixMilli(0)
@@ -58,8 +59,8 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live is like All, but shifts the times so that the first sample has the present time, and sends
-// each sample at its time.
+// Live is like All, but changes the times so that the first sample has the present time, and sends
+// each sample when its time has come.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil
@@ -85,7 +86,8 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 	return nil
 }
 
-// Stream is like All, but holds at most one batch of samples in memory.
+// Stream is like All, but takes the samples from an iterator, and holds at most one batch of them
+// in memory.
 func Stream(ctx context.Context, s Sender, samples iter.Seq2[vehicle.Sample, error], done func(int)) error {
 	batch := make([]vehicle.Sample, 0, Batch)
 	for x, err := range samples {

@@ -17,15 +17,15 @@ import (
 
 // Sender sends samples over a connection to a listener of the service, as a car does.
 type Sender interface {
-	// Send returns nil when all samples are acknowledged. The samples of one vehicle are stored in
-	// their order; samples of different vehicles may be stored in any order.
+	// Send returns nil once all samples are acknowledged. The samples of one vehicle are stored
+	// in their order; samples of different vehicles may be stored in any order.
 	Send(ctx context.Context, samples []vehicle.Sample) error
 	// Door returns the name of the listener that receives the samples, for people.
 	Door() string
 	Close()
 }
 
-// Refusal reports samples that the service refused for good. The other samples of the same batch
+// Refusal reports samples that the service refused permanently. The other samples of the same batch
 // were stored.
 type Refusal struct {
 	Samples int
@@ -43,19 +43,20 @@ type Login struct {
 }
 
 const (
-	// spreadTime limits how long the nodes of a cluster may take to learn of a new source.
-	// Usually it takes some milliseconds.
+	// spreadTime is the maximum time until all nodes of a cluster know a new source. Usually it
+	// takes some milliseconds.
 	spreadTime = 10 * time.Second
-	// askAgain is the time between two tries with a source that a node does not know yet.
+	// askAgain is the time to wait before samples are sent again to a node that does not know
+	// the source yet.
 	askAgain = time.Second
 )
 
-// sourceUnknown is the error of a node that does not know the source. If the source is new, the
-// node may learn of it soon.
+// sourceUnknown is the error if a node refuses the name or the key of a source. If the source is
+// new, the node may learn of it soon.
 type sourceUnknown struct{ error }
 
 // spreads reports whether err is a sourceUnknown and the source is so new that the node may still
-// learn of it.
+// learn of it, so that a retry may help.
 func (l Login) spreads(err error) bool {
 	_, unknown := errors.AsType[sourceUnknown](err)
 	return unknown && time.Since(l.Made) < spreadTime
@@ -71,7 +72,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unreachable returns an error that says what to do about a service that does not answer.
+// unreachable returns the error for a listener that cannot be reached because of err. Its text says
+// what to do. The parameter what names the listener, and flags the flags that select it.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)

@@ -11,20 +11,21 @@ import (
 )
 
 const (
-	// TemporaryLife is the life of a temporary source, if it cannot be removed earlier. It is
-	// longer than any replay that is not live.
+	// TemporaryLife is the time after which a temporary source expires if it cannot be removed
+	// earlier. It is longer than any replay that is not live.
 	TemporaryLife = 24 * time.Hour
-	// EndlessLife is the life of a source or token that is used until the program is ended, if it
-	// cannot be removed earlier.
+	// EndlessLife is the time after which a temporary source or token expires if it cannot be
+	// removed earlier. It is for sources and tokens that are used until the user ends the
+	// program.
 	EndlessLife = 30 * 24 * time.Hour
 	// tidyTime is the maximum time for the removal of a temporary source or token. A write to a
 	// busy store takes seconds, and an operator who has pressed Ctrl-C waits for the removal.
 	tidyTime = 10 * time.Second
 )
 
-// WithSource adds a temporary source for some vehicles and calls send with it. The source is
-// removed when send returns, and expires after life at the latest. The source's name begins with
-// the parameter what.
+// WithSource adds a temporary source for some vehicles and calls send with its name and key. It
+// removes the source when send returns. If that fails, the source expires after the time life. The
+// source's name begins with the parameter what.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
@@ -39,9 +40,9 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 	return send(Login{name, s.Key, time.Now()})
 }
 
-// tidy removes a temporary source or token. It does so even if an interrupt has ended ctx. If *err
-// is already set, an error of the removal does not replace it. If the removal fails, the source or
-// token still expires.
+// tidy calls remove, which removes a temporary source or token, even if an interrupt has ended ctx.
+// If remove fails, tidy puts its error into *err, unless *err is already set; the source or token
+// still expires later.
 func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
@@ -50,9 +51,9 @@ func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 	}
 }
 
-// WithToken issues a temporary access token for some vehicles and calls ask with it. The token is
-// revoked when ask returns, and expires after life at the latest. The name of the token's
-// developer begins with the parameter what.
+// WithToken issues a temporary access token for some vehicles and calls ask with it. It revokes the
+// token when ask returns. If that fails, the token expires after the time life. The name of the
+// token's developer begins with the parameter what.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.TokenRequest{
