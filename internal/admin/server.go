@@ -44,9 +44,9 @@ type Config struct {
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
-	// FeedAge returns the age of this node's replicated tables: every older change of a record is
-	// in them. ok is false before the tables are first loaded. If nil, /readyz does not report the
-	// age.
+	// FeedAge returns how far this node's copies of the records may lag behind: they contain every
+	// change that was made longer ago than age. ok is false before the copies are first loaded. If
+	// FeedAge is nil, /readyz does not report the age.
 	FeedAge func() (age time.Duration, ok bool)
 	// Newer returns the names of the streams in which a newer version has stored records that this
 	// node cannot read. If nil, there are none.

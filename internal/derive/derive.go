@@ -59,7 +59,8 @@ type Config struct {
 	MaxLoad int
 	// MaxStates is the maximum number of states that this node stores with one call of Commit. It
 	// must be at least the maximum number of vehicles in the samples that one call of Next returns.
-	// If it is much larger, a vehicle with many samples in a backlog is stored less often.
+	// A value much larger than that saves writes: during a backlog, several samples of a vehicle
+	// are then folded before its state is stored once.
 	MaxStates int
 	// Checkpoint is the interval at which folded states are stored, while folding continues. After
 	// a crash, samples whose states were not stored are folded again. Any value but 0 requires that

@@ -120,8 +120,9 @@ func (q *quota) removeClaim(source string, i int) {
 	}
 }
 
-// grantWaiting grants waiting claims, one source after the other. It skips sources whose share is
-// used up, and stops at the first other claim for which not enough is free. The caller holds mu.
+// grantWaiting takes from the quota for requests that wait, the oldest of each source in turn. It
+// skips a source whose share is used up. When the rest of the quota is too small for a request, it
+// stops, so that smaller requests do not overtake that one. The caller holds mu.
 func (q *quota) grantWaiting() {
 	q.short = false
 	for i := 0; i < len(q.turn); {

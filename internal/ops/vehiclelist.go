@@ -322,8 +322,9 @@ func newCursors() cursors {
 	return cursors{aead}
 }
 
-// listOf returns the filters and the order of a query, which identify its list. A cursor is valid
-// only for the list that it was made for.
+// listOf returns the filters and the order of a query as text. Queries with equal texts have the
+// same list of vehicles. A page's cursor is valid only for queries with the text for which it was
+// made.
 func listOf(q VehicleQuery) []byte {
 	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Sort}, ","))
 }

@@ -28,7 +28,7 @@ const (
 	// hysteresisDegrees is how far outside its octant (one of eight directions) a heading must be
 	// before the car changes to another octant.
 	hysteresisDegrees = 10
-	// compassKmh is the speed from which the heading that a receiver reports is used.
+	// compassKmh is the minimum speed at which the heading that a receiver reports is used.
 	compassKmh = 10
 	// stationaryKmh is the speed below which a car is taken to be stationary. At such a speed, a
 	// receiver's noise changes neither the car's direction nor its stretch.
@@ -75,9 +75,9 @@ type fix struct {
 	heading             float32 // degrees; negative: unknown
 }
 
-// fixOf returns the fix of a sample: its position, if that is accepted. The result has reports
-// whether the sample has a position. The result why is the reason why the position is not accepted,
-// or NumDropped if it is.
+// fixOf returns the position of a sample as a fix. If the sample has no position, the second result
+// is false. The third result is the reason why a position is not accepted, or NumDropped for an
+// accepted one.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)

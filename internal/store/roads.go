@@ -79,12 +79,12 @@ type roadStore struct {
 }
 
 // KeepRoads maintains a node's map of roads until the context ends. First it loads the stored
-// profiles and calls loaded. From then on, it adds what other nodes have learned: every
-// Patience.Roads the profiles that they have stored since, and in a cluster also the evidence of
-// their cars as it arrives. The parameter folds says whether this node is a derive node. If it is,
-// KeepRoads also sends the evidence of this node's cars to the other nodes. It then also stores the
-// profiles that have changed in this node's partitions, every Patience.Roads and when the context
-// ends.
+// profiles and calls loaded. Then, at the interval Patience.Roads, it adds the profiles that other
+// nodes have stored. In a cluster, it also adds the evidence of other nodes' cars as it arrives.
+//
+// The parameter folds says whether this node is a derive node. A derive node also sends the evidence
+// of its own cars to the other nodes. And it stores the profiles that have changed in its
+// partitions, at the same interval and when the context ends.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
 		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),

@@ -129,9 +129,9 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// applyNewerUsage takes note of a usage record of a newer version. The parameter rest is the
-// token's id, a dot, and the name of the node that has counted. If that is this node, it does not
-// replace the record from then on.
+// applyNewerUsage handles a usage record that a newer version of carstate has written. The parameter
+// rest is the token's id, a dot, and the name of the node that has counted the calls. If the record
+// is this node's own, this node never overwrites it from then on.
 func (k *RecordStore) applyNewerUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
 		k.usage.mu.Lock()

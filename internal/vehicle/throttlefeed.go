@@ -12,8 +12,8 @@ type LagMemory struct {
 	// Behind is the time since the other sensor moved, if this sensor has not moved since then;
 	// otherwise it is zero.
 	Behind uint16
-	// Lag is about the longest time that this sensor took to follow. It is an asymmetric
-	// exponentially weighted average, which rises fast and falls slowly; see learn.
+	// Lag is about the longest time that this sensor took to follow a movement of the other sensor.
+	// It is an exponentially weighted average that rises fast and falls slowly; see learn.
 	Lag uint16
 	// Led is set if the other sensor surely moved first. It is not set if both sensors changed at
 	// the same time, or if the other sensor has moved again since.

@@ -1,11 +1,13 @@
 package vehicle
 
-// compare compares the two sensors of pair i. It can do so if one of them was read at t, and the
-// other at t or so close to t that its range at t is known. It returns the length of time, in
-// seconds, that the comparison covers, and whether there was a comparison.
+// compare compares the values of the two sensors of pair i at the time t. One of them must have been
+// read at t, and the other at t or so shortly before that its possible values at t are known. The
+// result after is the length of time, in seconds, that the comparison covers. If there was no
+// comparison, compared is false.
 //
-// The result is added to Disagreement, E below. It is a one-sided CUSUM (E. S. Page, 1954) of the
-// distance d that [PairMemory.off] returns. A distance below free, the allowance, reduces E:
+// A comparison changes Disagreement, E below: a one-sided CUSUM (E. S. Page, 1954) of the distance d
+// between the two sensors, which [PairMemory.off] computes. E falls while d is below the allowance
+// free, and rises while d is above it:
 //
 //	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {

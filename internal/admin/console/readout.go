@@ -58,8 +58,9 @@ func levelsOf(s *plot.Scale) (levels []level) {
 // and Texts the texts, both from left to right.
 type readouts struct{ Xs, Texts string }
 
-// newReadouts makes the readouts of n points. If n is larger than mostReadouts, it takes only
-// mostReadouts of them, evenly spread.
+// newReadouts makes the texts that a chart with n points shows when the pointer is over a point. The
+// function at returns the position and the text of point i. If n is larger than mostReadouts,
+// newReadouts takes only mostReadouts points, evenly spread.
 func newReadouts(n int, at func(i int) (x float64, text string)) (r readouts) {
 	var xs, texts []string
 	for k := range min(n, mostReadouts) {

@@ -26,7 +26,7 @@ type tokensView struct {
 	All     int        // number of all tokens
 }
 
-// tokenRow is one token, with the root of the session's paths for links.
+// tokenRow is one token and the prefix of the URL paths to which its links lead.
 type tokenRow struct {
 	Root string // prefix of the session's paths
 	ops.TokenRecord
