@@ -1,5 +1,5 @@
 // Package derive folds telemetry into states. For every partition that this node owns, it reads
-// the acknowledged samples in the order in which they were stored, applies [Config.Observe],
+// the acknowledged samples in the order in which they were stored, applies [Config.Fold],
 // and commits the states together with the cursor, which is the sequence up to which the
 // partition is folded. The package has no rules of its own, and it never stores a cursor
 // without the states. States may be ahead of the cursor, because folding a sample twice changes
@@ -37,9 +37,9 @@ import (
 // Release.
 type Config struct {
 	Partitions int
-	// Observe folds a sample into the state of its vehicle. Calls for different partitions are
-	// concurrent. If nil, [vehicle.Observe] is used.
-	Observe func(vehicle.State, vehicle.Sample) vehicle.State
+	// Fold folds a sample into the state of its vehicle, and reports whether the state changed.
+	// Calls for different partitions are concurrent. If nil, [vehicle.State.Fold] is used.
+	Fold func(*vehicle.State, *vehicle.Sample) (changed bool)
 	// Take makes this node the owner of partition p and fences the previous owner. It returns
 	// [store.ErrHeld] if another live node owns the partition and is about to release it.
 	Take func(ctx context.Context, p int) (store.Partition, error)
@@ -86,8 +86,8 @@ func New(c Config) *Deriver {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Observe == nil {
-		c.Observe = vehicle.Observe
+	if c.Fold == nil {
+		c.Fold = (*vehicle.State).Fold
 	}
 	if c.MaxCached <= 0 {
 		c.MaxCached = 100_000
@@ -176,7 +176,7 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 		return err
 	}
 	defer part.Close()
-	f := newFolding(d.config.Observe, d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
+	f := newFolding(d.config.Fold, d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
 	err = d.foldPartition(ctx, assigned, p, part, f)
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
 		// The next owner continues from the last commit.

@@ -11,7 +11,7 @@ import (
 // folding holds states of a partition's vehicles in memory: all that are not committed yet, and a
 // cache of others.
 type folding struct {
-	fold       func(vehicle.State, vehicle.Sample) vehicle.State
+	fold       func(*vehicle.State, *vehicle.Sample) (changed bool)
 	maxTouched int // maximum length of touched
 	maxLoad    int // maximum number of states of one Load
 	// touched holds the vehicles with samples since the last commit began. storing holds the
@@ -34,7 +34,7 @@ type touched struct {
 	unanswered bool // the state differs from the published answer
 }
 
-func newFolding(fold func(vehicle.State, vehicle.Sample) vehicle.State, maxStates, maxCached, maxLoad int) *folding {
+func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, maxCached, maxLoad int) *folding {
 	return &folding{
 		fold:       fold,
 		maxTouched: maxStates,
@@ -129,8 +129,8 @@ func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) 
 		if t.state.Time > latest && earliest <= x.Time && x.Time <= latest {
 			t.state = vehicle.State{}
 		}
-		if next := f.fold(t.state, *x); next != t.state {
-			t.state, t.dirty = next, true
+		if f.fold(&t.state, x) {
+			t.dirty = true
 			if !t.unanswered {
 				t.unanswered, f.unanswered = true, append(f.unanswered, t)
 			}

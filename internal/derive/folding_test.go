@@ -111,7 +111,7 @@ func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ..
 // slightly ahead.
 func TestStateFromTheFuture(t *testing.T) {
 	now := time.UnixMilli(1e12)
-	f := newFolding(vehicle.Observe, 10, 10, 4)
+	f := newFolding((*vehicle.State).Fold, 10, 10, 4)
 	f.now = func() time.Time { return now }
 	part := &script{}
 	at := func(d time.Duration) vehicle.UnixMilli { return vehicle.At(now.Add(d)) }
@@ -144,7 +144,7 @@ func TestFoldingClockIsWrong(t *testing.T) {
 			vehicle.State{},
 			sampleOf("bad", at(max(wrong, 0)+vehicle.MaxAhead+within(time.Millisecond, day).Draw(t, "bad"))),
 		)
-		f := newFolding(vehicle.Observe, 10, 10, 4)
+		f := newFolding((*vehicle.State).Fold, 10, 10, 4)
 		f.now = func() time.Time { return present.Add(wrong) }
 		part := &script{storedAt: present, stored: map[vehicle.ID]vehicle.State{"good": good, "bad": bad}}
 
@@ -172,7 +172,7 @@ func TestFoldingClockIsWrong(t *testing.T) {
 // TestLoad_FailureIsNotNoState checks that if a state cannot be read, its vehicle is not folded as
 // if it had no state.
 func TestLoad_FailureIsNotNoState(t *testing.T) {
-	f := newFolding(vehicle.Observe, 10, 1, 4)
+	f := newFolding((*vehicle.State).Fold, 10, 1, 4)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
 	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
 	samples := []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)}
@@ -191,7 +191,7 @@ func TestFolding_EvictionsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
 		const maxStates, vehicles = 6, 12
-		part, f := new(script), newFolding(vehicle.Observe, maxStates, maxCached, 4)
+		part, f := new(script), newFolding((*vehicle.State).Fold, maxStates, maxCached, 4)
 		want := make(map[vehicle.ID]vehicle.State)
 		var stored uint64
 		var states map[vehicle.ID]*vehicle.State
@@ -246,7 +246,7 @@ func TestFolding_EvictionsChangeNothing(t *testing.T) {
 
 // TestFits_CountsVehicles checks that fits counts vehicles, not samples.
 func TestFits_CountsVehicles(t *testing.T) {
-	f := newFolding(vehicle.Observe, 3, 3, 4)
+	f := newFolding((*vehicle.State).Fold, 3, 3, 4)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
 	for _, c := range []struct {
 		ids  []vehicle.ID
@@ -490,7 +490,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		f := newFolding(vehicle.Observe, vehicles, 1, vehicles)
+		f := newFolding((*vehicle.State).Fold, vehicles, 1, vehicles)
 		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
 			b.Fatal(n, err)
 		}
@@ -501,7 +501,7 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkObserve folds samples of vehicles that are all in memory.
 func BenchmarkObserve(b *testing.B) {
 	const vehicles = 999
-	part, f := new(script), newFolding(vehicle.Observe, vehicles, vehicles, vehicles)
+	part, f := new(script), newFolding((*vehicle.State).Fold, vehicles, vehicles, vehicles)
 	seq := uint64(0)
 	for b.Loop() {
 		seq++
@@ -552,7 +552,7 @@ func BenchmarkCacheMemory(b *testing.B) {
 // TestLoadsInParts checks that states that are not in memory are loaded in parts of at most maxLoad
 // states.
 func TestLoadsInParts(t *testing.T) {
-	part, f := new(script), newFolding(vehicle.Observe, 20, 1, 4)
+	part, f := new(script), newFolding((*vehicle.State).Fold, 20, 1, 4)
 	part.stored = make(map[vehicle.ID]vehicle.State)
 	var samples []vehicle.Sample
 	for v := range 10 {
@@ -576,11 +576,11 @@ func TestLoadsInParts(t *testing.T) {
 // state from the future, which is reset, the function must receive the zero state.
 func TestFoldsAsConfigured(t *testing.T) {
 	var saw []vehicle.State
-	f := newFolding(func(s vehicle.State, x vehicle.Sample) vehicle.State {
-		saw = append(saw, s)
-		s = vehicle.Observe(s, x)
+	f := newFolding(func(s *vehicle.State, x *vehicle.Sample) bool {
+		saw = append(saw, *s)
+		s.Fold(x)
 		s.Way.Count++
-		return s
+		return true
 	}, 10, 10, 4)
 	now := time.Unix(1e9, 0)
 	f.now = func() time.Time { return now }

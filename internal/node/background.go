@@ -169,7 +169,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	}
 	c := derive.Config{
 		Partitions: n.engine.Partitions(),
-		Observe:    n.roads.Observe,
+		Fold:       n.roads.Fold,
 		MaxStates:  max(store.BatchStates, folded/n.engine.Partitions()),
 		MaxLoad:    store.MaxLoad,
 		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),

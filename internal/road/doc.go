@@ -6,7 +6,7 @@
 // eight directions of travel. So the two directions of a motorway, and a street that crosses it,
 // are different stretches.
 //
-// A [Map] folds samples as [vehicle.Observe] does. Before that it follows the car along its way,
+// A [Map] folds samples as [vehicle.State.Fold] does. Before that it follows the car along its way,
 // adds the car's evidence to the stretches driven, and writes into the car's state what the
 // stretches show of the road around it. A crash may lose the contents of a Map without harm. The
 // profiles of stretches are then as they were last stored, and the present traffic is learned again

@@ -62,7 +62,10 @@ func FuzzPositions(f *testing.F) {
 				_ = x.Set(g, v) // impossible values are refused
 			}
 			s := states[x.Vehicle]
-			next := m.Observe(s, x)
+			next := s
+			if changed := m.Fold(&next, &x); changed != (next != s) {
+				t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
+			}
 			inBounds(t, &next)
 			if at < s.Time && next != s {
 				t.Fatalf("an older sample changed %+v to %+v", s, next)

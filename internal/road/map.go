@@ -45,32 +45,39 @@ func (m *Map) Bound(most int) {
 // profile of it, because the map was full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Observe folds a sample into the state of its vehicle, as [vehicle.Observe] does, using what is
-// known of the road that the car is on. It also adds what the car shows of that road, its evidence,
-// to the map. From then on, verdicts on other cars use this evidence.
+// Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, using what is
+// known of the road that the car is on, and reports whether the state changed. It also adds what the
+// car shows of that road, its evidence, to the map. From then on, verdicts on other cars use this
+// evidence.
+func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
+	located := x.Time >= s.Time && x.Time > s.Way.Time && m.locate(s, x)
+	before := s.Time
+	changed = s.Fold(x) || located
+	if s.Time != before && s.Pace != 0 {
+		m.judged[s.Traffic.Source].Add(1)
+	}
+	return changed
+}
+
+// Observe returns the state after a sample. It is [Map.Fold] for a caller that keeps the state
+// before the sample.
 func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
-	if x.Time >= s.Time && x.Time > s.Way.Time {
-		m.locate(&s, &x)
-	}
-	next := vehicle.Observe(s, x)
-	if next.Time != s.Time && next.Pace != 0 {
-		m.judged[next.Traffic.Source].Add(1)
-	}
-	return next
+	m.Fold(&s, &x)
+	return s
 }
 
 // locate extends the way in a car's state, the stretches that it drove last, to the position in a
 // sample. It puts what is known of the road around the car into the state. It also adds what the
 // car drove since its last position to the map, except for a car that is not driving. If the
-// position is not accepted, locate does nothing.
-func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
+// position is not accepted, locate changes nothing and returns false.
+func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
-		return
+		return false
 	}
 	if why != NumDropped {
 		m.dropped[why].Add(1)
-		return
+		return false
 	}
 	var driven parts
 	follow(&s.Way, f, &driven)
@@ -78,6 +85,7 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) {
 		m.show(&driven, voiceOf(x.Vehicle), f.time)
 	}
 	s.Road = m.around(&s.Way, f.time)
+	return true
 }
 
 // voiceOf returns a vehicle's voice: the number, 0 to 31, by which it is counted on a stretch. The

@@ -9,7 +9,10 @@ type Rules = rules
 func StandardRules() Rules { return standardRules }
 
 // ObserveWith is like Observe, with other thresholds.
-func ObserveWith(r *Rules, s State, x Sample) State { return observe(r, s, x) }
+func ObserveWith(r *Rules, s State, x Sample) State {
+	s.fold(r, &x)
+	return s
+}
 
 // Tunable is a threshold that a search may change, and the range of its values.
 type Tunable struct {

@@ -41,7 +41,10 @@ func FuzzObserve(f *testing.F) {
 				}
 				b = b[4:]
 			}
-			next := Observe(s, x)
+			next := s
+			if changed := next.Fold(&x); changed != (next != s) {
+				t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
+			}
 			check(t, next)
 			if at < s.Time && next != s {
 				t.Fatalf("an older sample changed %+v to %+v", s, next)

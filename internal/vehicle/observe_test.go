@@ -64,7 +64,7 @@ func TestObserveIgnoresWhatHasNoTime(t *testing.T) {
 	}
 }
 
-func BenchmarkObserve(b *testing.B) {
+func BenchmarkFold(b *testing.B) {
 	full := fullSample(b)
 	typical := vehicle.Sample{Vehicle: "car", Time: full.Time}
 	for s, v := range map[vehicle.Signal]float64{vehicle.Speed: 50, vehicle.EngineSpeed: 2000,
@@ -79,7 +79,7 @@ func BenchmarkObserve(b *testing.B) {
 			var s vehicle.State
 			for b.Loop() {
 				x.Time += 1000
-				s = vehicle.Observe(s, x)
+				s.Fold(&x)
 			}
 		})
 	}

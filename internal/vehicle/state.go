@@ -43,16 +43,23 @@ type Reading struct {
 	Time  UnixMilli
 }
 
-// Observe folds one sample into the state of its vehicle and returns the new state. Samples
-// are ordered by event time: a sample that is older than the state changes nothing, and
-// neither does a repeated sample. A sample of the same time may add signals that were not
-// yet read at that time; if it repeats a signal, the first reading is kept. A sample
-// without a time changes nothing. Observe allocates nothing.
-func Observe(s State, x Sample) State { return observe(&standardRules, s, x) }
+// Fold folds one sample into the state of its vehicle, and reports whether the state changed. Samples
+// are ordered by event time: a sample that is older than the state changes nothing, and neither does
+// a repeated sample. A sample of the same time may add signals that were not yet read at that time;
+// if it repeats a signal, the first reading is kept. A sample without a time changes nothing. Fold
+// allocates nothing.
+func (s *State) Fold(x *Sample) (changed bool) { return s.fold(&standardRules, x) }
 
-func observe(rules *rules, s State, x Sample) State {
+// Observe returns the state after a sample. It is [State.Fold] for a caller that keeps the state
+// before the sample.
+func Observe(s State, x Sample) State {
+	s.Fold(&x)
+	return s
+}
+
+func (s *State) fold(rules *rules, x *Sample) (changed bool) {
 	if x.Time < s.Time {
-		return s
+		return false
 	}
 	r := &x.Readings
 	fresh := r.present
@@ -62,12 +69,12 @@ func observe(rules *rules, s State, x Sample) State {
 		}
 	}
 	if fresh == 0 {
-		return s
+		return false
 	}
 	has := func(g Signal) bool { return fresh&(1<<g) != 0 }
 
 	if x.Time > s.Time {
-		s.ThrottleMemory.runRules(&s)
+		s.ThrottleMemory.runRules(s)
 	}
 	s.observeThrottle(r, fresh, x.Time)
 	before, _ := s.speed()
@@ -90,7 +97,7 @@ func observe(rules *rules, s State, x Sample) State {
 		// The car may have been silent since it parked, and may be on another road.
 		s.Traffic.Start, s.Traffic.Cruise = x.Time, 0
 	}
-	return s
+	return true
 }
 
 // observeCodes folds a list of trouble codes into the state. The parameter listed reports whether
