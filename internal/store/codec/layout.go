@@ -20,7 +20,8 @@ type layout[T any] struct {
 	bools []int // offsets of the bools in a packed value
 }
 
-// run is a range of bytes in memory, without padding, that is packed unchanged.
+// run is a range of a struct's memory that has no padding and is packed unchanged. The field at is
+// its offset and n is its length, both in bytes.
 type run struct{ at, n int }
 
 // layoutOf returns the layout of T. It panics if T contains anything but numbers of fixed size,

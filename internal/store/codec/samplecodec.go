@@ -87,8 +87,9 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	return nil
 }
 
-// reader reads values from the beginning of b and removes them. It sets short if b is too short for
-// a value or a length is invalid; short then stays set.
+// reader reads values from the beginning of b, and removes from b the bytes that it has read. If b
+// is too short for a value, or a length is invalid, the result is a zero value, and the field short
+// is set from then on.
 type reader struct {
 	b     []byte
 	short bool
@@ -116,9 +117,9 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip converts n, the second result of binary.Uvarint or binary.Varint, to the number of bytes to
-// remove with the method bytes. If n is not positive, there was no valid value, and skip returns
-// -1, for which bytes sets short.
+// skip returns the number of bytes of a varint, as the argument for the method reader.bytes. The
+// parameter n is the second result of binary.Uvarint or binary.Varint. If n is not positive, the
+// varint is invalid, and skip returns -1. The method then sets the field short.
 func skip(n int) int {
 	if n <= 0 {
 		return -1

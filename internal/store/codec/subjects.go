@@ -57,8 +57,8 @@ func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
-// HeartbeatSubject returns the subject of a stream's heartbeats. A node writes them to the stream
-// itself, and measures by them how far its copy of the stream lags.
+// HeartbeatSubject returns the subject of a stream's heartbeats. Each node writes heartbeats to the
+// stream, and their arrival on the node's feed shows how far its copy of the stream lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
 // AuditSubject is the subject of all audit events.
