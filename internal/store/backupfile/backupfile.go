@@ -43,7 +43,8 @@ const (
 
 var frameSums = crc32.MakeTable(crc32.Castagnoli)
 
-// Errors of a backup that cannot be used. A restore that returns one has not changed the store.
+// Errors that mean that a backup cannot be used. If a restore returns one of them, it has not
+// changed the store.
 var (
 	ErrForeign = errors.New("not a carstate backup")
 	ErrOlder   = errors.New("this backup was written by an older version of carstate: restore it with that version")
