@@ -132,9 +132,10 @@ func forgetCutOff(t *testing.T, open Open) {
 	}
 }
 
-// fencesDoNotRunAhead checks that a partition can be taken at once even if it was fenced many times
-// for the same record of SOURCES. A fence must not make a node wait for a later record, which may
-// never be stored. It also checks that a fence makes the owner take its partition again.
+// fencesDoNotRunAhead fences a partition many times with the sequence of the newest record of
+// SOURCES, and checks that the partition can then be taken at once. A fence must not make a node
+// wait for a record that may never be stored. The test also checks that a fence makes the owner
+// take its partition again.
 func fencesDoNotRunAhead(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	fence := func() {

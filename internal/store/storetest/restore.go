@@ -33,8 +33,8 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 	return Start(t, open(t, c), c)
 }
 
-// unaudited is the function audited that tests pass to [store.RecordStore.Restore]. It only calls
-// merge.
+// unaudited calls merge, and records nothing in the audit. Tests pass it to
+// [store.RecordStore.Restore] as the parameter audited.
 func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
 
 // RestoreInto merges a backup into a node.
@@ -115,9 +115,9 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	}
 }
 
-// restoreAuthenticates checks which backups a restore accepts: a service's own backups, those of
-// another service if its key is given, and any backup if any origin is trusted. A backup that was
-// changed is accepted only if any origin is trusted.
+// restoreAuthenticates checks which backups a restore accepts: a service's own backups, and those
+// of another service if its key is given. If any origin is trusted, a restore also accepts backups
+// that no known key authenticates.
 func restoreAuthenticates(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -226,7 +226,9 @@ func restoreMerges(t *testing.T, open Open) {
 	)
 }
 
-// restoreOperators checks that a restore treats operators by the same rules as sources.
+// restoreOperators checks that a restore adds missing operators, and removes an operator that was
+// removed in the backup, unless its secret differs. An operator that the service has removed must
+// stay removed.
 func restoreOperators(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))

@@ -25,9 +25,9 @@ const (
 	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
 )
 
-// Learn lets cars drive along the road of these tests at kmh, and adds what they show to m. They
-// start quarter × 15 minutes after roadBegan. The map computes the free flow of a stretch from that
-// as soon as a car drives there in a later quarter hour.
+// Learn passes to m the samples of cars that drive along the road of these tests at kmh. The cars
+// start quarter × 15 minutes after roadBegan. The map uses their speed for the free flow of a
+// stretch as soon as a car drives there in a later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
 	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000
@@ -52,8 +52,8 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	return nil
 }
 
-// Learned returns the free flow that a map has learned for each stretch, in km/h, as seen a day
-// after roadBegan.
+// Learned returns the free flow that a map has learned for each stretch, in km/h. It asks the map
+// for the conditions one day after roadBegan, when all drives of the tests are over.
 func Learned(m *road.Map) map[vehicle.Stretch]float64 {
 	known := make(map[vehicle.Stretch]float64)
 	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
@@ -65,7 +65,7 @@ func Learned(m *road.Map) map[vehicle.Stretch]float64 {
 	return known
 }
 
-// LearnedMap returns a map that has a profile for every stretch of the road.
+// LearnedMap returns a map that has a profile for every stretch of the road of these tests.
 func LearnedMap(t *testing.T) *road.Map {
 	t.Helper()
 	m := new(road.Map)
@@ -120,8 +120,8 @@ func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	}
 }
 
-// roadsKept checks that a node that ends stores the profiles that it has learned, and that the next
-// node loads them.
+// roadsKept checks that [store.RecordStore.KeepRoads] stores the profiles that it has learned when
+// it ends, and that the next node loads them.
 func roadsKept(t *testing.T, e store.Engine) {
 	takeAll(t, e)
 	if got := StoredRoads(t, e); len(got) != 0 {

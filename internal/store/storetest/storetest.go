@@ -180,7 +180,8 @@ func (n *Node) Answer(id vehicle.ID) (s vehicle.State, ok bool) {
 	return s, ok
 }
 
-// Knows reports whether the node's own table has a vehicle.
+// Knows reports whether the node's own table, which follows the stored states, has a state of a
+// vehicle.
 func (n *Node) Knows(id vehicle.ID) bool {
 	_, ok := n.Answer(id)
 	return ok
@@ -223,8 +224,8 @@ func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	}
 }
 
-// FoldAll folds all waiting samples of a partition. To recognize the last one, it first appends a
-// sample of an extra vehicle, for which it stores no state.
+// FoldAll folds all waiting samples of a partition. It first appends a sample of an extra vehicle,
+// and folds until that sample arrives. It stores no state for the extra vehicle.
 func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
 	part := Take(t, n.Engine, p)
