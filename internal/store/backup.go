@@ -72,9 +72,9 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 // maxVersion is the maximum length of the version string in a backup, in bytes.
 const maxVersion = 100
 
-// CheckBackup reads a backup to its end and describes its contents. The result also says whether
-// one of keys authenticates the backup. CheckBackup returns an error if any byte was changed, or if
-// a record cannot be decoded or is one that no carstate service can have written.
+// CheckBackup reads a backup to its end and describes it. The result also says whether one of the
+// given keys authenticates the backup. CheckBackup returns an error if any byte was changed, if a
+// record cannot be decoded, or if a record has contents that no carstate service can have written.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
@@ -150,16 +150,17 @@ func validNames(kind, rest string) bool {
 }
 
 // setsSeen describes the set records that were read so far for one credential. A set record lists a
-// part of the vehicles of a large grant. The field mark is the random string that all set records
-// of one grant contain, and n is their number.
+// part of the vehicles of a large grant. All set records of a grant contain the same random string
+// (mark). The field n is the number of set records that were read.
 type setsSeen struct {
 	mark string
 	n    int
 }
 
-// checkRecord checks that a record of a backup is valid. Its subject consists of kind, a dot, and
-// rest. A credential with many vehicles refers to set records, which list the vehicles. checkRecord
-// collects the set records in parts, and checks that those of a credential came before it.
+// checkRecord checks that a record of a backup is valid. The record's subject consists of kind, a
+// dot, and rest. The vehicles of a large grant are listed in set records, which precede the
+// credential's own record. checkRecord counts the set records in the map parts, and returns an
+// error for a credential if some of its set records are missing.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)

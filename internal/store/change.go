@@ -12,20 +12,20 @@ import (
 // changePause is the pause between two attempts of Change.
 const changePause = 5 * time.Millisecond
 
-// Change replaces the last record of a subject by compare-and-set, and returns the sequence of the
-// record that is then stored. The function change receives the current record, whose sequence is 0
-// if there is none. The function returns the writes to store in one batch, with the new record
-// last. If it returns no writes, nothing is stored.
+// Change replaces the current record of a subject by compare-and-set, and returns the sequence of
+// the record that is stored in the end. It calls the function change with the current record, whose
+// sequence is 0 if there is none. The writes that change returns are stored in one batch. The last
+// one must be the new record of the subject. If change returns no writes, nothing is stored.
 //
 // The same retry policy applies to every record:
-//   - After [ErrConflict], from the engine or from the function change, Change calls the function
-//     again with the record that is then stored.
-//   - If no response of the engine arrives, Change reads the record to find out whether the writes
-//     were stored. If they were not, Change sends the same writes again.
+//   - After [ErrConflict], from the engine or from the function change, Change reads the record
+//     again and calls the function again.
+//   - If no response of the engine to the writes arrives, Change reads the record to find out
+//     whether they were stored. If they were not, Change sends the same writes again.
 //   - Change retries conflicts and missing responses until patience has passed; callers pass
 //     [Patience.Store]. After that, it returns [ErrConflict] for a conflict. For a missing
 //     response, it returns the engine's error, and it is unknown whether the writes were stored.
-//   - Change returns any other error, and the end of the context, at once.
+//   - Change does not retry any other error. It also returns at once if ctx ends.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),
@@ -80,12 +80,12 @@ func Change(
 // bodyOf returns the body of the sealed record in w.
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// storeMany stores writes of different subjects that are independent of each other. A write is
-// stored only if the current record of its subject has the sequence that the write expects. The
-// result conflicts has the indexes of all other writes, in ascending order. If no response of the
-// engine arrives, storeMany repeats the writes until one arrives or ctx ends. If a write was stored
-// in an earlier attempt, its index is then in conflicts too. After other errors, storeMany retries
-// until patience has passed.
+// storeMany stores writes of different subjects that are independent of each other. A write has a
+// conflict, and is not stored, if the current record of its subject does not have the sequence that
+// the write expects. The result conflicts has the indexes of these writes, in ascending order. If
+// no response of the engine arrives, storeMany repeats the writes until one arrives or ctx ends. A
+// write that was stored by an earlier attempt then has a conflict too. After other errors,
+// storeMany retries until patience has passed.
 func storeMany(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {

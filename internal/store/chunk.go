@@ -16,7 +16,8 @@ const (
 	// [Chunk]. The last sample of a chunk may exceed ChunkBytes, by at most MaxSampleBytes.
 	ChunkSamples = BatchStates
 	ChunkBytes   = 512 << 10
-	// MaxSampleBytes is larger than the largest possible sample, which has 65,535 trouble codes.
+	// MaxSampleBytes is the maximum size of a packed sample, in bytes. Even a sample with 65,535
+	// trouble codes (the maximum) is smaller.
 	MaxSampleBytes = 400 << 10
 	// UsualSampleBytes is the approximate size of a packed sample, in bytes.
 	UsualSampleBytes = 44

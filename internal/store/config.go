@@ -39,10 +39,11 @@ type Config struct {
 type Patience struct {
 	// Store is how long a write of a record or of samples is retried. 0 means 20 s.
 	Store time.Duration
-	// Markers is the minimum time for which the marker of a forgotten vehicle stays in the stream
-	// STATES. A marker is an empty record in place of the vehicle's state. It is kept so that a
-	// node that was disconnected still receives it, and erased later because its subject contains
-	// the vehicle's id. Markers is also the minimum time between two erasures. 0 means 10 min.
+	// Markers is the minimum time for which a deletion marker, an empty record in place of the
+	// state of a forgotten vehicle, stays in the stream STATES. A node that was disconnected must
+	// still receive the marker, but the marker must be removed in the end, because its subject
+	// contains the vehicle's id. Markers is also the minimum time between two erasures of forgotten
+	// vehicles. 0 means 10 min.
 	Markers time.Duration
 	// Roads is the interval at which learned profiles of roads are stored. 0 means 5 min.
 	Roads time.Duration
@@ -63,8 +64,8 @@ const (
 	// [Partition.Next] returns.
 	BatchStates = MaxBatch - 1
 	// MaxStates is the maximum number of states of one [Partition.Commit], which stores them in
-	// several batches if necessary. It is so large that the state of a vehicle with many waiting
-	// samples is stored once after all these samples are folded, and not after each few of them.
+	// several batches if necessary. The limit is large, so that the state of a vehicle with many
+	// waiting samples is stored only once, after all these samples are folded.
 	MaxStates = 16 * BatchStates
 	// MaxLoad is the maximum number of vehicles of one [Partition.Load].
 	MaxLoad = MaxBatch - 1

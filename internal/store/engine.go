@@ -25,8 +25,8 @@ type Record struct {
 	// such as Last, return an error for which [codec.IsNewer] is true. So [Change], which calls
 	// Last first, never replaces the record of a newer version.
 	Newer bool
-	// Stored is the time at which the record was stored. Only Before sets it, and only if Newer
-	// is set.
+	// Stored is the time at which the record was stored. Only [Records.Before] sets it, and only if
+	// Newer is set.
 	Stored time.Time
 }
 
@@ -35,13 +35,14 @@ type Write struct {
 	Subject string
 	Record  []byte // as sealed by [codec.Seal]
 	// Expect is the sequence that the subject's current record must have, or 0 if there must be no
-	// record. Expect is ignored unless Expected is set. If the current record of one write has
-	// another sequence, [Records.Store] stores none of its writes.
+	// record. Expect is ignored unless Expected is set. If one write of a call of [Records.Store]
+	// expects another sequence than the current one, the call stores nothing.
 	Expect   uint64
 	Expected bool
 }
 
-// End identifies a stream and its newest record.
+// End is the sequence of a stream's newest record, and the stream's creation time, by which a
+// re-created stream is recognized.
 type End struct {
 	Last uint64 // sequence of the newest record; 0 if the stream never had one
 	Made int64  // creation time of the stream, Unix ns; sequences of a re-created stream start again
@@ -62,9 +63,10 @@ type Records interface {
 	// particular order. If a subject changes during the scan, do may receive the old record, the
 	// new record, or both. An error from do ends the scan.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
-	// ScanFrom calls do with the records whose sequence is at least the parameter from, and returns
-	// the sequence that follows the last record. It skips damaged records, and ignores errors from
-	// do; the result damaged is the number of both. However, an error from do that wraps [ErrStop]
+	// ScanFrom calls do with the records whose sequence is at least the parameter from. The result
+	// next is the sequence from which a later call continues. ScanFrom skips damaged records, and
+	// continues after an error from do. The result damaged is the number of records that are
+	// damaged or for which do returned an error. However, an error from do that wraps [ErrStop]
 	// ends the scan.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records whose sequences are less than the parameter before,
@@ -79,7 +81,8 @@ type Records interface {
 	End(ctx context.Context, stream string) (End, error)
 	// Feed returns a feed of a stream, which [Feed.Run] starts. The feed calls apply with the last
 	// record of each subject, and then with each new record, in order. If apply returns an error
-	// for a damaged record, the engine fails, or Run returns the error.
+	// for a damaged record, the feed ends: Run returns the error, the engine fails (see
+	// [Engine.Failed]), or both.
 	Feed(stream string, apply func(Record) error) Feed
 }
 
@@ -87,7 +90,7 @@ type Records interface {
 type Feed interface {
 	// Run delivers records until the context ends, and then returns nil. It calls caughtUp once,
 	// after it has delivered every record that existed at the start. If a record is damaged or the
-	// stream was replaced, Run returns an error or the engine fails.
+	// stream was replaced, Run returns an error, the engine fails (see [Engine.Failed]), or both.
 	Run(ctx context.Context, caughtUp func()) error
 	// Wait returns nil once the feed's function apply has received the records up to sequence seq,
 	// or an error if ctx ends first.
@@ -105,9 +108,10 @@ type Engine interface {
 	// because folding a sample twice changes nothing. Append returns [ErrOverloaded] or
 	// [ErrBacklog] if it refuses the samples because of load.
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	// Recent returns the retained samples of a vehicle. It reads from the newest telemetry
-	// backwards until it has found at least the number of samples in the parameter most, has read
-	// everything, or the context ends. The end of the context is not an error.
+	// Recent returns the newest retained samples of a vehicle. It reads telemetry backwards from
+	// the newest, until the number of samples found reaches the parameter most, everything is read,
+	// or the context ends. The result may have more samples than most. The end of the context is
+	// not an error.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
 	// Trim removes telemetry that is both folded and older than the retention, until the
 	// context ends. Nodes with the role derive run it.
@@ -127,10 +131,10 @@ type Engine interface {
 	// Folding returns the partitions that this process has taken and not closed. It does not ask
 	// the store, so another process may have taken some of them since.
 	Folding() map[int]bool
-	// Fence forces the owner of partition p to take the partition again. States that the owner has
-	// not yet committed are never stored. The parameter seq is the sequence of a record in the
-	// stream SOURCES: the tombstone of a forgotten vehicle. From then on, a node can take the
-	// partition only once it has received that record.
+	// Fence forces the owner of partition p to take the partition again. Until the owner has done
+	// so, its commits fail. The parameter seq is the sequence of a record in the stream SOURCES,
+	// such as the tombstone of a forgotten vehicle. Once Fence has returned, only a node that has
+	// received that record can take the partition.
 	Fence(ctx context.Context, p int, seq uint64) error
 	// AwaitTombstones waits until this process has received every stored tombstone.
 	AwaitTombstones(ctx context.Context) error
@@ -143,7 +147,7 @@ type Engine interface {
 	AwaitState(ctx context.Context, seq uint64) error
 
 	// Settle waits until every state that queries already use is stored. It gives up when ctx ends,
-	// after a time limit of the engine, or if nothing can be stored.
+	// after a time limit of the engine, or if writes to the store fail.
 	Settle(ctx context.Context)
 
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
@@ -155,12 +159,12 @@ type Engine interface {
 	// ErasedWithin returns an estimate of how long a call of Erased would take at present. ok is
 	// false if the engine cannot tell when bytes are gone.
 	ErasedWithin(ctx context.Context) (d time.Duration, ok bool, err error)
-	// TrimTo removes the folded telemetry up to the sequence last. It reports whether all telemetry
-	// up to that sequence is gone; telemetry that is not folded yet stays. An engine that cannot
-	// tell when bytes are gone removes nothing and returns true, so that the caller does not wait.
+	// TrimTo removes the folded telemetry up to the sequence last; telemetry that is not folded yet
+	// stays. The result gone says whether all telemetry up to last is removed. An engine that
+	// cannot tell when bytes are gone leaves the removal to Trim, and returns true.
 	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
-	// NodeID returns the name under which this node stores the calls that it has counted for each
+	// NodeID returns the name under which this node stores its counts of the calls made with each
 	// token.
 	NodeID() string
 	// Alive returns an error if the engine has failed and only a restart can help, else nil.
@@ -180,8 +184,8 @@ type Engine interface {
 }
 
 // Partition is one partition that this process owns. Its methods must not be called concurrently,
-// with one exception: if the engine's Answer publishes states, Commit may run concurrently with the
-// other methods.
+// with one exception: if the engine is one whose method Answer publishes states, Commit may run
+// concurrently with the other methods.
 type Partition interface {
 	// Load reads the stored states of at most MaxLoad vehicles. For each vehicle that has a state,
 	// it calls put with the state and the vehicle's index in ids. Calls of put may be concurrent.
@@ -201,11 +205,11 @@ type Partition interface {
 	// nothing.
 	Answer(id vehicle.ID, s *vehicle.State)
 	// Commit stores states, in several batches if necessary. The last batch also sets the
-	// partition's cursor to seq. The cursor is the sequence up to which telemetry is folded; it
-	// never covers a sample whose state is not stored. If seq is 0, the cursor keeps its value. If
-	// there are no states either, Commit only verifies that the caller owns the partition, for
-	// which an engine may rewrite the cursor. Commit retries until it succeeds, the context ends,
-	// or the partition is lost ([ErrFenced], [ErrRecalled]).
+	// partition's cursor, the sequence up to which telemetry is folded, to seq. So the cursor never
+	// passes a sample whose state is not stored. If seq is 0, the cursor keeps its value. If seq is
+	// 0 and states is empty, Commit only verifies that the caller owns the partition. Commit
+	// retries until it succeeds, the context ends, or the partition is lost ([ErrFenced],
+	// [ErrRecalled]).
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
 	// Close stops reading samples. This process remains the owner of the partition until Release is
 	// called or another process takes the partition.

@@ -24,25 +24,26 @@ const (
 	eraseTimeout = 24 * time.Hour
 )
 
-// erasedWithin returns the time after which no byte of a vehicle is left if the vehicle is
-// forgotten now. ok is false if the engine cannot tell.
+// erasedWithin returns an estimate of the time from a forget, if it happens now, until no byte that
+// names the vehicle is left on the disk. ok is false if the engine cannot tell when bytes are gone.
 func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
-// keptFor returns how long data that names a forgotten vehicle is kept, from the time when no node
-// stores more of it. Telemetry of the vehicle is kept for the retention, because it is stored
-// together with that of other vehicles. The marker in place of the vehicle's state is kept for at
-// least Patience.Markers, so that nodes that are disconnected still receive it.
+// keptFor returns how long data that names a forgotten vehicle is kept after all nodes have stopped
+// storing telemetry of the vehicle. It is the longer of two times. Telemetry is kept for the
+// retention, because it is stored together with that of other vehicles. The marker in place of the
+// vehicle's state is kept for the time Patience.Markers, so that nodes that are disconnected still
+// receive it.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
 // Erase removes the bytes that name forgotten vehicles once their erasure is due. Every derive node
-// runs Erase; the owner of partition 0 does the work for all nodes. Erase returns when the context
-// ends or the engine fails. A failed engine must not erase, because its tombstones may be those of
-// a stream that was replaced since.
+// runs Erase, but only the owner of partition 0 erases, for all nodes. Erase returns when the
+// context ends or the engine fails. A node whose engine has failed must not erase, because its copy
+// of the tombstones may be that of a stream that has been replaced.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -58,8 +59,8 @@ func (k *RecordStore) Erase(ctx context.Context) {
 }
 
 // EraseDue erases all forgotten vehicles whose erasure is due, and completes forgets that were
-// interrupted. It erases nothing until Patience.Markers has passed since the previous erasure by
-// this process. [RecordStore.Erase] calls it.
+// interrupted. The time between two erasures by this process is at least Patience.Markers; if less
+// has passed, EraseDue erases nothing. [RecordStore.Erase] calls it.
 //
 // The clock may be set back or ahead at any time. So EraseDue chooses the telemetry to remove by
 // sequence, never by the times of samples or tombstones. The clock only decides when that telemetry
@@ -119,15 +120,16 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	return nil
 }
 
-// isDue reports whether, at the time now, the data that names the vehicle of t has been kept for
-// the time that keptFor returns.
+// isDue reports whether the vehicle with the tombstone t may be erased at the time now, because the
+// data that names the vehicle has been kept long enough (see keptFor).
 func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteQuiet records in tombstones that from the time at on no node stores telemetry of their
-// vehicles. It also records the sequence of the last stored telemetry, which may still contain
-// samples of these vehicles. If a tombstone has such a sequence already, it keeps it.
+// noteQuiet records in tombstones that no node stores telemetry of their vehicles any more, with
+// the present time (at). It also records the sequence of the last stored telemetry, because
+// telemetry up to that sequence may contain samples of these vehicles. If a tombstone has such a
+// sequence from an earlier call, noteQuiet does not change it.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -144,7 +146,8 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 	})
 }
 
-// noteErased records in tombstones that the erasure of their vehicles is complete.
+// noteErased records in tombstones that the erasure of their vehicles is complete. The parameter at
+// is the time to record.
 func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	return k.updateTombstones(
 		ctx, tombstones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) },
@@ -236,8 +239,8 @@ func (k *RecordStore) removeOrphans(ctx context.Context) error {
 }
 
 // removeExpired removes the markers that no node needs any more. A marker is an empty record in
-// place of the state of a forgotten vehicle. If such a state is stored again in place of its
-// marker, removeExpired forgets the vehicle again.
+// place of the state of a forgotten vehicle. If a vehicle's state was removed by a forget but is
+// stored again, removeExpired forgets the vehicle again.
 func (k *RecordStore) removeExpired(ctx context.Context) error {
 	var expired []Record
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -260,9 +263,10 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 	return k.engine.Remove(ctx, codec.States, expired)
 }
 
-// forgetAgain reports whether r is the state of a forgotten vehicle that was removed before and is
-// stored again. A NATS server that has lost its index in a crash can cause that. If so, forgetAgain
-// renews the tombstone, so that all data that names the vehicle is erased once more.
+// forgetAgain checks whether r, a record of STATES, should not exist, because its vehicle is
+// forgotten and the state was removed before. If so, it renews the tombstone, so that all data that
+// names the vehicle is erased once more, and returns true. Such a record can come back when a NATS
+// server has lost its index in a crash.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)
@@ -282,8 +286,8 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 	return back && err == nil, err
 }
 
-// expired reports whether no node needs the marker r any more, which replaced the state of a
-// forgotten vehicle. If the vehicle's tombstone was lost with its stream, the age of the marker is
+// expired reports whether r, the marker in place of a forgotten vehicle's state, is not needed by
+// any node any more. If the vehicle's tombstone was lost with its stream, the age of the marker is
 // unknown, and the result is false.
 func (k *RecordStore) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)

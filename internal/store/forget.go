@@ -236,10 +236,10 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 // stream.
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
-// putTombstone stores the tombstone that the function change returns, and waits until this node's
-// table has it. The result is the tombstone's sequence in the stream SOURCES. The parameter of
-// change is the tombstone that is stored now; if there is none, it is a tombstone whose times are
-// all zero.
+// putTombstone stores a tombstone, waits until this node's table has it, and returns its sequence
+// in the stream SOURCES. It calls the function change with the tombstone that is stored now, and
+// stores the tombstone that change returns. If none is stored now, change receives a tombstone
+// whose times are all zero.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash,
 	change func(access.Tombstone) (access.Tombstone, error),
@@ -288,10 +288,10 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 
 // storeMarker replaces the state of a vehicle by a marker, which is an empty record, and returns
 // once this node's feed has delivered the marker. The caller must have fenced partition p, so that
-// nothing else writes the state. The result replaced is the number of states replaced, 0 or 1. Even
-// if no state is stored, storeMarker stores a marker, for two reasons: a node may still answer
-// queries from a state that was dropped from a full stream, and a restore may be about to store a
-// state.
+// nothing else writes the state. The result replaced is the number of states replaced, 0 or 1. A
+// marker is stored even if no state is stored, for two reasons. A state that was dropped from a
+// full stream may still be in a node's memory, and that node must learn of the forget. And the
+// marker prevents a restore in progress from storing a state.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
@@ -312,8 +312,8 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 }
 
 // dropGrants removes vehicles from the grants of tokens and sources, including revoked tokens and
-// removed sources. The function without returns the vehicles that remain of a grant, and whether it
-// has removed any. dropGrants returns the numbers of tokens and sources that it changed.
+// removed sources. The callback, named without, returns the vehicles that remain of a grant, and
+// true if it has removed any. dropGrants returns the numbers of tokens and sources that it changed.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {

@@ -13,22 +13,25 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Newer collects which data of a newer version of carstate this process has met. Such data exists
-// in a cluster that is upgraded node by node. On one machine, carstate does not start with such
-// data. A cluster node continues. If it cannot know something, it chooses the safe side:
+// Newer records in which streams this process has found data that was written by a newer version of
+// carstate and that this version cannot decode. Such data exists while a cluster is upgraded node
+// by node. A node of a cluster continues to run, as described below. On one machine, carstate does
+// not start with such data.
 //
-//   - STATES: the node keeps the vehicle's last answer, which becomes stale in the usual way. An
-//     empty record means a forgotten vehicle in every version, so the node never answers for a
-//     forgotten vehicle. If the node meets a state of a newer version during its start, it has no
+//   - STATES: the node keeps its last answer for the vehicle, which becomes stale in the usual way.
+//     An empty record means a forgotten vehicle in every version, so the node never answers for a
+//     forgotten vehicle. If the node finds a state of a newer version during its start, it has no
 //     answer for that vehicle. It then answers no queries at all, because "unknown" would be wrong.
 //   - STATES and TELEMETRY, in a partition that the node owns: the node stops folding the
 //     partition. Once a node of the newer version has joined, the older node releases all its
 //     partitions.
-//   - TOKENS, SOURCES: a credential that cannot be decoded may have been revoked, so it is invalid.
-//     A secret that the node does not know may be the secret of such a credential. The node refuses
-//     it with status 503 in place of 401, because senders treat 401 as final.
-//   - Tombstones: the subject contains the vehicle's hash, so the vehicle is treated as forgotten.
-//     It may have been allowed again, so the node stops folding a partition that has samples of it.
+//   - TOKENS, SOURCES: the node treats a credential that it cannot decode as invalid, because the
+//     credential may have been revoked. A secret that the node does not know may be the secret of
+//     such a credential. The node refuses it with status 503 in place of 401, because senders treat
+//     401 as final.
+//   - Tombstones: the node treats the vehicle as forgotten, because the record's subject contains
+//     the vehicle's hash. The vehicle may have been allowed again, so the node stops folding a
+//     partition that has samples of it.
 //   - Keys of tombstones: the node cannot tell which vehicles are forgotten. It neither answers
 //     queries nor accepts telemetry.
 //   - ROADS: the node ignores the record, which describes a square of the map (a tile), and does

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// NodeName is the name under which this node stores the calls that it has counted for tokens. The
-// name is kept in the data directory, so that a restarted node continues its counts.
+// NodeName is the name under which this node stores its counts of the calls made with each token.
+// The name is kept in the data directory, so that a restarted node continues its counts.
 type NodeName struct {
 	ID   string
 	file *os.File // locked while the name is in use; nil if the name is not kept

@@ -34,8 +34,8 @@ type RecordStore struct {
 	usage      usageState
 	restoring  sync.Mutex // held during a restore, so that there is only one at a time
 	lastErased time.Time  // when Erase last erased
-	// firstSeen holds when EraseDue first saw each tombstone whose Quiet is zero, which means that
-	// nodes may still be storing telemetry of the vehicle.
+	// firstSeen maps each tombstone whose Quiet is zero to the time when EraseDue first saw it.
+	// While Quiet is zero, nodes may still be storing telemetry of the vehicle.
 	firstSeen map[access.Tombstone]time.Time
 
 	roadsRestored chan struct{} // receives a value after a restore has stored profiles of roads
@@ -96,9 +96,8 @@ func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply applies a record from the feed of TOKENS or SOURCES to this node's table of such records.
-// The parameter large collects the set records of that feed, which list the vehicles of large
-// grants.
+// apply updates this node's tables with a record from the feed of the stream TOKENS or SOURCES. The
+// parameter large collects the set records of that stream, which list the vehicles of large grants.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer {
@@ -257,9 +256,8 @@ func (k *RecordStore) update(
 
 // packCredential returns the writes that store a credential: first the set records, which list the
 // vehicles of a large grant, and then the credential's own record. The parameter before is the
-// grant as it is stored now. If it has more set records than the new grant, packCredential also
-// empties the superfluous ones. Otherwise they would still name their vehicles, and a later forget
-// would not find them.
+// grant that is stored now. Set records that it has in excess of the new grant are emptied, because
+// a later forget would not find the vehicles in them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)

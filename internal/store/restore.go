@@ -240,9 +240,9 @@ func batches(records <-chan Record) iter.Seq[[]Record] {
 }
 
 // restoreRecord restores a credential, a usage record or a tile of roads. If rec is a set record,
-// which lists vehicles of a large grant, restoreRecord keeps it until the credential follows. It
-// ignores all other kinds, because the caller restores them itself: tombstones and their keys
-// earlier, and states in batches.
+// which lists vehicles of a large grant, restoreRecord keeps it in memory until the credential's
+// own record follows. It ignores states, tombstones and the keys of tombstones, because the caller
+// restores these.
 func (r *restore) restoreRecord(ctx context.Context, rec Record, kind string) error {
 	switch kind {
 	case "token", "source", "operator":
@@ -285,10 +285,11 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 	return err
 }
 
-// restoreKeys adds the tombstone keys of another installation, with which it has hashed the ids
-// (vids) of forgotten vehicles. A hash cannot be converted from one key to another. So a node keeps
-// the keys of all installations, and looks up each vid with every key. The result added is false if
-// the service already had all keys.
+// restoreKeys adds the tombstone keys in rec, a record of the backup, to the keys of this service.
+// They are the keys with which another installation has hashed the vids of forgotten vehicles. A
+// hash cannot be converted from one key to another. So a node keeps the keys of all installations,
+// and looks up each vid with every key. The result added is false if the service already had all
+// keys.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -445,12 +446,12 @@ func (k *RecordStore) fenceAll(ctx context.Context) error {
 	return nil
 }
 
-// errKeepOwn is returned by a function that changes a record during a restore. Nothing is then
-// stored, because the stored record takes precedence over the record in the backup.
+// errKeepOwn means that a restore has not stored a record of the backup, because the service has a
+// record of its own, which takes precedence.
 var errKeepOwn = errors.New("the service's own record is kept")
 
-// withoutForgotten returns v without the forgotten vehicles. ok is false if v contains no forgotten
-// vehicle.
+// withoutForgotten returns v without the forgotten vehicles, and true. If v contains no forgotten
+// vehicle, the results are v and false.
 func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for id := range v.Sorted() {
@@ -465,10 +466,10 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 }
 
 // restoreCredential restores a token, a source or an operator. If the service already has a
-// credential with that name, the stored one takes precedence. However, if the credential was
-// revoked or removed in the backup, the stored one is revoked or removed too. That does not apply
-// to a source or an operator whose secret differs, because it may be another one that was given the
-// same name.
+// credential with that name, the service's own one is kept. However, if the credential was revoked
+// or removed in the backup, the service's own one is revoked or removed too. A source or an
+// operator is not removed if its secret differs from that in the backup, because it may be a new
+// one with the same name.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
@@ -502,9 +503,9 @@ func (r *restore) countMerged(subject string, err error) error {
 }
 
 // countMergedSet counts, for the report of the restore, a credential's record and its n set
-// records, which list the vehicles of a large grant. The parameter parts is the kind of the set
-// records. If err is errKeepOwn, they count as kept; if it is nil, as restored. Any other err is
-// returned.
+// records, which list the vehicles of a large grant. The set records are counted under the kind
+// parts. If err is nil, all these records are counted as restored; if it is errKeepOwn, as kept.
+// Any other err is returned.
 func (r *restore) countMergedSet(parts string, n int, subject string, err error) error {
 	for range n {
 		if err := r.countMerged(parts, err); err != nil {
@@ -581,8 +582,9 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	return nil
 }
 
-// compare returns the write that restores a state. It returns nil, and counts the state, if the
-// stored state is at least as new or the vehicle is forgotten.
+// compare returns the write that restores the state in rec. If the vehicle is forgotten, or the
+// stored state is at least as new, compare returns nil, and counts rec in the report of the
+// restore.
 func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 	e := r.k.engine
 	id, _ := codec.VehicleOfState(rec.Subject)

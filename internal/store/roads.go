@@ -27,9 +27,9 @@ import (
 // Times and limits of storing and sharing roads.
 const (
 	// defaultRoads is the default interval at which profiles of roads are stored. A profile changes
-	// at most once in 15 minutes, so a shorter interval gains little. After a crash, a profile
-	// lacks at most 20 minutes of evidence: a complete quarter hour that was not stored yet, and
-	// the 5 minutes since.
+	// at most once in 15 minutes, so a shorter interval gains little. A crash loses at most 20
+	// minutes of evidence, because it may happen up to 5 minutes after the end of a quarter hour
+	// that is not stored yet.
 	defaultRoads = 5 * time.Minute
 	// shareEvery is the interval at which nodes send each other what their cars show of the present
 	// traffic (evidence).
@@ -73,7 +73,8 @@ type roadStore struct {
 	owned map[int]bool
 	// unsaved holds changed tiles (squares of the map), packed, that are not stored yet.
 	unsaved map[road.Tile][]byte
-	// unread holds tiles whose stored record is of a newer version; this node does not replace it.
+	// unread holds tiles whose stored record a newer version of carstate wrote. This node does not
+	// replace such a record.
 	unread  map[road.Tile]bool
 	failing lograte.Warning
 }
@@ -168,10 +169,11 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with the stored tiles whose sequence is at least the parameter from, and
-// returns the sequence that follows the last record. It skips damaged records, and ignores errors
-// from do; the result damaged is the number of both. However, an error from do that wraps [ErrStop]
-// ends the scan.
+// readRoads calls do with each stored tile (a square of the map) whose sequence is at least the
+// parameter from. The result next is the sequence from which a later call continues. readRoads
+// skips damaged records, and continues after an error from do. The result damaged is the number of
+// records that are damaged or for which do returned an error. However, an error from do that wraps
+// [ErrStop] ends the scan.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -248,7 +250,7 @@ func (k *roadStore) listen(to RoadSharing) (stop func()) {
 }
 
 // backUpRoads adds the stored profiles of roads to a backup. It skips records that are damaged or
-// of a newer version.
+// were written by a newer version of carstate.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
 	var failed error // error of writing the file
 	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
@@ -280,7 +282,7 @@ func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
 }
 
 // storeRoads stores the batch of tiles, and makes this node's map load them at once. Other nodes
-// load them within Patience.Roads.
+// load them later, after at most the interval Patience.Roads.
 func (r *restore) storeRoads(ctx context.Context) error {
 	conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.Roads, r.roads)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 // usage is only displayed and should not prevent a start.
 const usageVersion = 1
 
-// usageRecord is the stored form of the calls that one node has counted for a token.
+// usageRecord is the stored form of one node's counts of the calls made with one token.
 type usageRecord struct {
 	Version     int            `json:"v"` // 0: written before there were parts
 	Stored      time.Time      `json:"stored,omitzero"`
@@ -34,8 +34,8 @@ type usageRecord struct {
 	Days        []dayRecord    `json:"days,omitempty"`
 }
 
-// dayRecord holds the numbers of calls of one day, by operation and outcome. Trailing zeros are
-// left out.
+// dayRecord holds the numbers of calls of one day, by operation and outcome. In the list of an
+// operation, zeros at the end are left out.
 type dayRecord struct {
 	Day   int64      `json:"d"`
 	Calls [2][]int64 `json:"c"`
@@ -140,9 +140,9 @@ func (k *RecordStore) applyNewerUsage(rest string) {
 	}
 }
 
-// KeepUsage stores the calls that this node has counted for tokens, once a minute and when the
-// context ends. If the process is killed, the calls that it has counted since are lost. That
-// affects only displays of usage.
+// KeepUsage stores this node's counts of the calls made with each token, once a minute and when the
+// context ends. If the process is killed, the calls since the last store are lost from the counts.
+// That affects only displays of usage.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -273,7 +273,7 @@ func packUsage(u access.Usage, now time.Time) usageRecord {
 	return r
 }
 
-// maxUsageDays is the maximum number of days in a valid usage record. No node stores as many.
+// maxUsageDays is the maximum number of days in a valid usage record, more than any node stores.
 const maxUsageDays = 2 * access.UsageDays
 
 // decodeUsage decodes the record of a token's usage.

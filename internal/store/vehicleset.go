@@ -172,9 +172,9 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets collects the set records of a feed, each of which lists a part of the vehicles of a large
-// grant. On the feed, they precede the record of the credential that has the grant. The key of the
-// map is the subject of that record.
+// sets collects the set records of a feed or a backup, each of which lists a part of the vehicles
+// of a large grant. They arrive before the record of the credential that has the grant. The key of
+// the map is the subject of the credential's record.
 type sets map[string]*setParts
 
 type setParts struct {
@@ -195,10 +195,10 @@ func (s sets) part(owner string, n int, r setRecord) {
 	s.complete(owner)
 }
 
-// record calls apply with the vehicles that g grants. The parameter owner is the subject of the
-// credential's record. Before the feed has caught up, some set records of a large grant may be
-// missing. Then record calls apply with no vehicles, and apply is called again once all set records
-// have arrived.
+// record passes the vehicles that g grants to the function apply. The parameter owner is the
+// subject of the credential's record. Before the feed has caught up, some set records of a large
+// grant may be missing. Then apply receives no vehicles at first, and is called again with all
+// vehicles once all set records have arrived.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
@@ -220,9 +220,9 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete reports whether a credential's record and all its set records have arrived. If so, it
-// first calls the function apply that was passed to the method record, with all vehicles of the
-// grant.
+// complete checks whether a credential's record and all its set records have arrived. If so, it
+// passes all vehicles of the grant to the function apply that the method record received, and
+// returns true.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {
