@@ -22,10 +22,11 @@ type Answers interface {
 // stored, because the state's samples are on disk: after a crash, the next start folds them again
 // before the node answers queries.
 //
-// After a restore or a forget, derive takes the partition again and folds all samples after the
-// cursor once more, although queries may already use the resulting states, or newer ones. Answer
-// does not publish such a state again, so that the event time of a vehicle's answer never
-// decreases. The exception is a forgotten vehicle, because its answer was removed.
+// After a restore or a forget, the partition is taken again, and all samples after its cursor are
+// folded a second time. Queries may already use the states from the first time, or newer ones. So
+// Answer does not publish the states from the second time, because the event time of a vehicle's
+// answer must not decrease. It publishes them only for a forgotten vehicle, whose answer was
+// removed.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.answers.Store(true)
 	e := t.s.e
@@ -41,8 +42,8 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 }
 
-// wasAnswered reports whether all samples up to the sequence seq have been folded before and the
-// resulting states published, perhaps by an earlier owner of the partition.
+// wasAnswered reports whether all samples up to sequence seq were folded before, by the present
+// owner of the partition or an earlier one, and their states were published to queries.
 func (s *partitionState) wasAnswered(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,12 +63,12 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 	}
 }
 
-// FollowStates implements [store.Engine]. If [Config.Answers] is set, it received all stored
+// FollowStates implements [store.Engine]. If [Config.Answers] is set, Answers received all stored
 // verdicts while the engine opened, so FollowStates calls put only for later changes. It calls
 // caughtUp once all telemetry that was stored when the engine opened is folded, so that no answer
-// is older than one that was given before a crash. If Answers is nil, as in tests, FollowStates
-// first calls put for every stored state, and then caughtUp. Answers that were given before a crash
-// are then missing if their states were not stored.
+// is older than one that was given before a crash. If Config.Answers is nil, as in tests,
+// FollowStates calls put for every stored state and then caughtUp, without waiting for telemetry to
+// be folded.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
@@ -107,7 +108,7 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)
 	})
 }
 
-// foldedPoll is the interval at which awaitFolded checks.
+// foldedPoll is the interval at which awaitFolded checks whether the telemetry is folded.
 const foldedPoll = 5 * time.Millisecond
 
 // awaitFolded waits until all telemetry that was stored when the engine was opened is folded. It
@@ -168,11 +169,11 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	return errors.Join(errs[:]...)
 }
 
-// putRecord publishes a record of STATES that [Partition.Commit] has not stored, such as a restored
-// state: it passes the state to the function put of [Engine.FollowStates]. If the vehicle's current
-// answer is newer than the restored state, because the state of that answer is not stored yet,
-// putRecord leaves the answer unchanged and adds the vehicle to unmerged. The next committed state
-// of the vehicle, which was folded from the restored state, then becomes the answer (see
+// putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state:
+// it passes the state to the function put of [Engine.FollowStates]. However, if the vehicle's
+// current answer is newer than the restored state, putRecord leaves the answer unchanged and adds
+// the vehicle to unmerged. The answer then comes from a state that was not stored yet. The
+// vehicle's next committed state, which was folded from the restored one, becomes the answer (see
 // putMerged).
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
@@ -213,9 +214,9 @@ func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
 	return true
 }
 
-// putMerged publishes those states of a commit whose vehicles are in unmerged (see
-// [Engine.putRecord]), unless the current answer is newer. Answer did not publish them, because
-// their samples had been folded and answered before the restore.
+// putMerged publishes the committed states of the vehicles in unmerged (see [Engine.putRecord]),
+// unless the current answer is newer, and removes these vehicles from unmerged. Answer did not
+// publish these states, because their samples had been folded and answered before the restore.
 func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
 	if len(s.unmerged) == 0 {
 		return

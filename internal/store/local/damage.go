@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// recordIterator iterates over the records in a range of keys, of an open engine or of the damaged
-// store that [Salvage] reads.
+// recordIterator iterates over the records in a range of keys. It reads either an open engine or
+// the damaged store that [Salvage] copies.
 type recordIterator interface {
 	First() bool
 	Next() bool
@@ -59,16 +59,16 @@ func readGood(
 	return last, readable(it.Error())
 }
 
-// keyBits is the maximum number of bits in a key after its first byte. The longest keys end with a
-// hash.
+// keyBits is the length in bits of a key without its first byte. It is the length of the longest
+// keys, which consist of that byte and a hash.
 const keyBits = 8 * hashBytes
 
 // readableAfter finds the end of damage, which makes all keys of a block or of a table unreadable.
-// The parameter key is the last key that was read before the damage. The result is a key from which
-// records can be read again, or nil if there is none before the parameter to. readableAfter tries
-// keys at growing distances until a read succeeds, and then bisects. It stops before it has found
-// the exact end, because a read of a damaged block takes long. So it may skip good keys after the
-// damage, in a range of at most a 64th of the damaged range.
+// The parameter key is the last key that was read before the damage, and the search ends at the
+// parameter to. The result is a key from which records can be read again, or nil if there is none.
+// readableAfter tries keys at growing distances until a read succeeds, and then bisects. It does
+// not search for the exact end, because a read of a damaged block takes long. So the keys that it
+// skips may include good ones after the damage, in at most a 64th of the range that it skips.
 func readableAfter(newIter newIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, hashBytes)

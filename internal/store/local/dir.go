@@ -51,12 +51,12 @@ type identity struct {
 	Made       int64  `json:"made"`  // time of creation, Unix ns
 	Key        []byte `json:"key"`   // of the hashes in the store's keys
 	Ready      bool   `json:"ready"` // the store was created: if it is missing from now on, it is damaged
-	// Ends maps each stream of records, and the telemetry and the cursor of each partition, to its
-	// last sequence at the last orderly close.
+	// Ends contains the sequences at the last orderly close: the last sequence of each stream of
+	// records and of each partition's telemetry, and the cursor of each partition.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest says how much of Pebble's manifest, the list of its tables, is on disk. Pebble
-	// treats a damaged record of the manifest as the end of the manifest, and would open the store
-	// without the tables that follow. With this field, the damage is detected.
+	// Manifest describes the part of Pebble's manifest, the list of its tables, that is on disk.
+	// Pebble treats a damaged record of the manifest as the end of the list, and would open the
+	// store without the tables that follow. With this field, the damage is detected.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of the text with Sum set to 0
 }
@@ -101,8 +101,9 @@ type dataDir struct {
 	identity
 }
 
-// openDataDir opens or creates a data directory and locks it. If it returns an error, it has not
-// changed any existing data.
+// openDataDir opens or creates a data directory and locks it. A new directory gets the number of
+// partitions in the parameter partitions (0 means the default) and the creation time now, in Unix
+// ns. If openDataDir returns an error, it has not changed any existing data.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -172,7 +173,7 @@ func CheckFormat(dir string) error {
 	return err
 }
 
-// read returns the identity of the directory, as identify does. It also returns an error if a part
+// read returns the identity that identify returns, or its error. It also returns an error if a part
 // of the store is missing (see checkStore).
 func (d *dataDir) read() (id identity, err error) {
 	if id, err = d.identify(); err != nil || id.Format == 0 {

@@ -46,8 +46,8 @@ func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
 // haltingFS is a file system that intercepts errors of writing the write-ahead log, because Pebble
-// ends the process on some of them. It passes the error to failWrites instead, and blocks the
-// goroutine that met the error forever. It also slows down Pebble's retries of writing tables.
+// would end the process after some of these errors. haltingFS passes the error to failWrites, and
+// then blocks the writing goroutine forever. It also slows down Pebble's retries of writing tables.
 type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
@@ -72,7 +72,8 @@ func (fs *haltingFS) awaitBackoff() {
 	}
 }
 
-// noteResult records err, the result of writing a table, and returns it.
+// noteResult returns err, the result of writing a table. If err is not nil, noteResult stores the
+// present time for awaitBackoff.
 func (fs *haltingFS) noteResult(err error) error {
 	if err != nil {
 		fs.refused.Store(time.Now().UnixNano())

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// First letters of the keys that do not hold a record of a stream. The package comment explains all
-// keys.
+// First bytes of the keys for data other than the records of streams, such as telemetry. The
+// package comment explains all keys.
 const (
 	letterTelemetry = 'L'
 	letterCursor    = 'C'
@@ -25,7 +25,8 @@ var letters = map[string]byte{
 	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
 }
 
-// hashBytes is the number of bytes of a subject's hash that a key contains.
+// hashBytes is the number of bytes in a key that hold the hash of a subject, the name of a record
+// in its stream.
 const hashBytes = 16
 
 // hasher computes the hashes of subjects that keys contain: HMAC-SHA-256 under identity.Key.
@@ -97,9 +98,9 @@ func decodeRecord(value []byte) (r store.Record, err error) {
 // answersKey returns the key that holds a vehicle's answers, given the key of the vehicle's state.
 func answersKey(state []byte) []byte { return append([]byte{letterAnswers}, state[1:]...) }
 
-// answerBytes is the size in bytes of a vehicle's stored answers without the vid, which follows
-// them. The driving state, whether the car is not driving, and the state of the throttle system
-// take 1 byte each, and the times of the two verdicts 8 bytes each.
+// answerBytes is the size in bytes of a vehicle's stored answers without the vid at their end. The
+// driving state, the flag NotDriving and the state of the throttle system take 1 byte each, and the
+// times of the two verdicts 8 bytes each.
 const answerBytes = 3 + 8 + 8
 
 // appendAnswers appends the answers of a vehicle in their stored form.

@@ -38,9 +38,9 @@ type partitionState struct {
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded and is an answer
 
-	// ownership guards taken and owner. They change only on the goroutine that makes all changes of
-	// STATES, and that goroutine also stores the folded states. So no state is being stored while
-	// the owner changes.
+	// ownership guards taken and owner. The goroutine that makes all changes of STATES, and thus
+	// stores the folded states, is the only one that changes them. So no state is being stored
+	// while the owner changes.
 	ownership sync.RWMutex
 	taken     *Partition // the result of the last Take; nil if there was none
 	owner     string     // "" if released
@@ -48,8 +48,9 @@ type partitionState struct {
 	settle chan struct{} // holds a value while a caller waits for folded states to be stored
 	cursor atomic.Uint64 // everything up to this sequence is folded and stored
 
-	// unmerged holds the vehicles whose stored state was restored and is older than their answer
-	// (see putRecord). Only the goroutine that makes all changes of STATES uses it.
+	// unmerged holds the vehicles whose stored state comes from a restore and is older than the
+	// vehicle's answer (see putRecord). Only the goroutine that makes all changes of STATES uses
+	// it.
 	unmerged map[vehicle.ID]struct{}
 }
 
@@ -162,8 +163,8 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// changeOwner calls the function change on the goroutine that makes all changes of STATES, with
-// ownership locked. Only such a function may change taken and owner.
+// changeOwner locks ownership and calls the function change, on the goroutine that makes all
+// changes of STATES. The fields taken and owner may be changed only in such a call.
 func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
@@ -188,8 +189,8 @@ func (s *partitionState) resetQueue(on bool) {
 	s.queue, s.queued, s.reading = nil, 0, on
 }
 
-// wakeUp makes a waiting call of Next find out that t was fenced or recalled. The caller has locked
-// ownership.
+// wakeUp ends the wait of a call of Next, after t.fenced or t.recalled was set. The caller has
+// locked ownership.
 func (t *Partition) wakeUp() {
 	select {
 	case <-t.wake:
@@ -249,9 +250,9 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Fence implements [store.Engine]: it makes the owner of partition n take the partition again. It
-// ignores the sequence of the tombstone, because this process already has every stored tombstone in
-// memory.
+// Fence implements [store.Engine]: it forces the owner of partition n to take the partition again.
+// It ignores the last parameter, the sequence of a tombstone, because this process already has
+// every stored tombstone in memory.
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -270,8 +271,8 @@ const (
 	leastLoad = 64
 )
 
-// Load implements [store.Partition]: it calls put with the stored state of each vehicle that has
-// one. The calls of put are concurrent.
+// Load implements [store.Partition]: for each vehicle that has a stored state, it calls put with
+// the vehicle's index in ids and the state. The calls of put are concurrent.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
@@ -474,8 +475,9 @@ func (t *Partition) Close() {
 	}
 }
 
-// settleWithin is the maximum time that Settle waits, and settlePoll is the interval at which it
-// checks. A commit takes seconds only on a very busy machine.
+// settleWithin is the maximum time that Settle waits. It is long, because a commit can take seconds
+// on a very busy machine. settlePoll is the interval at which Settle checks whether the states are
+// stored.
 const (
 	settleWithin = 20 * time.Second
 	settlePoll   = time.Millisecond

@@ -38,8 +38,8 @@ func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
 	return iterator{inner, e}, nil
 }
 
-// enter announces a read of the database. Until the matching call of [Engine.leave], the database
-// is not closed. enter returns an error if the engine is closing or cut off.
+// enter announces a read of the database, so that the database is not closed until the matching
+// call of [Engine.leave]. enter returns an error if Close or Cut was called.
 func (e *Engine) enter() error {
 	e.readers.Add(1)
 	if e.cut.Err() != nil {
@@ -99,9 +99,9 @@ func isNotDamage(err error) bool {
 	return false
 }
 
-// checkSpace returns an error if the disk lacks the space for the files that a start writes: tables
-// of all records that the logs contain, and a new log. If a file system does not report its free
-// space, checkSpace assumes that there is enough.
+// checkSpace returns an error if the disk lacks the space that Pebble needs to open the store: for
+// tables with all records of the write-ahead logs, and for a new log. If a file system does not
+// report its free space, checkSpace assumes that there is enough.
 func (e *Engine) checkSpace() error {
 	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Recent implements [store.Engine]: it returns the newest retained samples of a vehicle. They are
-// stored among those of the vehicle's whole partition, so Recent reads the partition backwards from
-// its end.
+// Recent implements [store.Engine]: it returns the newest retained samples of a vehicle. Telemetry
+// is stored by partition and not by vehicle, so Recent reads the telemetry of the whole partition,
+// newest first. It stops when it has found at least as many samples as the parameter most says.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
 	found.Since = e.now()
 	p := codec.PartitionOf(id, e.dir.Partitions)

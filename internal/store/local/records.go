@@ -17,9 +17,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// stream is one stream of records. All its changes run on one goroutine. So no other change comes
-// between the check of an expected sequence and the write, and feeds receive records in the order
-// in which they are stored.
+// stream is one stream of records. All its changes run on one goroutine. So a record cannot change
+// between the check of its sequence and the write that depends on it, and feeds receive records in
+// the order in which they are stored.
 type stream struct {
 	e      *Engine
 	name   string
@@ -182,8 +182,8 @@ func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions)
 	return nil
 }
 
-// notifyFeeds passes stored writes to the stream's feeds, and those of STATES also to putRecord.
-// The parameter last is the sequence of the last write.
+// notifyFeeds passes stored writes to the feeds of the stream. If the stream is STATES, it also
+// passes them to putRecord. The parameter last is the sequence of the last write.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -246,9 +246,10 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	})
 }
 
-// inOrder calls do with every record of a stream, as of a single moment, in the order in which the
-// records were stored. In that order, the parts of a large set come before the record that refers
-// to them. Records of STATES and ROADS come in any order, because they do not refer to each other.
+// inOrder calls do with every record of a stream, as of a single moment. The order is that in which
+// the records were stored, so that the records that list the vehicles of a large grant come before
+// the token or source that refers to them. Only the records of STATES and ROADS come in any order,
+// because they do not refer to each other.
 func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
 	if name == codec.States || name == codec.Roads {
@@ -351,7 +352,7 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// records is newIter with the result type that [readGood] needs.
+// records returns what newIter returns, as the interface type that [readGood] needs.
 func (e *Engine) records(from, to []byte) (recordIterator, error) { return e.newIter(from, to) }
 
 // Before implements [store.Records].
@@ -462,9 +463,9 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
-// compareEnds returns an error if the newest records of a stream or partition are missing: if a
-// sequence in the parameter is, the result of [Engine.ends], is less than the sequence that the
-// last orderly close saved.
+// compareEnds returns an error if the newest records of a stream or partition are missing. It
+// compares the present sequences, the result of [Engine.ends], with those that the last orderly
+// close saved. A smaller sequence means that records are missing.
 func (d *dataDir) compareEnds(is map[string]uint64) error {
 	for name, was := range d.Ends {
 		if is[name] < was {

@@ -15,8 +15,8 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// bytesEvery is the number of measurements of the backlog for each measurement of the bytes on
-// disk. The backlog is measured once per watchEvery.
+// bytesEvery is the interval between measurements of the bytes on disk, as a multiple of
+// watchEvery.
 const bytesEvery = 10
 
 // measure updates the metrics of the backlog and of the bytes on disk, until the context ends or
@@ -34,10 +34,9 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBacklog measures the telemetry that is stored and not folded. If its oldest sample is
-// older than half of the retention, or its size exceeds half of Config.TelemetryBytes, Append
-// refuses samples. So neither limit can ever make the engine drop acknowledged samples that are not
-// folded.
+// measureBacklog measures the telemetry that is stored but not folded. If a part of it was stored
+// longer ago than half of the retention, or its size exceeds half of Config.TelemetryBytes, Append
+// refuses samples until enough is folded. Trim never removes telemetry that is not folded.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -120,9 +119,9 @@ func (e *Engine) trim() error {
 	return nil
 }
 
-// firstSince returns the sequence of the first group of partition n in [first, end) that is not
-// older than the retention, or the parameter end if there is none. A group with a time in the
-// future counts as older than the retention. It was stored before the clock was set back, and would
+// firstSince returns the sequence of the first group of partition n in [first, end) whose age is
+// within the retention, or the parameter end if there is none. A group whose time is more than
+// trimEvery in the future counts as too old. It was stored before the clock was set back, and would
 // otherwise be kept until the clock has reached that time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
@@ -168,8 +167,9 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 // until a compaction has read them. So an erasure flushes the log into tables, and compacts the
 // ranges of keys that contained the removed records.
 
-// slowestCompaction is the minimum rate of compaction, in bytes per second, on a machine that is
-// busy with other work. It is a fraction of the rate on an idle machine.
+// slowestCompaction is the assumed minimum rate of compaction, in bytes per second, from which
+// ErasedWithin estimates a time. It applies to a machine that is busy with other work; an idle one
+// compacts several times as fast.
 const slowestCompaction = 4 << 20
 
 // ErasedWithin implements [store.Engine].
@@ -227,8 +227,8 @@ func (e *Engine) compact(ctx context.Context, keys [][]byte, all bool) error {
 	return e.awaitRemoved(ctx)
 }
 
-// emptyLogs writes the records of the logs to tables, and removes the logs. Without emptyLogs,
-// Pebble keeps some of the logs to reuse their files.
+// emptyLogs writes all records in the write-ahead logs to tables, and deletes the log files. Pebble
+// would keep some of these files, with their contents, to reuse them.
 func (e *Engine) emptyLogs() error {
 	files, err := e.config.FS.List(e.dir.name(storeDir))
 	if err != nil {

@@ -28,8 +28,8 @@ type Salvaged struct {
 	Unreadable int `json:"unreadable"`
 }
 
-// Log is the [Salvaged.What] of the write-ahead log. Its Unreadable is 1 if the log is damaged, and
-// its Kept is always 0.
+// Log is the value of [Salvaged.What] for the write-ahead log. Unreadable is then 1 if the log is
+// damaged, otherwise 0, and Kept is always 0.
 const Log = "LOG"
 
 // batchBytes is the size in bytes of the batches in which Salvage writes records.
@@ -213,8 +213,9 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 	return s.batch.Set(endKey(letter), binary.BigEndian.AppendUint64(nil, last), nil)
 }
 
-// copy calls put for every record whose key begins with the given letter, and counts the results
-// under the name what. It skips ranges of keys that cannot be read.
+// copy calls put for every record whose key begins with the given letter. It skips ranges of keys
+// that cannot be read. It adds the counts to s.found, with the parameter what as their
+// [Salvaged.What].
 func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(key, value []byte) error) error {
 	is := Salvaged{What: what}
 	from, to := span(letter)

@@ -63,7 +63,8 @@ type telemetryWriter struct {
 	closed  bool
 }
 
-// enqueue accepts either all chunks of an Append or none.
+// enqueue queues the chunks of one Append, the parts into which its samples are divided. It accepts
+// either all of them or none.
 func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,8 +142,8 @@ func (w *telemetryWriter) run(ctx context.Context) {
 	}
 }
 
-// traced returns the span contexts of the Appends to which the chunks belong, without those that
-// are not sampled for tracing.
+// traced returns the span contexts of the calls of Append to which the chunks belong. It omits
+// calls that are not traced.
 func (w *telemetryWriter) traced(chunks []store.Chunk) (from []trace.SpanContext) {
 	if w.e.config.Tracer == nil {
 		return nil
@@ -177,8 +178,9 @@ type group struct {
 	traced    trace.SpanContext
 }
 
-// storeGroups stores chunks as groups and returns once they are on disk, or before that if
-// Config.SyncInterval is set. Small chunks of one partition share a group.
+// storeGroups stores chunks in one commit. It combines small chunks of one partition into a group,
+// which is stored under one key. It returns once the groups are on disk; if Config.SyncInterval is
+// set, it does not wait for the disk.
 func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []group, err error) {
 	b := e.db.NewBatch()
 	defer b.Close()
