@@ -57,7 +57,8 @@ func StartCluster(t testing.TB) *Cluster {
 }
 
 // StartClusterAs is like StartCluster, but appends the parameter more, such as a list of users, to
-// the configuration of each server. opts are the options that a client needs to connect.
+// the configuration of each server. The methods of the cluster connect with the options opts, which
+// must give them the right to create streams.
 func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
 		return plainConfig(t, dir, i, clients, routes, more)
@@ -66,8 +67,9 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 }
 
 // StartClusterWith starts a cluster of nodes that the test configures. The function url returns the
-// URL of a node's address. opts are the options with which StartClusterWith connects, to find out
-// whether the cluster is ready; for this, the permissions of carstate are enough.
+// URL of a node's address. The methods of the cluster connect with the options opts. To find out
+// whether the cluster is ready, StartClusterWith itself needs only the permissions that carstate
+// needs.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	return startCluster(t, configure, url, nil, opts)
@@ -138,9 +140,9 @@ func freeAddrs(t testing.TB) (addrs []string) {
 }
 
 // plainConfig writes the configuration file of node i, with the text more at its end, and returns
-// the node's setup. The server may reserve more space than its disk has. By default it would
-// reserve at most three quarters of the free space, which the limits of carstate's streams soon use
-// up.
+// the node's setup. The file sets the server's storage limit to more than the disk has. The
+// default, three quarters of the free space, is soon too small for the limits of carstate's
+// streams, because the server counts the limits and not the stored bytes.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
@@ -154,8 +156,8 @@ cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 	return Setup{Args: []string{"--config", file}}
 }
 
-// built contains the directory of the server binary, whose version is the one in the module's
-// go.mod.
+// built contains the directory of the nats-server binary. The version of the server is the one that
+// carstate's go.mod requires.
 var built struct {
 	sync.Mutex
 	dir string // "" until the binary is built
@@ -209,7 +211,7 @@ func (n *Node) Kill() {
 	}
 }
 
-// Stop ends the server with SIGTERM, like an operator.
+// Stop ends the server with SIGTERM, as an operator would.
 func (n *Node) Stop() { n.server.Stop() }
 
 // Pause suspends the process until Resume, like a frozen machine.
@@ -262,8 +264,8 @@ func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstr
 	}
 }
 
-// tryEach waits until each node passes on an answer of the cluster's leader, for at most limit per
-// node.
+// tryEach waits until a request to each node is answered by the cluster's leader. It waits for at
+// most limit per node.
 func (c *Cluster) tryEach(limit time.Duration) error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}

@@ -20,7 +20,8 @@ type Process struct {
 }
 
 // StartProcess starts one server, which is killed when the test ends, and waits until it serves.
-// The parameter config contains neither the server's address nor its store directory.
+// The configuration in the parameter config must not set the server's address or its store
+// directory, because StartProcess sets them.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-nats-")
