@@ -72,8 +72,9 @@ const (
 	// payloadBytes is the size in bytes that NATS must at least accept for a message. It is the
 	// default of NATS.
 	payloadBytes = 1 << 20
-	// duplicateWindow is how long NATS recognizes that a commit of samples was sent twice. It is
-	// longer than Patience.Store, the time after which no node sends a commit again.
+	// duplicateWindow is how long NATS remembers the id of a commit of samples, to ignore the
+	// commit if it is sent again. It is longer than Patience.Store, the time after which no node
+	// sends a commit again.
 	duplicateWindow = time.Minute
 	// leastDuplicateWindow is the shortest duplicate window that NATS accepts.
 	leastDuplicateWindow = 100 * time.Millisecond

@@ -39,8 +39,8 @@ type conn struct {
 	// lease. It is 0 if no such node has been seen.
 	newerLease atomic.Int64
 
-	// needed is set from start until Close or Cut. If the connection is closed during that time,
-	// the client library has closed it, and the engine fails (see onClosed).
+	// needed is set from start until Close or Cut. If the connection is closed while needed is set,
+	// the client library has given it up, and the engine fails (see onClosed).
 	needed atomic.Bool
 
 	// denied cancels the requests of Open when NATS denies a permission. It is nil except during
@@ -51,8 +51,8 @@ type conn struct {
 	failure atomic.Pointer[error]
 }
 
-// warned holds warnings that are logged at a limited rate, because they would be repeated
-// throughout an outage. All partitions share each warning.
+// warned limits the rate of the warnings that would otherwise be logged all the time during an
+// outage. There is one limit for each kind of warning, which all partitions share.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
 // connect connects to the cluster.

@@ -10,9 +10,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// cursor says up to which sequence a partition is folded, and which node owns the partition. It is
-// stored in one atomic batch with the last states of a fold, so it never covers a sample whose
-// state is not stored.
+// cursor says up to which sequence a partition is folded, and which node owns the partition. A new
+// sequence is stored in the same atomic batch as the last of the states that were folded up to it,
+// so the cursor never covers a sample whose state is not stored.
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
@@ -60,10 +60,11 @@ func (c cursor) write(p int, rev uint64) store.Write {
 	return store.Write{Subject: subject, Record: record, Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions, with a few requests, which any server may
-// answer. A cursor without a record is zero. If a newer version wrote a cursor, only its field
-// newer is set. The cursors include every write of this process, but may lack the latest write of
-// another node. The samples that the other node folded with that write then count as not folded.
+// readCursors returns the cursors of all partitions. It sends a few requests, which any server may
+// answer. A partition without a cursor has the zero value. If a newer version wrote a cursor, only
+// the field newer of the result is set. The cursors include every write of this process, but may
+// lack the latest write of another node. Some samples that the other node has folded then seem not
+// to be folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)

@@ -37,9 +37,8 @@ type Engine struct {
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
 
-	// forgotten is this node's table of tombstones. tombstoneFeed is the feed of SOURCES, from
-	// which a store.RecordStore fills the table. statesFeed is the feed of FollowStates or
-	// FollowCursors.
+	// forgotten is this node's table of tombstones. A store.RecordStore fills it from
+	// tombstoneFeed, the feed of SOURCES. statesFeed is the feed of FollowStates or FollowCursors.
 	forgotten                 access.Forgotten
 	tombstoneFeed, statesFeed atomic.Pointer[feed]
 	taken                     sync.Map // partitions that this node has taken: *Partition by number
@@ -148,8 +147,8 @@ func (e *Engine) NodeID() string { return e.node.ID }
 // Partitions returns the number of partitions, which the first start fixed.
 func (e *Engine) Partitions() int { return e.partitions }
 
-// watchedStreams are the streams that are written to all the time, so that a failing write is
-// noticed soon.
+// watchedStreams are the streams for which Writable checks whether the last write failed. Each of
+// them is written to all the time, so the failure of a stream is noticed soon.
 var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
 
 // Writable returns the reason why nothing can be stored at present, or nil. The engine finds out by
@@ -167,10 +166,10 @@ func (e *Engine) Writable() error {
 }
 
 // tryTelemetry makes Writable return nil again after a commit of samples has failed. Append cannot
-// do that, because no samples are accepted while Writable returns an error. Once per Timeouts.Beat,
-// tryTelemetry tries to store a commit without samples, because only a stored commit proves that
-// writes work. That commit is folded like any other. For the other streams, the heartbeats show
-// that writes work.
+// do that, because no samples are accepted while Writable returns an error, and only a stored
+// commit proves that writes work. So tryTelemetry tries to store a commit without samples, once per
+// Timeouts.Beat. That commit is folded like any other, which changes no state. For the other
+// streams, the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that only one of them is stored
@@ -222,8 +221,9 @@ func (e *Engine) FeedAge() (time.Duration, error) {
 	return worst, nil
 }
 
-// newFeed returns a feed of a stream that also passes on the heartbeats of the stream (see
-// heartbeat).
+// newFeed returns a feed of a stream. If the stream is one of fedStreams, the feed also passes its
+// heartbeats to e.beats[stream], from which Fed and FeedAge learn how old this node's copy of the
+// stream is.
 func (e *Engine) newFeed(stream string) *feed {
 	f := newFeed(e.conn, stream)
 	f.beat = e.beats[stream]
@@ -249,8 +249,8 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 }
 
 // FollowCursors is like FollowStates, but for a node that does not need the states. It follows only
-// the cursors and the heartbeats in STATES. A derive node learns from a cursor that a vehicle was
-// forgotten. Any node learns from the heartbeats how old its copy of the stream is.
+// the cursors and the heartbeats in STATES. From a cursor, a derive node learns that a vehicle was
+// forgotten. From the heartbeats, any node learns how far its feed of STATES lags behind.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	f := e.newFeed(codec.States)
 	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}

@@ -21,8 +21,9 @@ import (
 // feed follows a stream until it is stopped. It delivers the last record of each subject, and then
 // each new record, in order and without gaps. It survives outages of NATS.
 //
-// It uses the legacy ordered push consumer, which notices a lost server after two missed
-// heartbeats. The newer API can remain silent for 16 s.
+// It uses the ordered push consumer of the client library's legacy API, which notices a lost server
+// when two of NATS's idle heartbeats are missing. With the newer API, a lost server can remain
+// unnoticed for 16 s.
 type feed struct {
 	conn     *conn
 	beat     *heartbeat // receives the stream's heartbeats; if nil, they are ignored
@@ -51,10 +52,10 @@ const (
 	// feedBackoff is the pause before a feed that has failed subscribes again.
 	feedBackoff = 500 * time.Millisecond
 	// feedLaps is the number of laps after which a feed counts as caught up, even if more records
-	// are waiting. In each lap, the feed reads up to the sequence at which the stream ended when
-	// the lap began. A record that is replaced during a lap is missing from that lap. The second
-	// lap is so short that almost no record is missing. The feed delivers the replacements later,
-	// because it continues.
+	// are waiting. A lap ends when the feed has read up to the sequence at which the stream ended
+	// when the lap began. A record that is replaced during a lap is not delivered in that lap; its
+	// replacement is delivered later. The second lap is so short that almost no record is replaced
+	// during it.
 	feedLaps = 2
 	// feedSetup is the maximum time for the setup of a subscription that begins at the start of the
 	// stream. NATS then looks up the last record of each of millions of subjects.
@@ -73,8 +74,8 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 }
 
 // run follows the stream until the context ends, and then returns nil. It returns an error if the
-// store is damaged, if the stream was replaced, or if a record of a newer version arrives that this
-// feed does not accept.
+// store is damaged, if the stream was replaced, or if f.newer is false and a record of a newer
+// version of carstate arrives.
 func (f *feed) run(ctx context.Context) error {
 	for {
 		err := f.follow(ctx)
@@ -189,8 +190,8 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 }
 
-// take decodes a record and applies it. It ignores a heartbeat of a newer version, because another
-// node wrote it.
+// take decodes a record and applies it. It ignores a heartbeat that a newer version of carstate
+// wrote, because only this node's own heartbeats matter.
 func (f *feed) take(r store.Record) (err error) {
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	beat := r.Subject == codec.HeartbeatSubject(f.stream)
@@ -214,19 +215,19 @@ func (f *feed) take(r store.Record) (err error) {
 }
 
 // next waits for a record, for at most Timeouts.Stall. If none arrives in that time, the
-// subscription is dead. A live subscription would have delivered several heartbeats or leases, or,
-// before the feed has caught up, records that are stored already.
+// subscription is dead, because a live one always delivers something: stored records until the feed
+// has caught up, and then heartbeats or leases.
 func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
 	return sub.NextMsgWithContext(ctx)
 }
 
-// progress checks after each record whether the feed has caught up. pending is the number of
-// records that NATS has yet to send, and the feed has caught up when pending is 0. In a stream that
-// is written to all the time, pending may never become 0, so the feed also counts as caught up
-// after feedLaps laps. When a record replaces another, NATS decrements pending before it increments
-// it, so pending may be 0 too soon. A caller that must not miss a record calls [Engine.scanTail]
+// progress checks after each record whether the feed has caught up: whether pending, the number of
+// records that NATS has yet to send, is 0. In a stream that is written to all the time, pending may
+// never become 0, so the feed also counts as caught up after feedLaps laps. When a record replaces
+// another, NATS decrements pending before it increments it. So pending may be 0 although that
+// record has yet to be sent. A caller that must not miss a record calls [Engine.scanTail]
 // afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {

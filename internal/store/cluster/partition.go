@@ -41,7 +41,8 @@ type Partition struct {
 
 // Take makes owner the owner of partition p. From then on no earlier owner can commit. Take first
 // calls free with the name of the present owner, or with "" if the partition was never folded or
-// was released. If free returns false, Take returns an error that wraps [store.ErrHeld].
+// was released. The function free reports whether the partition may be taken. If it may not, Take
+// returns an error that wraps [store.ErrHeld].
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -91,10 +92,10 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 }
 
 // Release gives up partition p if owner owns it, so that another node need not wait until the lease
-// expires. If owner does not own p, Release returns nil, because a caller may be unsure: a Take
-// whose response was lost may have made it the owner. If a newer version wrote the cursor, Release
-// cannot read who owns p. It then returns an error if this process has taken p and not released it,
-// and nil otherwise.
+// expires. If owner does not own p, Release returns nil. So a caller may use it when it is unsure,
+// for example after a Take whose response was lost. If a newer version wrote the cursor, the owner
+// is unknown. Release then returns an error if this process has taken p and not released it,
+// otherwise nil.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -112,7 +113,8 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	return err
 }
 
-// noteNewer counts err in Config.Newer if err means that a newer version wrote a record of stream.
+// If err means that a newer version wrote a record of the given stream, noteNewer counts that
+// record in Config.Newer.
 func (e *Engine) noteNewer(stream string, err error) {
 	if codec.IsNewer(err) {
 		e.config.Newer.Note(stream, err)
@@ -121,8 +123,8 @@ func (e *Engine) noteNewer(stream string, err error) {
 
 // isCursorStale reports whether TELEMETRY was re-created since the cursor was written, or has lost
 // its newest commits, as a power cut can cause in a cluster that does not sync each write. New
-// commits then get sequences that are folded already according to the cursor, so they would be
-// skipped.
+// commits then get sequences below the cursor. They would be skipped, as if they were folded
+// already.
 func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
@@ -234,9 +236,9 @@ func (t *Partition) subscribe() (err error) {
 
 // checkSubscription checks the subscription of a partition after a silence or an error. It returns
 // an error if TELEMETRY was re-created or has lost its newest commits. If TELEMETRY contains a
-// commit to fold that the subscription has not delivered, checkSubscription drops the subscription,
-// so that nextMessage subscribes again. If NATS does not answer, it does nothing, because a
-// subscription recovers by itself when NATS does.
+// commit that the subscription should have delivered, checkSubscription closes the subscription,
+// and nextMessage subscribes again. If NATS does not answer, checkSubscription does nothing,
+// because the subscription recovers by itself once NATS answers again.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -266,8 +268,8 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
-// Answer implements [store.Partition], but does nothing. Another engine may publish a state to
-// queries before the state is stored. Here, another node could then take the partition and answer
+// Answer implements [store.Partition], but does nothing. In a cluster, a state must be stored
+// before it is published to queries. Otherwise another node could take the partition and answer
 // from an older state.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
@@ -275,15 +277,15 @@ func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 // so there is nothing to wait for.
 func (e *Engine) Settle(context.Context) {}
 
-// Commit stores states, at most [store.MaxStates], and moves the cursor past the samples with
-// sequence seq. It retries until it succeeds, the context ends, or another node turns out to own
-// the partition ([store.ErrFenced]). With seq 0 and no states, it only stores the cursor once more,
-// which shows whether this process still owns the partition.
+// Commit stores states, at most [store.MaxStates], and sets the cursor, so that all samples up to
+// sequence seq count as folded. It retries until it succeeds, the context ends, or another node
+// turns out to own the partition ([store.ErrFenced]). With seq 0 and no states, it only stores the
+// cursor once more, which shows whether this process still owns the partition.
 //
 // If there are more states than one atomic batch can hold, they are stored in several batches. Each
 // batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
-// last batch moves the cursor. A crash between two batches leaves states that are ahead of the
-// cursor. The samples that these states contain already are then folded again, which changes
+// last batch changes the cursor's sequence. After a crash between two batches, the stored states
+// contain some samples that follow the cursor. These samples are then folded again, which changes
 // nothing.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if len(states) > store.MaxStates {
@@ -516,10 +518,10 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
 }
 
-// recall handles r, a record that the feed of STATES has delivered. If r is the cursor of a
-// partition and shows that Fence was called since this process took the partition, recall makes
-// this process take the partition again, without its cached states. It does the same if a newer
-// version wrote the cursor.
+// recall handles r, a record that the feed of STATES has delivered. It has an effect only if r is
+// the cursor of a partition that this process has taken. If the cursor shows that Fence was called
+// since then, or if a newer version wrote it, Next returns store.ErrRecalled from now on. This
+// process then takes the partition again, without its cached states.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok {

@@ -14,19 +14,19 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// firstWindow and windowGrowth are the sizes of the windows of time that Recent reads, newest
-// first. The first window begins firstWindow ago, and each further one begins windowGrowth times as
-// long ago as the one before. Recent must read all samples of the vehicle's partition. With
-// windows, even a short deadline yields the newest samples of the vehicle.
+// Recent must read all samples of the vehicle's partition. It reads them in windows of time, newest
+// first, so that even a short deadline yields the newest samples of the vehicle. The first window
+// begins firstWindow ago. Each further window begins windowGrowth times as long ago, and ends where
+// the previous one begins.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
 )
 
 // Recent reads the retained samples of a vehicle, newest first, and returns them in order of time.
-// It stops when it has read all of them, or at least as many as the parameter most says, or when
-// the context ends, which is no error. It reads them in windows of time (see firstWindow). If the
-// context ends within a window, the samples of that window are missing.
+// It stops when it has found at least the number of samples in the parameter most, when it has read
+// all, or when the context ends, which is no error. It reads windows of time (see firstWindow). If
+// the context ends within a window, the samples of that window are missing.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {
@@ -55,10 +55,10 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads the vehicle's samples that were stored at the time from or later, in commits with
-// sequences below until. The result first is the sequence of the first commit that it read, or
-// until if there was none. window omits samples that a tombstone covers. made, the creation time of
-// TELEMETRY, is needed to decide that.
+// window reads the vehicle's samples that were stored at the time from or later, in commits whose
+// sequence is less than until. It omits samples that a tombstone covers. For that check, made is
+// the creation time of TELEMETRY, in Unix ns. The result first is the sequence of the first commit
+// that window read, or until if it read none.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

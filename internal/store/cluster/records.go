@@ -39,15 +39,15 @@ const (
 	// pageBytes the maximum number of bytes.
 	pageRecords = 1000
 	pageBytes   = 8 << 20
-	// replicaPause is the pause before Before repeats a request, after a replica has answered that
-	// does not have the record yet.
+	// replicaPause is the pause before the method Before requests a record again, after a replica
+	// that does not have the record yet has answered.
 	replicaPause = 20 * time.Millisecond
 )
 
 // ScanFrom calls do with the records of a stream whose sequence is at least from. Any server may
-// answer. If that server lags behind, the newest records are missing; the caller gets them later,
-// from a call whose from is this call's next. The result damaged is the number of records that
-// could not be decoded or that do refused.
+// answer. If that server lags behind, the newest records are missing. The caller gets them later,
+// when it passes the result next as from. The result damaged is the number of records that could
+// not be decoded or for which do returned an error.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -131,9 +131,10 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// Remove removes those of the given records that were not replaced since they were read. A record
-// of STATES, which may name a forgotten vehicle, is also overwritten on disk. A record of another
-// stream is only purged, because the account needs no further permission for that.
+// Remove removes those of the given records that were not replaced since they were read. The bytes
+// of a record of STATES, which may name a forgotten vehicle, are also overwritten on disk. A record
+// of another stream is only purged, and not overwritten, because the account may not delete single
+// messages there.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -183,16 +184,18 @@ func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err erro
 	return 0, false, nil
 }
 
-// TrimTo does nothing and returns true. Only [Engine.Trim] removes telemetry.
+// TrimTo does nothing. It returns true, so that the caller does not wait for telemetry to be
+// removed. Only [Engine.Trim] removes telemetry.
 func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
 
 // Store stores all writes or none, and returns the sequence of the last write. It stores a single
-// write as an ordinary message, which costs fewer syncs than a batch. [store.ErrConflict] means
-// that the subject's last record did not have the expected sequence, or that another write of the
-// subject was in progress during all tries, perhaps an earlier try of the caller. Only the last
-// write may expect a sequence. That write also commits the batch, so an incomplete batch is never
-// stored. If NATS does not answer, it is unknown whether the writes were stored, and the caller
-// reads the record or tries again.
+// write as an ordinary message, which costs fewer syncs than a batch. Only the last write may
+// expect a sequence. That write also commits the batch, so an incomplete batch is never stored.
+//
+// [store.ErrConflict] means that the subject's last record did not have the expected sequence. It
+// can also mean that another write of the subject was still in progress at every try, perhaps one
+// that the caller sent earlier. If NATS does not answer, it is unknown whether the writes were
+// stored, and the caller reads the record or tries again.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -337,9 +340,9 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 
 const (
 	// The first request of scanTail asks for at most tailRecords records and tailBytes bytes. These
-	// limits are low, because NATS stores nothing while it answers. After each request that returns
-	// records but does not reach the end of the stream, the limits are doubled, up to tailMost
-	// times their first values.
+	// limits are low, because NATS stores nothing while it answers a request. After each request
+	// that returns records but does not reach the end of the stream, the limits are doubled, up to
+	// tailMost times their first values.
 	tailRecords = 250
 	tailBytes   = 4 << 20
 	tailMost    = 16
@@ -389,9 +392,10 @@ func (c *conn) scanTail(
 	}
 }
 
-// readPage reads records from sequence next on, at most times × tailRecords of them. end reports
-// whether they include everything that was stored before readPage was called. made is the creation
-// time that the stream must have.
+// readPage reads records from sequence next on. Its limits are times × tailRecords records and
+// times × tailBytes bytes. end reports whether the records include everything that was stored
+// before readPage was called. If the stream was not created at the time made, readPage returns an
+// error.
 func (c *conn) readPage(
 	ctx context.Context, stream string, made time.Time, next uint64, times int,
 ) (records []store.Record, end bool, err error) {

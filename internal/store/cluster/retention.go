@@ -15,9 +15,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// backlog is the telemetry that is stored but not folded, measured every backlogEvery. While it
-// exceeds half of the retention or half of the byte limit, Append refuses samples. So no limit can
-// ever drop samples that were acknowledged but not folded.
+// backlog is the telemetry that is stored but not folded, measured every backlogEvery. While its
+// age exceeds half of the retention, or its size half of the byte limit, Append refuses samples.
+// Trim never removes telemetry that is not folded.
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
@@ -29,8 +29,9 @@ type backlog struct {
 	seen      []firstUnfolded // by partition
 }
 
-// firstUnfolded is the result of a lookup of a partition's first commit that is not folded. It is
-// kept until the stream or the partition's cursor has changed (see isCurrent).
+// firstUnfolded is a partition's first commit that is not folded, as a lookup has found it. It is
+// used instead of another lookup until the stream or the partition's cursor changes (see
+// isCurrent).
 type firstUnfolded struct {
 	made   time.Time // when the TELEMETRY stream was created
 	cursor uint64    // first sequence that is not folded, according to the cursor
@@ -63,8 +64,8 @@ func (b *backlog) err() error {
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns the first sequence of TELEMETRY that must be kept, because its partition has
-// not folded it. It returns 0 if this is unknown for any partition.
+// firstNeeded returns the sequence of TELEMETRY before which everything is folded and may be
+// removed. It returns 0 if it is unknown what some partition has folded.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(0)
 	for p := range b.next {

@@ -146,10 +146,10 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// first returns the numbers of partitions and replicas for streams that do not exist yet: the
-// configured number, or else the number that STATES has, or else a default. If STATES exists, a
-// different configured number of partitions is an error. So if TELEMETRY alone is created again,
-// each state remains in the partition where it will be looked up.
+// first returns the numbers of partitions and replicas for streams that do not exist yet. Each is
+// the configured number, or else that of the existing stream STATES, or else a default. If STATES
+// exists, a different configured number of partitions is an error. So if TELEMETRY alone was lost
+// and is created again, each state is still in the partition where it will be looked up.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
@@ -191,8 +191,9 @@ const (
 )
 
 // ensureStream creates or updates the stream codec.Streams[i], and returns its numbers of
-// partitions and replicas. It never reduces the number of replicas, because the flag of one node
-// would then reduce it for all nodes.
+// partitions and replicas. If this node's configuration has fewer replicas than the stream,
+// ensureStream returns an error, because the setting of one node must not reduce the replicas for
+// all nodes.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
@@ -299,8 +300,8 @@ func setUpByNewer(stored jetstream.StreamConfig) bool {
 }
 
 // sameStream reports whether is, the configuration of a stored stream, already has the values of
-// want. Such a stream is not updated, because the update could undo that of another node that
-// starts at the same time.
+// want. Such a stream is not updated, because the update could undo one that another node, which
+// starts at the same time, has just made.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -334,10 +335,10 @@ const flowProbe = "$JS.FC.probe"
 var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
 
 // probeRights makes the requests for which the engine later needs permissions, so that Open fails
-// if the account lacks one. The requests change nothing: the writes demand a stream that does not
-// exist, and the removals name messages that do not exist. probeRights does not check the
-// permissions to create or change streams, because an operator may revoke them once the streams
-// exist.
+// if the account lacks one. The requests change nothing: each write names a stream that does not
+// exist as its destination, and each removal names a message that does not exist. probeRights does
+// not check the permissions to create or change streams, because an operator may revoke them once
+// the streams exist.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error

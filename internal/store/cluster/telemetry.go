@@ -51,9 +51,9 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 // stored.
 const maxWaitingBytes = 8 << 20
 
-// committer stores one partition's samples. It stores all waiting samples as one message. While a
-// message is in flight, new samples wait for the next message. So a single sample never waits for
-// other samples, and a slow disk makes commits larger.
+// committer stores one partition's samples. It sends one message at a time, with as many of the
+// waiting samples as fit. New samples wait only until that message is stored. So an idle committer
+// sends a single sample at once, and a slow disk makes commits larger.
 type committer struct {
 	e       *Engine
 	subject string
@@ -69,10 +69,10 @@ func newCommitter(e *Engine, partition int) *committer {
 	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
-// enqueue queues a chunk, which is a part of one Append, or refuses it and ends that Append with an
-// error. If a chunk is refused, the later chunks of the same Append are refused too. Otherwise a
-// vehicle's newer samples could be stored without its older ones, and the older ones would be
-// ignored when they are sent again.
+// enqueue queues a chunk, which is a part of one Append. If it must refuse the chunk, it makes the
+// Append return an error, and refuses the later chunks of that Append too. Otherwise a vehicle's
+// newer samples could be stored without its older ones, and the older ones would be ignored when
+// they are sent again.
 func (c *committer) enqueue(k store.Chunk) {
 	c.mu.Lock()
 	var err error
