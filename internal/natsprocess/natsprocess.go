@@ -19,8 +19,8 @@ import (
 	"syscall"
 )
 
-// Build builds the nats-server that is a dependency of a Go module. It builds into directory dir
-// and returns the path of the binary. The parameter module is a directory of the module; "" is the
+// Build builds nats-server, in the version that a Go module requires, into directory dir. It
+// returns the path of the binary. The parameter module is a directory of the module; "" is the
 // current directory.
 func Build(ctx context.Context, module, dir string) (string, error) {
 	binary := filepath.Join(dir, "nats-server")
@@ -38,7 +38,8 @@ type Setup struct {
 	Binary    string // path of the built server
 	Name      string
 	Args, Env []string // added to the server's name and to the environment of this process
-	// Wrap is a command in front of the server's command line, such as "ip", "netns", "exec", NAME.
+	// Wrap is a command to which the server's command line is appended, such as "ip", "netns",
+	// "exec", NAME. If it is empty, the server is started directly.
 	Wrap []string
 }
 
@@ -73,7 +74,7 @@ func (s *Server) Start() error {
 // Kill kills the process and waits until it has ended.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the server with SIGTERM, like an operator, and waits until it has ended.
+// Stop ends the server with SIGTERM, as an operator would, and waits until it has ended.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(g syscall.Signal) {
