@@ -35,7 +35,8 @@ type batch struct {
 	bytes    int           // estimated memory, rather too high than too low
 }
 
-// Estimated memory of the parts of a batch, in bytes.
+// Estimated memory, in bytes, of the parts of a batch, and of the request or message that carries
+// it.
 const (
 	messageBytes = 512 // a waiting MQTT message, without its samples
 	// Three times the size of a sample, because a growing slice has spare capacity, and the samples
@@ -46,11 +47,11 @@ const (
 	rejectionBytes = 500
 	// The name of an unknown signal, and the known name that the response suggests for it.
 	ignoredBytes = 128
-	// An HTTP request in progress: its connection, the first headBytes of its body, the samples
-	// decoded from them, and the response.
+	// An HTTP request in progress: its connection, the first 4 KiB of its body (headBytes), the
+	// samples decoded from them, and the response.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
-	// The buffers for decoding a body that is compressed or longer than headBytes.
+	// The buffers for decoding a body that is compressed or longer than 4 KiB (headBytes).
 	readerBytes = 128 << 10
 )
 
@@ -111,7 +112,7 @@ func (rd *reader) end(b *batch) {
 
 // lineBatch reads NDJSON from r into a new batch. The error is a *refusal if the batch is refused
 // as a whole, errNoMemory if its quota has too little memory, and any other error if reading from r
-// failed. Even then it returns the batch, which holds the lines before the error.
+// failed. The batch is returned in every case; after an error, it holds the lines decoded so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -177,8 +178,8 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
-// add decodes line, which has the number n in its batch. It adds the sample of the line to b, or
-// the reason why the line is refused.
+// add decodes line, which is line n of a request or message, and adds its sample to b. If the line
+// is refused, it adds the reason instead.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)

@@ -77,8 +77,8 @@ type Config struct {
 
 	// MaxHTTPConnections is the maximum number of open HTTP connections. At the maximum, a
 	// connection without a request in progress is closed to admit a new one (see netguard); during
-	// an overload, the new one is closed instead. Of the connections with requests in progress,
-	// each source may have only a share. 0 means 4,096.
+	// an overload, the new one is closed instead. If a single source has requests in progress on
+	// too many connections, its requests on further ones get 503. 0 means 4,096.
 	MaxHTTPConnections int
 	// MaxConnections is the maximum number of open MQTT connections. At the maximum, a connection
 	// that has not logged in is closed to admit a new one; if all have logged in, the new one is

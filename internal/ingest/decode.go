@@ -98,8 +98,8 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 	return x, nil
 }
 
-// members reads a JSON object and calls f with the name of each member; f must read the member's
-// value. The name is valid only until f reads.
+// members reads a JSON object and calls f with the name of each member. f must read the member's
+// value from d, which invalidates the name.
 func (d *Decoder) members(f func(name []byte) error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
@@ -193,8 +193,8 @@ func (d *Decoder) text() ([]byte, error) {
 }
 
 // expect checks the kind of the next JSON value without reading the value. It returns nil if the
-// kind is k, and the error wrong if it is another kind. If the next bytes are not JSON, it returns
-// a refusal that says so.
+// kind is k, and the given refusal, wrong, if it is another kind. If the next bytes are not JSON,
+// it returns a refusal that says so.
 func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	switch d.json.PeekKind() {
 	case k:

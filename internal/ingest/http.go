@@ -26,8 +26,8 @@ const telemetryPath = "/v1/telemetry"
 //	202  at least one sample was accepted, and all accepted samples are on disk
 //	400  no sample was accepted, or the body cannot be read
 //	401  the request has no valid key
-//	403  no sample was accepted, because of its vehicle: the source may not write for it, it was
-//	     forgotten, or it would exceed the limit of vehicles
+//	403  no sample was accepted, because the source may not write for the vehicle, the vehicle was
+//	     forgotten, or the limit on the number of vehicles is reached
 //	404, 405, 408, 413, 415  as in RFC 9110; nothing was stored
 //	429  the source is over its rate: send again after Retry-After; nothing was stored
 //	503  the service is not ready, is overloaded, has no memory, or could not store the samples:
@@ -39,9 +39,9 @@ const telemetryPath = "/v1/telemetry"
 //	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}
 //
 // without line breaks. "rejected" lists at most 1,000 refused lines; if there are more,
-// "rejected_total" is their number. "ignored" and the other members about unknown signals are
-// present only if the request has unknown signals. The body of every other response is
-// {"error":"…"}.
+// "rejected_total" is the number of all refused lines. Members about unknown signals, such as
+// "ignored", are present only if the request has unknown signals. The body of every other response
+// is {"error":"…"}.
 type HTTP struct {
 	in     *intake
 	server *http.Server
@@ -120,7 +120,7 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
-// httpConn is the part of a connection's state that its requests share.
+// httpConn is what the server remembers of a connection from one request to the next.
 type httpConn struct {
 	fromOverload atomic.Bool // accepted during an overload; cleared when a request finds no overload
 
@@ -156,9 +156,10 @@ func (h *HTTP) isShed(c *httpConn) bool {
 	return false
 }
 
-// beginRequest counts a request of source as in progress on the connection, and returns true. A
-// connection with requests in progress takes one of slots, the quota of such connections. If the
-// source has used up its share of slots, beginRequest counts nothing and returns false.
+// beginRequest counts a request of the source as in progress on the connection, and returns true.
+// The first such request takes one connection from slots, the quota of connections with requests in
+// progress. If slots does not allow the source another one, beginRequest counts nothing and returns
+// false.
 func (c *httpConn) beginRequest(slots *quota, source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

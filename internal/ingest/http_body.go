@@ -56,10 +56,10 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 // inflaters pools gzip readers. Each uses about 40 KiB.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// read decodes the body of r into a batch, one line at a time. The limits count decompressed bytes;
-// in addition, the compressed body may not be longer than MaxBody. read takes its large buffers
-// from their pools only after the first headBytes of the body, or the whole body, have arrived, so
-// that a slow sender does not occupy them.
+// read decodes the body of r, which has the format f, into a batch. The limits apply to the
+// decompressed body; in addition, the compressed body may not be longer than MaxBody. read takes no
+// large buffer from a pool until the whole body or its first 4 KiB (headBytes) have arrived, so
+// that a slow sender does not occupy one.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
 	a := arrivals.Get().(*arrival)
 	defer a.release()
@@ -182,11 +182,11 @@ func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err e
 		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
 }
 
-// withinRate reports whether the source's rate allows at least one more sample. If it does,
-// withinRate subtracts the given number of samples from those that the rate still allows. If too
-// few are left, the source must wait until the rate has allowed them all. With samples = 0,
-// withinRate subtracts none. It also sets the RateLimit headers of the response, and Retry-After if
-// it returns false.
+// withinRate reports whether the source may send now, that is, whether its rate allows at least one
+// more sample. If so, withinRate subtracts the given number of samples from the number that the
+// rate still allows, even if the latter becomes negative. The source may then not send again until
+// that number is positive. With samples = 0, withinRate only checks. It also sets the RateLimit
+// headers of the response, and Retry-After if it returns false.
 func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples int) bool {
 	r := source.Rate
 	if !r.Limited() {

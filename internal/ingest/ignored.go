@@ -10,7 +10,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits of the names of unknown signals that a response repeats.
+// Limits on the names of unknown signals that a response tells the sender.
 const (
 	maxIgnored     = 10 // distinct names of a batch
 	maxIgnoredName = 80 // bytes of a name; few VSS names have more than 64
@@ -77,8 +77,9 @@ func (g *ignored) add(sample *ignored) {
 // resetNames removes all names before the next batch.
 func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// setNames sets the names of a batch, sorted, and how often each occurs. It takes them from read,
-// in which the decoder has collected them from the whole batch.
+// setNames copies the names of unknown signals, and how often each occurs, from read to g. The
+// decoder has collected them in read from all lines of a batch; g belongs to the batch and gets the
+// names in sorted order.
 func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -87,8 +88,8 @@ func (g *ignored) setNames(read *ignored) {
 	}
 }
 
-// join adds the counts of another batch. It also adds the names of that batch, until there are
-// maxIgnored names.
+// join adds the counts of another batch to g. It also adds the names of the other batch, but stops
+// adding new ones when g has maxIgnored names.
 func (g *ignored) join(other *ignored) {
 	g.add(other)
 	for i, name := range other.names {

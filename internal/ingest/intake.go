@@ -43,8 +43,8 @@ const (
 	MetricRefused  = "carstate_samples_refused_total"
 )
 
-// newIntake returns an intake and registers its metrics. Their label protocol has the given value,
-// so that HTTP and MQTT can use the same registry.
+// newIntake returns an intake and registers its metrics. Each metric has a label named protocol
+// with the given value. So the intakes of HTTP and MQTT can use the same registry.
 func newIntake(c Config, protocol string) *intake {
 	c = c.withDefaults()
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)

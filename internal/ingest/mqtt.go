@@ -42,17 +42,17 @@ const (
 // a reason code: 0x87 if the source may not write for the vehicle or the vehicle was forgotten,
 // 0x90 for a wrong topic, 0x97 if the vehicle would exceed the limit of vehicles, 0x99 if no line
 // was valid or the message exceeds a limit. A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS
-// 0 has no PUBACK, so in these cases the connection is closed, under MQTT 5 with a reason code. As
-// an exception, a QoS 0 message with an allowed topic but no accepted sample is only dropped and
-// counted.
+// 0 has no PUBACK, so in these cases the connection is closed, under MQTT 5 with a reason code.
+// There is one exception: a QoS 0 message on an allowed topic, but without an accepted sample, is
+// counted and dropped, and the connection stays open.
 //
 // If the store fails, the connection is closed without an acknowledgement, and the client sends the
 // message again. The key is checked again at every message, so a source that was removed is refused
-// at its next message. While the memory is used up, nothing is read from connections that need
-// more, so their clients wait. If a message exceeds the rate of its source, it gets 0x97 under MQTT
-// 5 with QoS 1. Otherwise nothing is read from its connection until the rate allows the message; if
-// that takes longer than a minute, the connection is closed. If a packet arrives too slowly, its
-// connection is closed.
+// at its next message. While the memory for telemetry is used up, nothing is read from connections
+// that need more, so their clients wait. A message that exceeds the rate of its source gets 0x97 if
+// it was sent by MQTT 5 with QoS 1. Any other such message waits, and nothing is read from its
+// connection, until the rate allows the message; if that takes longer than a minute, the connection
+// is closed. If a packet arrives too slowly, its connection is closed.
 type MQTT struct {
 	in      *intake
 	quotas  *packetQuotas

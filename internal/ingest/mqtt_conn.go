@@ -28,7 +28,7 @@ type conn struct {
 	left   int           // bytes of the packet that are still to be read from in
 	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
 	pace   pace          // the minimum rate of the packet
-	// The memory that the present packet holds, in each of the three quotas.
+	// The memory that the present packet has taken from each quota of packetQuotas.
 	receiving, finishing, processing reservation
 
 	source string        // the name of the source; set by logIn
@@ -59,7 +59,8 @@ var (
 	errSlow      = errors.New("the packet arrived too slowly")
 )
 
-// Packet types, as the first byte of a packet without the flags in its low half.
+// The first bytes of packets, with the packet type in the upper four bits. The lower four bits,
+// which hold flags, are zero here.
 const (
 	connectPacket    = 1 << 4
 	publishPacket    = 3 << 4
@@ -86,9 +87,9 @@ func (c *conn) begin(timeout time.Duration) error {
 	return c.readLength(first, maxSmallPacket)
 }
 
-// readLength reads the rest of the fixed header that begins with the byte first. This rest is the
-// length of the packet after the header, with 7 bits in a byte. It returns an error if the length
-// exceeds limit.
+// readLength reads the rest of a packet's fixed header, whose first byte was already read. The rest
+// is the number of bytes after the header, encoded with 7 bits in each byte. readLength returns an
+// error if this number exceeds limit.
 func (c *conn) readLength(first byte, limit int) error {
 	head := [5]byte{first}
 	length := 0
@@ -209,9 +210,9 @@ func (c *conn) beginPace() error {
 	return nil
 }
 
-// readLarge reads a large packet into a buffer that grows while the bytes arrive. The memory of the
-// buffer is taken from the quotas each time before it grows. Later calls of Read return the bytes
-// in the buffer.
+// readLarge reads a large packet into a buffer, from which later calls of Read return it. The
+// buffer grows while the bytes arrive. Before each growth, readLarge takes the memory from the
+// quotas, and waits for it if necessary.
 func (c *conn) readLarge() error {
 	header := int(c.head.Size())
 	p := make([]byte, smallPublish)
@@ -275,7 +276,7 @@ func (c *conn) releaseMemory() {
 }
 
 // logIn notes the source that has logged in on the connection, and its key. From then on, the
-// memory of the connection is part of the source's share.
+// memory of the connection's packets is taken from the source's share of the quotas.
 func (c *conn) logIn(source *access.Grant, key []byte) {
 	c.source, c.key, c.grant = source.Name, key, source
 	c.receiving.source, c.finishing.source, c.processing.source = c.source, c.source, c.source
@@ -316,9 +317,9 @@ func (c *conn) Write(p []byte) (int, error) {
 // NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// stopReading makes Read fail, so that the connection ends after its messages are acknowledged. It
-// sets a read deadline that has passed. The library may replace that deadline before its next read,
-// so Read also checks the field ending.
+// stopReading makes Read fail, so that the connection ends after its messages are acknowledged. For
+// this, it sets a read deadline in the past. The library may replace that deadline before its next
+// read, so Read also checks the field named ending.
 func (c *conn) stopReading() {
 	c.end()
 	_ = c.SetReadDeadline(time.Unix(1, 0))

@@ -231,10 +231,10 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 // its source.
 const maxPause = 60 * time.Second
 
-// withinRate reports whether the source's rate allows at least one more sample. If it does,
-// withinRate subtracts the given number of samples from those that the rate still allows. If too
-// few are left, the source must wait until the rate has allowed them all. With samples = 0,
-// withinRate subtracts none.
+// withinRate reports whether the source may send now, that is, whether its rate allows at least one
+// more sample. If so, withinRate subtracts the given number of samples from the number that the
+// rate still allows, even if the latter becomes negative. The source may then not send again until
+// that number is positive. With samples = 0, withinRate only checks.
 //
 // If the rate allows no sample, an MQTT 5 message with QoS 1 is refused. Other messages cannot be
 // refused. For such a message, withinRate waits, and nothing is read from the connection, until the
@@ -274,8 +274,8 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, err
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 
-// refusalText counts a message that has no accepted sample, and returns the text that tells the
-// sender why. err is the error of decoding the message, if there was one.
+// refusalText counts a message that has no accepted sample as refused, and returns the reason as
+// text for the sender. err is the error of decoding the message, if there was one.
 func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {

@@ -10,22 +10,22 @@ const (
 	maxQueued      = 4 << 20  // bytes of memory of a connection's unacknowledged messages, unless there is only one
 )
 
-// packetQuotas are the memory quotas that all MQTT connections share. When a quota, or a source's
-// share of it, is used up, nothing is read from connections that need more of the quota. When
-// memory is free again, their sources get it in turn.
+// packetQuotas are the memory quotas that all MQTT connections share. If a packet needs more memory
+// than a quota, or its source's share of the quota, has free, nothing is read from its connection
+// until enough is free. Waiting sources get free memory in turn.
 //
 // There are three quotas, so that slow senders do not keep out messages that have arrived
-// completely. A packet takes memory from the quotas in this order:
+// completely. A packet takes memory from
 //
-//  1. receiving, step by step, as its bytes arrive. The packet waits for the first step if it
-//     must, but for no later one;
-//  2. finishing, if receiving has too little for a later step: at once all that the packet still
-//     needs to arrive completely;
-//  3. processing, when the packet has arrived completely.
+//  1. receiving, in several steps, while its bytes arrive. If too little is free, the packet waits
+//     only if this is its first step;
+//  2. finishing, if receiving has too little for a later step. The packet takes, in one step, the
+//     memory for all bytes that are still to arrive, and waits for it if necessary;
+//  3. processing, when it has arrived completely. It waits if necessary.
 //
-// There is no deadlock. A connection that holds some of processing waits only for the store, which
-// has a time limit. A packet that holds some of receiving never waits for more of receiving. So
-// every quota becomes free again.
+// There is no deadlock. A connection that holds memory of processing waits only for the store,
+// which has a time limit. A packet that holds memory of receiving never waits for more of
+// receiving. So every quota becomes free again.
 type packetQuotas struct {
 	receiving  *quota // packets that are arriving
 	finishing  *quota // the rest of packets for which receiving had too little

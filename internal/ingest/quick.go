@@ -17,8 +17,9 @@ import (
 // remembers, to find duplicates. If a line has more, quick gives up.
 const maxUnknown = 16
 
-// quick is a fast parser for lines of the usual form. It gives up on any other line, which the
-// general parser then decodes. Its methods give up by calling fail.
+// quick is a fast parser for lines as most programs write them: ASCII without escapes, each member
+// once, and no nesting in ignored members. It gives up on any other line, which the general parser
+// then decodes. Its methods give up by calling fail.
 type quick struct {
 	rest    []byte
 	unknown [maxUnknown][]byte // names of ignored members
@@ -72,8 +73,9 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 	return x, true
 }
 
-// undo subtracts the line's unknown signals from the counts of d after quick gave up, because the
-// general parser counts them again. It returns false, the result ok of sample.
+// undo resets the counts of unknown signals in d to their values before this line. The general
+// parser, which decodes the line after quick gave up, counts its unknown signals again. undo always
+// returns false, which sample returns as ok.
 func (q *quick) undo(d *Decoder) bool {
 	d.ignored.count, d.ignored.unnamed, d.ignored.times = q.counted, q.unnamed, q.times
 	return false
@@ -106,8 +108,8 @@ func (q *quick) take(c byte) {
 	q.rest = q.rest[1:]
 }
 
-// begin reads the byte open, which starts an object or array, and reports whether a member or
-// element follows. If none does, begin also reads the byte end.
+// begin reads open, the first byte of an object or array, and reports whether a member or element
+// follows. If none does, begin also reads end, the last byte.
 func (q *quick) begin(open, end byte) bool {
 	q.take(open)
 	if q.space() == end {
@@ -117,8 +119,9 @@ func (q *quick) begin(open, end byte) bool {
 	return q.rest != nil
 }
 
-// more reads the comma, or the byte end that closes the object or array, after a member or element.
-// It reports whether another one follows.
+// more is called after a member or element. If a comma follows, it reads the comma and returns
+// true. If end follows, the last byte of the object or array, it reads that byte and returns false.
+// If neither follows, quick gives up.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':

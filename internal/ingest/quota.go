@@ -40,8 +40,8 @@ func (q *quota) withinShare(source string, n int) bool {
 }
 
 // tryAcquire takes n bytes or connections for a source, without waiting, and reports whether it
-// did. It takes none if too few are free, if the source's share does not allow n more, or if an
-// earlier claim waits until enough is free.
+// did. It takes none if fewer are free, if the source's share does not allow n more, or if an
+// earlier call of acquire still waits for enough bytes to be free.
 func (q *quota) tryAcquire(source string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,9 +58,10 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 }
 
 // acquire waits until n bytes are free and within the source's share, and takes them. If n exceeds
-// the size of the quota, it takes the whole quota. got is how many bytes it took. ok is false if
-// stop was closed first. Waiting sources are served in turn, so that small claims cannot starve a
-// large one, and the claims of one source cannot starve those of another.
+// the size of the whole quota, it waits for the whole quota and takes that. got is how many bytes
+// it took. ok is false if stop was closed first. Sources with waiting calls are served in turn, so
+// that small calls cannot starve a large one, and the calls of one source cannot starve those of
+// another.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
@@ -91,7 +92,8 @@ func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok
 	return 0, false
 }
 
-// release returns n bytes of a source to the quota, and grants waiting claims that now fit.
+// release returns n bytes or connections of a source to the quota. It then serves waiting calls of
+// acquire for which enough is now free.
 func (q *quota) release(source string, n int) {
 	if n == 0 {
 		return
@@ -102,8 +104,8 @@ func (q *quota) release(source string, n int) {
 	q.grantWaiting()
 }
 
-// subtract frees n bytes or connections that a source holds. It grants no waiting claims. The
-// caller holds mu.
+// subtract returns n bytes or connections of a source to the quota. Unlike release, it serves no
+// waiting calls of acquire. The caller holds mu.
 func (q *quota) subtract(source string, n int) {
 	q.used -= n
 	if q.held[source] -= n; q.held[source] == 0 {
@@ -111,7 +113,8 @@ func (q *quota) subtract(source string, n int) {
 	}
 }
 
-// removeClaim removes the waiting claim with the index i of a source. The caller holds mu.
+// removeClaim removes the element with the index i from q.waiting[source], the waiting claims of a
+// source. The caller holds mu.
 func (q *quota) removeClaim(source string, i int) {
 	if q.waiting[source] = slices.Delete(q.waiting[source], i, i+1); len(q.waiting[source]) == 0 {
 		delete(q.waiting, source)
@@ -120,9 +123,9 @@ func (q *quota) removeClaim(source string, i int) {
 	}
 }
 
-// grantWaiting takes from the quota for requests that wait, the oldest of each source in turn. It
-// skips a source whose share is used up. When the rest of the quota is too small for a request, it
-// stops, so that smaller requests do not overtake that one. The caller holds mu.
+// grantWaiting serves waiting calls of acquire: the oldest of one source, then the oldest of the
+// next. It skips a source whose share is used up. When too little is free for a call, it stops, so
+// that smaller calls do not overtake that one. The caller holds mu.
 func (q *quota) grantWaiting() {
 	q.short = false
 	for i := 0; i < len(q.turn); {

@@ -59,8 +59,8 @@ func (d *Decoder) milOn(r *vehicle.Readings) error {
 	return errMILType
 }
 
-// set sets the value of signal s in r to v. The caller has determined v from the next JSON value
-// without reading it; set reads past it.
+// set reads the next JSON value and sets the signal s in r to v. The caller has already determined
+// v from the kind of that value.
 func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
