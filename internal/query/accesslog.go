@@ -37,9 +37,9 @@ type AccessLogConfig struct {
 // requests arrive faster than lines can be written, lines are dropped and counted, so an answer
 // never waits for a disk.
 //
-// A line copies no text of a request; an address from X-Forwarded-For is parsed and formatted
-// again. A line identifies the vehicle by a hash whose seed is random for each process, and the
-// token by its ID.
+// A line contains no text copied from the request. If it has an address from X-Forwarded-For, the
+// address was parsed, and is written in standard form. A line identifies the vehicle by a hash
+// whose seed is random for each process, and the token by its ID.
 type AccessLog struct {
 	config AccessLogConfig
 	seed   maphash.Seed
@@ -291,7 +291,7 @@ func (a *AccessLog) format(b []byte, r *record) []byte {
 	return append(f.b, '\n')
 }
 
-// fields formats names and values as a JSON object or as text.
+// fields formats names and values as a JSON object, or as text of the form name=value.
 type fields struct {
 	b    []byte
 	json bool

@@ -157,8 +157,9 @@ func afterAuthority(target []byte) []byte {
 	return rest[i:]
 }
 
-// authorize checks the token and answers the request, either with a failure or with what the token
-// permits. A call with a known token is counted for that token, even if it is expired or revoked.
+// authorize answers the request: with a failure if the token is missing or invalid, and otherwise
+// according to the token's grant (see applyGrant). A call with a known token is counted for that
+// token, even if it is expired or revoked.
 func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *response) {
 	if !p.hasToken {
 		if h.authorization {
@@ -180,14 +181,14 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// refuseRequest answers a request that fails with f, whatever its token is. It checks the token all
-// the same. If the token is valid, the call is counted for it, and the answer has the token's
-// rate-limit headers, but the call uses up none of its budget. If the token is invalid, the answer
-// lacks these headers.
+// refuseRequest answers a request with the failure f, whether its token is valid or not. If the
+// token is valid, the call is counted for it, and the answer has the token's rate-limit headers,
+// but the call uses up none of its budget. If the token is invalid, the answer has no rate-limit
+// headers.
 //
-// A client could use this difference to guess tokens. Therefore an invalid token is recorded as a
-// refusal, and an address with too many refusals gets no rate-limit headers, even for a valid
-// token. Before the tables of tokens are loaded, no token is valid.
+// So a client could guess tokens, and see from the headers which one is valid. Therefore an invalid
+// token is recorded as a refusal, and an address with too many refusals gets no rate-limit headers,
+// even for a valid token. Before the tables of tokens are loaded, no token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {
@@ -214,7 +215,7 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 
 func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
 
-// grantOf maps each operation to the value that stands for it in the grant of a token.
+// grantOf maps each operation to the constant of package access with which a grant permits it.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,

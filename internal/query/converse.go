@@ -106,10 +106,9 @@ func (v *conversation) close() {
 	_ = v.wire.Close()
 }
 
-// rejection returns the failure with which to refuse a request because of the load, or nil if it
-// need not be refused. A connection that was accepted during an overload is checked again, because
-// the overload may have ended. In the same way, a connection that was accepted beyond the limit is
-// checked again, because others may have been closed.
+// rejection returns the failure with which to refuse a request because of the load, or nil if the
+// load allows it. A request is refused only if its connection was accepted during an overload that
+// still lasts, or was accepted beyond MaxConnections and too many connections are still open.
 func (v *conversation) rejection() *failure {
 	if v.busy = v.busy && v.s.overloaded(); v.busy {
 		return failBusy
@@ -255,9 +254,9 @@ func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	return f
 }
 
-// overdue reports whether a deadline must be moved to now plus limit. It need not be moved if it is
-// earlier than that by at most a quarter of limit. This saves time, because moving a deadline costs
-// more than a lookup in the fleet table.
+// overdue reports whether a deadline must be moved to now plus limit, because it is later than
+// that, or earlier by more than a quarter of limit. A smaller difference is ignored, because moving
+// a deadline costs more time than a lookup in the fleet table.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
@@ -363,9 +362,9 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// sendDocument sends the collected answers and then a document. While it does so, the request does
-// not count as in progress, because a document is large and its reader may be slow. Otherwise slow
-// readers could keep queries from being answered.
+// sendDocument sends the collected answers and then a document. The request no longer counts as in
+// progress while they are sent, because a document is large and its reader may be slow. Otherwise
+// slow readers could use up MaxInFlight, and queries would get 503.
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()

@@ -84,8 +84,8 @@ var pageFunctions = template.FuncMap{
 	"cure":    func(d failureDoc) string { return d.cure },
 }
 
-// renderPage returns the page at /. maxAge is the maximum age of a verdict that is answered, which
-// the page states.
+// renderPage returns the documentation page, which is served at /. The page states maxAge, the age
+// up to which a verdict is answered.
 func renderPage(maxAge time.Duration) []byte {
 	var b bytes.Buffer
 	data := struct {
@@ -104,9 +104,9 @@ func renderPage(maxAge time.Duration) []byte {
 	return b.Bytes()
 }
 
-// inWords returns a duration as text, such as "90 seconds": in the largest unit that divides it and
-// gives a number above one, or else as [time.Duration.String] does. If d is not positive, it
-// returns "".
+// inWords returns a duration as text, such as "90 seconds". The unit is the largest of hours,
+// minutes and seconds in which the duration is a whole number above one. If there is none, the text
+// is that of [time.Duration.String]. If d is not positive, inWords returns "".
 func inWords(d time.Duration) string {
 	for _, u := range []struct {
 		name string

@@ -31,8 +31,8 @@ const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'
 	"img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Values of Cache-Control. A browser must revalidate a page each time, so that the page is never
-// older than the service. For an hour, it may cache the files that a page loads.
+// Values of Cache-Control. A browser must revalidate a page at each use, so that it does not show
+// an old page after the service was updated. It may cache the files that a page loads for an hour.
 const (
 	cachePage  = "no-cache"
 	cacheAsset = "public, max-age=3600"
@@ -77,8 +77,8 @@ func ownDocument(name string, content []byte, cache, policy string) *document {
 	}
 }
 
-// swaggerDocument returns a file of Swagger UI, which is embedded in compressed form. Few clients
-// need it uncompressed, so it is uncompressed at the first such request.
+// swaggerDocument returns a file of Swagger UI. The file is embedded in compressed form. It is
+// decompressed only when a client that does not accept gzip asks for it, which is rare.
 func swaggerDocument(name string) *document {
 	gzipped := must(swagger.FS.ReadFile(name + ".gz"))
 	return &document{

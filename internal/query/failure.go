@@ -48,8 +48,8 @@ func unauthorized(text string) *failure {
 	return f
 }
 
-// missing returns the failure of a request without a token. RFC 6750 does not treat a missing token
-// as an error, so WWW-Authenticate has no error code, unlike that of unauthorized.
+// missing returns the failure of a request without a token. Its WWW-Authenticate has no error code,
+// because RFC 6750 does not treat a missing token as an error.
 func missing(text string) *failure {
 	f := fail(401, invalidToken, text)
 	f.authenticate = `Bearer realm="carstate"`

@@ -56,8 +56,8 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// usageOf converts the outcome of a call to the one under which the usage statistics of its token
-// count it. err says why the token is invalid, or is nil if the token is valid.
+// usageOf returns the outcome that is counted in the usage statistics of a token, for a call that
+// ended with the outcome o. err says why the token is invalid, or is nil if the token is valid.
 func usageOf(o outcome, err error) access.Outcome {
 	switch {
 	case errors.Is(err, access.ErrExpired):
@@ -80,8 +80,8 @@ func usageOf(o outcome, err error) access.Outcome {
 }
 
 // metrics counts requests. The counters of all operations and outcomes are created at the start, so
-// that counting takes no lock. A query for a vehicle that is not granted is counted with the
-// outcome unknown, which is also the answer.
+// that counting takes no lock. A query for a vehicle that the token was not granted is answered,
+// and therefore also counted, like a query for an unknown vehicle.
 type metrics struct {
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer

@@ -7,8 +7,9 @@ import (
 
 // params holds the two parameters of an operation, vid and access_token, form-decoded. hasVid and
 // hasToken say whether a parameter is present; one that was sent without a value is present and
-// empty. If the query contains exactly one token and its encoding is valid, token is set even if
-// the query is refused for another reason. Otherwise token is empty.
+// empty. If the query contains exactly one access_token, and its value is correctly
+// percent-encoded, token is set even if the query is refused for another reason. Otherwise token is
+// empty.
 type params struct {
 	vid, token       []byte
 	hasVid, hasToken bool
@@ -95,9 +96,9 @@ func nameIs(encoded []byte, want string) bool {
 	return i == len(want)
 }
 
-// decode returns the decoded form of a value, in which every '%' must begin a percent-encoded byte.
-// If decoding changes the value, the result is appended to *scratch; otherwise the result is
-// encoded itself.
+// decode returns a parameter's value in decoded form. In the encoded value, every '%' must begin a
+// percent-encoded byte. If there is nothing to decode, decode returns its argument; otherwise it
+// appends the decoded value to *scratch and returns that part of *scratch.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded

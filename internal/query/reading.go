@@ -4,10 +4,10 @@ import (
 	"bytes"
 )
 
-// The sizes, in bytes, of the buffer into which a request head is read. A connection begins with
-// smallBuffer, which is enough for nearly every head. readBuffer exceeds maxHead, the longest head
-// that is accepted. So a head that is only a little too long is still parsed, and the answer says
-// exactly which limit it exceeds.
+// The sizes, in bytes, of the buffer into which a request head is read. The buffer begins with
+// smallBuffer, which is enough for nearly every head, and grows to readBuffer for a longer one.
+// readBuffer exceeds maxHead, the longest head that is accepted. So a head that is only a little
+// too long is still parsed, and the answer says exactly which limit it exceeds.
 const (
 	smallBuffer = 4 << 10
 	readBuffer  = maxHead + 1<<10
@@ -18,8 +18,8 @@ const (
 // first call for a head. When more bytes have arrived, headEnd is called again, with the previous
 // result next as from.
 //
-// A head ends with an empty line. A line may end in LF alone here. Such a head is refused later,
-// but the server need not wait for more input to find its end.
+// A head ends with an empty line. headEnd also accepts a line end without CR, although such a head
+// is refused later. Otherwise the server would wait for more input before it refuses the head.
 func headEnd(b []byte, from int) (end, next int) {
 	for {
 		i := bytes.IndexByte(b[from:], '\n')

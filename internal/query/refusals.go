@@ -24,9 +24,9 @@ const (
 	refusalWays = 8
 )
 
-// refusals remembers the addresses whose tokens were refused recently. For a request with a valid
-// token, a lock is taken only if the token has a rate limit and the request fails or exceeds that
-// limit.
+// refusals remembers the addresses whose tokens were refused recently. To keep valid requests fast,
+// it takes a lock for a request with a valid token only if the token has a rate limit and the
+// request fails or exceeds that limit.
 type refusals struct {
 	seed maphash.Seed // random, so that a client cannot choose addresses of one set
 	sets [refusalSets]refusalSet
@@ -37,7 +37,7 @@ type refusalSet struct {
 	logs [refusalWays]*refusalLog
 }
 
-// refusalLog holds the times of the last refused tokens from one network.
+// refusalLog holds the times of the last refused tokens from one IPv4 address or IPv6 /64 prefix.
 type refusalLog struct {
 	from network
 	last int // the index of the newest time; the next one is the oldest
@@ -94,9 +94,9 @@ func (r *refusals) setOf(from network) *refusalSet {
 	return &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
 }
 
-// wait returns how long, from the time at on, an address must wait before one more refused token
-// gets 401 and not 429. That is the time until the oldest recorded refusal leaves the window, or 0
-// if one more refusal is allowed now. at is in Unix time.
+// wait returns how long an address must wait before one more refused token gets 401 and not 429.
+// That is the time until the oldest recorded refusal leaves the window, or 0 if one more refusal is
+// allowed now. at is the present time, as the time since the Unix epoch.
 func (l *refusalLog) wait(at time.Duration) time.Duration {
 	oldest := l.at[(l.last+1)%refusedTokens]
 	// A negative age means that the clock was set back. The recorded times are then useless.
@@ -106,8 +106,8 @@ func (l *refusalLog) wait(at time.Duration) time.Duration {
 	return 0
 }
 
-// logOf returns the log of a network. A new log takes a free place in the set, or else the place of
-// the network whose last refusal is the oldest. The caller holds mu.
+// logOf returns the log of the address or prefix from. If s has none, logOf adds an empty log. If s
+// is full, the new log replaces the one whose last refusal is the oldest. The caller holds mu.
 func (s *refusalSet) logOf(from network) *refusalLog {
 	victim := 0
 	for i, l := range s.logs {

@@ -74,8 +74,8 @@ func (w *response) setTime(name string, t time.Time) {
 	w.setFrom(name, start)
 }
 
-// setFrom adds a header. Its value is the end of w.values, from the index start on, which the
-// caller has just appended.
+// setFrom adds a header. The caller has just appended its value to w.values, where it begins at the
+// index start.
 func (w *response) setFrom(name string, start int) {
 	w.headers = append(w.headers, header{name, w.values[start:len(w.values):len(w.values)]})
 }
@@ -96,10 +96,10 @@ func (w *response) fail(f *failure) {
 	w.body = append(w.body, f.body...)
 }
 
-// writeRecord writes the answer about a vehicle. If why is Answered, the answer contains value, and
-// made, the time of the verdict, becomes its Last-Modified. Otherwise why is the reason why there
-// is no verdict, and value and made are ignored. field is the JSON text between the status and the
-// value.
+// writeRecord writes the answer about a vehicle. If why is Answered, the answer contains the
+// verdict, which is the digit value, and its Last-Modified is made, the time of the verdict.
+// Otherwise why is the reason why there is no verdict, and value and made are ignored. field is the
+// JSON text between the status and the value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -146,9 +146,9 @@ func (w *response) setPolicy(name string, r access.Rate) {
 	w.setFrom("RateLimit-Policy", start)
 }
 
-// setRemaining adds the header RateLimit. It says how many calls are left, and in how many seconds
-// there will be one more. If no call is left, the parameter next is the time until then, as
-// [access.Budget.Take] returns it. Otherwise next is ignored.
+// setRemaining adds the header RateLimit for the rate limit r with the given name. The header says
+// how many calls are left, and in how many seconds one more becomes available. If no call is left,
+// next is that time, as [access.Budget.Take] returns it. Otherwise next is ignored.
 func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
 		// The budget refills evenly, so there is one more call after one interval at the latest.

@@ -12,9 +12,9 @@ import (
 // developer can get every answer of the service from it, byte for byte the same as the real one.
 // docs/sandbox.md has the table of its vehicles.
 
-// sandbox returns invented verdicts about one of the sandbox's vehicles, with the time now. drives
-// and throttles are the outcomes of the two operations: Answered, or the reason why there is no
-// answer.
+// sandbox returns invented verdicts about one of the sandbox's vehicles; their time is now. drives
+// and throttles say whether the questions for the driving state and for the throttle state are
+// answered: Answered, or the reason why not.
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {
@@ -43,8 +43,8 @@ func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles v
 	}, drives, vehicle.Answered
 }
 
-// sandboxRate is the rate limit that the answer about the vehicle SandboxRateLimited states if the
-// token has no rate limit of its own.
+// sandboxRate is the rate limit that a sandbox token without a rate limit sees in the answer about
+// the vehicle SandboxRateLimited.
 var sandboxRate = access.Rate{Calls: 60, Window: time.Minute}
 
 // pretendRate turns the response into the answer about the vehicle SandboxRateLimited: a 429, as if

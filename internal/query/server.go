@@ -38,9 +38,9 @@ type Config struct {
 	// server is never overloaded.
 	Overloaded func() bool
 	// Excess reports whether a connection must be closed to reduce the load. It is called for every
-	// request and must take no lock. Its argument has a method NetConn that returns the connection
-	// from the listener. If Excess returns true, the connection is closed after its next answer. If
-	// nil, no connection is closed for this reason.
+	// request and must take no lock. Its argument wraps the connection that the listener accepted,
+	// and its method NetConn returns that connection. If Excess returns true, the connection is
+	// closed after the answer. If nil, no connection is closed for this reason.
 	Excess func(net.Conn) bool
 	// NoDocs turns the public documentation off, so that its paths get 404.
 	NoDocs bool
@@ -99,9 +99,8 @@ type Server struct {
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
 
-	// mu guards served. Serve checks ending and adds to served and conversations under mu, and
-	// Shutdown sets ending under mu. So after Shutdown has set ending, no further listener is
-	// served.
+	// mu guards served. Serve holds mu while it checks ending and adds to served and conversations.
+	// Shutdown holds mu while it sets ending. So after that, no further listener is served.
 	mu     sync.Mutex
 	served []served
 }
