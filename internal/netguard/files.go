@@ -3,9 +3,9 @@ package netguard
 import "syscall"
 
 // FitToFiles scales limits of connections down, all by the same factor, if the process may have too
-// few file descriptors (RLIMIT_NOFILE) for them. At least reserve descriptors are then left for
-// other uses, unless a limit would become less than 16, because no limit is scaled below that. It
-// returns how many descriptors the process may have, and whether it changed a limit.
+// few file descriptors (RLIMIT_NOFILE) for them and for the given reserve for other uses. No limit
+// is scaled below 16, even if less than the reserve is then left. FitToFiles returns how many
+// descriptors the process may have, and whether it changed a limit.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {

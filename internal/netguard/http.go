@@ -9,8 +9,8 @@ import (
 
 // inHTTP is the state of a connection that is served by net/http.
 type inHTTP struct {
-	// mu guards all fields below. The use of the connection is computed from these fields under mu,
-	// so that it always agrees with them.
+	// mu guards all fields below. The connection's [Use] is computed from these fields under mu, so
+	// that it always agrees with them.
 	mu     sync.Mutex
 	holds  int  // requests between Hold and Release: HTTP/2 has many at a time
 	answer bool // the connection is held until the answer in progress was written
@@ -18,8 +18,8 @@ type inHTTP struct {
 }
 
 // Attach makes a server of net/http report the states of its connections to the guard. The server
-// must accept its connections from [Guard.Listener]. Its own ConnContext is still called; its
-// ConnState is replaced.
+// must accept its connections from [Guard.Listener]. Attach replaces the server's ConnState. The
+// server's ConnContext is still called.
 func (g *Guard) Attach(s *http.Server) {
 	next := s.ConnContext
 	if next == nil {
@@ -47,8 +47,8 @@ func ConnOf(request context.Context) *Conn {
 	return c
 }
 
-// applyState updates the use of the connection after net/http has reported the connection's state.
-// The caller holds http.mu.
+// applyState updates the connection's [Use] after net/http has reported the state of the
+// connection. The caller holds http.mu.
 func (c *Conn) applyState(state http.ConnState) {
 	h := &c.http
 	switch state {
@@ -61,8 +61,9 @@ func (c *Conn) applyState(state http.ConnState) {
 	c.settle()
 }
 
-// settle sets the use to Held while a request holds the connection or its answer is being written.
-// After that, it sets the use from Held to Idle. The caller holds http.mu.
+// settle sets the connection's [Use] to Held if a request holds the connection or its answer is
+// still being written. Otherwise it changes Held to Idle, and leaves every other Use as it is. The
+// caller holds http.mu.
 func (c *Conn) settle() {
 	switch h := &c.http; {
 	case h.holds > 0 || h.answer:

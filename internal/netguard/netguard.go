@@ -34,8 +34,8 @@ const (
 	// Held is the use while the connection must not be evicted, for example because the owner works
 	// on a request.
 	Held
-	// evicted is the use of a connection that was closed to admit a newer one, or that End or
-	// EndSilent has woken. Its owner must close it.
+	// evicted is the use of a connection that was closed to admit a newer one, or whose reads and
+	// writes End or EndSilent has made fail. Its owner must close it.
 	evicted
 )
 
@@ -68,8 +68,8 @@ type Config struct {
 	// kernel's own limit applies, which is up to 4 MiB per connection.
 	SendBuffer int
 	// Full reports whether a newer connection would be refused anyway, for example during an
-	// overload. While it returns true, no connection is evicted to admit a newer one. If nil, no
-	// connection counts as refused.
+	// overload. While it returns true, no connection is evicted to admit a newer one. If nil,
+	// eviction is always allowed.
 	Full func() bool
 	// Dropped is called for each connection that is closed because there are too many. If nil,
 	// nothing is called.
@@ -170,8 +170,8 @@ func peerOf(c net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// clientOf returns the client to which the connections from an address belong: the IPv4 address
-// itself, or the IPv6 network of 64 bits that contains the address.
+// clientOf returns the address prefix that identifies a client: the whole IPv4 address, or the
+// first 64 bits of an IPv6 address.
 func clientOf(peer netip.Addr) netip.Prefix {
 	bits := 64
 	if peer.Is4() {
@@ -185,11 +185,12 @@ func clientOf(peer netip.Addr) netip.Prefix {
 // closed. Without eviction, a client that opens Max connections would keep all others out. The
 // caller holds mu.
 //
-// The examined connections are evicted in this order: first silent or sending ones whose use began
-// at least staleAfter ago; then idle ones; last all other silent or sending ones, since these may
-// be about to send a request. If a client has more than an eighth of the maximum number of
-// connections, all its silent and sending connections belong to the first group. Within a group, a
-// connection of the client with the most connections is evicted.
+// evict examines connections in random order (see searchSize). It prefers silent or sending ones
+// that were accepted, or began to send, at least staleAfter ago; then idle ones; then all other
+// silent or sending ones, since these may be about to send a request. If a client has more than an
+// eighth of the maximum number of connections, all its silent and sending connections are preferred
+// like those of the first kind. Among connections of the same kind, evict chooses one of the client
+// with the most connections.
 //
 // evict does not wait until the owner closes the connection. The newer connection is admitted at
 // once, so the file descriptor must be free even if the owner notices the eviction late.
@@ -319,9 +320,9 @@ func (c *Conn) NetConn() net.Conn { return c.Conn }
 // no such address, it returns the zero Addr.
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
-// Crowded reports whether the connection was accepted beyond the maximum (see Config.Spare) and is
-// still beyond it. Before it returns true, it tries to evict another connection to make room. Only
-// the owner's goroutine may call it.
+// Crowded reports whether the connection was accepted beyond [Config].Max and too many connections
+// are still open. In that case, it first tries to evict another one, unless Config.Full returns
+// true, and returns false if that succeeds. Only the owner's goroutine may call it.
 func (c *Conn) Crowded() bool {
 	if !c.crowded {
 		return false
