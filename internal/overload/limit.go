@@ -10,22 +10,22 @@ import (
 // connLimit is an adaptive limit on the open connections of a listener. It depends on two queueing
 // delays that a [Probe] measures: the mean delay, and the minimum of the recent delays. The limit
 // becomes active when the mean exceeds maxMean and the minimum exceeds target. While the limit is
-// active, it shrinks if the minimum is above target, and grows if the minimum is below target. It
-// is removed when the minimum is not above target and at most half of the allowed connections are
+// active, it shrinks if the minimum is longer than target, and grows if the minimum is shorter. It
+// is removed when the minimum is at most target and at most half of the allowed connections are
 // open.
 //
 // So an overloaded node finds the number of connections that it can serve. If it only refused all
 // new connections while the delay is long, it would admit all of them at once afterwards. A node
-// serves the most requests with the fewest connections that keep it busy. Then each connection
-// sends its next request before its goroutine is descheduled, and its data stay in the processor's
-// cache.
+// serves the most requests if it has just enough connections to be always busy. Each of them then
+// sends its next request before its goroutine is descheduled, while its data are still in the
+// processor's cache.
 type connLimit struct {
 	maxMean time.Duration // the mean above which the limit becomes active
 	target  time.Duration // the minimum delay to which an active limit leads
 	max     atomic.Int64  // the limit, or unlimited
 
-	// mu guards adapted. max is changed only under mu, and only if the last change is at least
-	// adaptInterval ago.
+	// mu guards adapted, and is held while max is changed. max is changed only if the last change
+	// was at least adaptInterval ago.
 	mu      sync.Mutex
 	adapted time.Time // the time of the last change
 }
@@ -41,10 +41,10 @@ const (
 )
 
 // If the delay is more than twice the target, the limit shrinks by the fraction farStep. If the
-// delay is less than half the target, the limit grows by half of farStep. Otherwise the limit
-// changes by nearStep times the relative error of the delay. The steps are small for two reasons: a
-// change of the limit affects the delay only after some time, and each connection that is closed
-// and opened again costs as much as many answers.
+// delay is less than half the target, the limit grows by half of farStep. Otherwise the limit is
+// multiplied by 1 + nearStep * (target/delay - 1). The steps are small for two reasons: a change of
+// the limit affects the delay only after some time, and each connection that is closed and opened
+// again costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1

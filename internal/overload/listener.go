@@ -38,9 +38,10 @@ type Listener struct {
 	// connections; open is their number.
 	newest *trackedConn
 	open   atomic.Int64
-	// clock is approximately how long this process has run, in nanoseconds. While the process is
-	// paused, it reads from no connection, so a pause adds at most longestStep to clock, however
-	// long the pause is. last is the time at which clock was last advanced.
+	// clock is approximately how long this process has run, in nanoseconds. It measures how long
+	// connections are idle. While the process is paused, it cannot read from them, so a pause of
+	// any length adds at most longestStep to clock. last is the time at which clock was last
+	// advanced.
 	clock atomic.Int64
 	last  time.Time
 
@@ -49,11 +50,11 @@ type Listener struct {
 }
 
 // An overloaded listener pauses before each Accept, because the refusal of a connection costs as
-// much as many answers. The pause is the time that turnsBetween requests take, but at most
-// longestPause. While the number of connections is limited and many are open, the listen backlog is
-// shortBacklog connections; otherwise it is longBacklog. With a short backlog, a client that is not
-// admitted learns that soon, and little CPU time is spent on connections whose clients have already
-// given up.
+// much as many answers. The pause is the estimated time in which the server answers turnsBetween
+// requests, but at most longestPause. While the number of connections is limited and at least
+// minConnections are open, the listen backlog is shortBacklog connections; otherwise it is
+// longBacklog. With a short backlog, a client that is not admitted learns that soon, and little CPU
+// time is spent on connections whose clients have already given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -69,8 +70,8 @@ func NewListener(l net.Listener, p *Probe, b Bounds) *Listener {
 	return s
 }
 
-// update adapts the listener to the delays d, measured at the time now: the limit on its
-// connections, the marks of connections to be closed, and the listen backlog.
+// update adapts the listener to the delays d, measured at the time now. It sets the limit on
+// connections, marks the connections that are to be closed, and sets the listen backlog.
 func (l *Listener) update(now time.Time, d delays) {
 	l.advanceClock(now)
 	if l.limit.adapt(now, d, l.open.Load()) && l.limit.active() {
@@ -113,8 +114,8 @@ func (l *Listener) updateBacklog() {
 	}
 }
 
-// markExcess marks the newest connections, as many as are open beyond the limit, to be closed. It
-// unmarks all others. If at most an eighth of the open connections is beyond the limit, it marks
+// markExcess marks the connections that are to be closed: if n more are open than the limit allows,
+// the newest n. It unmarks all others. If n is at most an eighth of the open connections, it marks
 // none. Closing them would be useless, because the next small change of the limit would admit
 // others in their place.
 func (l *Listener) markExcess() {
@@ -224,10 +225,11 @@ func (c *trackedConn) Close() error {
 }
 
 // When as many connections are open as the limit allows, the listener evicts an idle one to admit a
-// newer one. A connection is idle if nothing has arrived on it for workTime, or nothing at all in
-// the first idleTime after it was accepted. Without eviction, on a machine that is slow for other
-// reasons, minConnections silent connections could keep all others out. workTime is longer than
-// idleTime because a request may take long. For example, telemetry waits up to 15 s for the store.
+// newer one. A connection becomes idle when idleTime has passed since it was accepted and nothing
+// has arrived on it, or when workTime has passed since something last arrived. Without eviction,
+// minConnections silent connections could keep all others out of a machine that is slow because of
+// other work. workTime is longer than idleTime because a request may take long. For example,
+// telemetry waits up to 15 s for the store.
 const (
 	idleTime = 10 * time.Second
 	workTime = 20 * time.Second

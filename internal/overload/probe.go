@@ -35,10 +35,10 @@ type passage struct {
 }
 
 // delays are recent queueing delays. mean is the expected delay of a request that arrives at a
-// random time; a pause of the process, such as one by a CPU quota, makes it long. min is the
-// smallest delay of the bytes that arrived within the last 250 ms (memory). It is measured from the
-// time at which a byte was written. Bytes are written only while the process runs, so a pause alone
-// does not make min long: min is long only if input waits at every moment.
+// random time. It includes pauses of the process, such as those by a CPU quota. min is the smallest
+// delay of the bytes that arrived within the last 250 ms (the constant memory), from writing the
+// byte to reading it. Bytes are written only while the process runs, so a pause alone does not make
+// min long: min is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
 // Bounds are the queueing delays beyond which a listener limits its connections.
@@ -47,23 +47,24 @@ type Bounds struct {
 	Target  time.Duration // the minimum delay to which the limit of an overloaded listener leads
 }
 
-// maxMean is the longest mean delay with which a listener for small requests does not count as
-// overloaded. A process that uses up its CPU quota stays below maxMean if the quota is renewed ten
-// times per second, which is usual. So it does not count as overloaded. The mean is taken over
-// about 250 ms (memory), because a single byte may arrive fast while others wait.
+// maxMean is the mean delay above which a listener for small requests can be overloaded. A process
+// that uses up its CPU quota stays below maxMean if the quota is renewed ten times per second,
+// which is usual. So it does not count as overloaded. The mean is taken over about 250 ms (the
+// constant memory), because a single byte may arrive fast while others wait.
 const maxMean = 125 * time.Millisecond
 
 var (
 	// Queries are the bounds of a listener for small requests.
 	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond}
-	// Telemetry are the bounds of a listener whose requests wait three times: for the body, for the
-	// group commit, and for the answer. So its mean delay may be only a third.
+	// Telemetry are the bounds of a listener whose requests wait three times for the process: for
+	// the body, for the group commit, and for the answer. So its maximum mean delay is a third of
+	// that for small requests.
 	Telemetry = Bounds{MaxMean: maxMean / 3, Target: 15 * time.Millisecond}
 )
 
 const (
-	// longestByte is the largest delay with which one byte enters the mean; a longer delay counts
-	// as longestByte. So the mean returns to normal within half a second after a pause of the whole
+	// longestByte limits the effect of a single byte on the mean: a longer delay is counted as
+	// longestByte. So the mean returns to normal within half a second after a pause of the whole
 	// process.
 	longestByte   = 4 * maxMean
 	memory        = 250 * time.Millisecond
@@ -122,9 +123,9 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send reports whether Run is to write a byte now. If no other byte is in flight, send notes that
-// the byte is in flight and returns true. Otherwise it returns false. due is the time at which the
-// byte was due.
+// send returns true if Run may now write a byte, because no other byte is in flight. It then notes
+// that the byte is in flight. Otherwise it returns false. due is the time at which the byte was
+// due.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
