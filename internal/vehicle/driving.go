@@ -32,8 +32,8 @@ type DrivingVerdict struct {
 	// NotDriving is set if the car is not being driven: its ignition is off, it has been stationary
 	// with its engine off for minutes, or it has been stationary for a long time.
 	NotDriving bool
-	// Each signal that the verdict uses has the time of its newest reading. Time is the oldest of
-	// these times. It is zero if there is no verdict.
+	// Time is when the signals that the verdict uses were read: if their newest readings have
+	// different times, the oldest of these times. It is zero if there is no verdict.
 	Time UnixMilli
 }
 
@@ -73,8 +73,9 @@ func (s *State) Driving() DrivingVerdict {
 	return DrivingVerdict{State: s.Pace, Time: s.roadTime(speed.Time)}
 }
 
-// speedOf returns the signal from which a sample's speed is read, and whether the sample has that
-// signal. It is Speed if has(Speed), otherwise OBDSpeed.
+// speedOf returns the signal that is used as a sample's speed: Speed if the sample has it,
+// otherwise OBDSpeed. The second result is false if it has neither. The function has reports
+// whether the sample has a signal.
 func speedOf(has func(Signal) bool) (Signal, bool) {
 	if has(Speed) {
 		return Speed, true
@@ -82,8 +83,8 @@ func speedOf(has func(Signal) bool) (Signal, bool) {
 	return OBDSpeed, has(OBDSpeed)
 }
 
-// speed returns the newest speed reading, and whether there is one. If both speed signals were
-// read at the same time, it returns the reading of Vehicle.Speed.
+// speed returns the newest reading of Speed or OBDSpeed, and whether there is one. If both were
+// read at the same time, it returns that of Speed.
 func (s *State) speed() (Reading, bool) {
 	r := s.Latest[Speed]
 	if o := s.Latest[OBDSpeed]; o.Time > r.Time {
@@ -95,7 +96,7 @@ func (s *State) speed() (Reading, bool) {
 // observeRest updates RestingSince, Traffic.Stood and Traffic.EngineMute after a sample. If the car
 // has stopped driving, it also resets the memory of traffic, so that the next drive starts as
 // "normal". The parameter before is the newest speed reading before this sample. An engine speed of
-// 0 that was read before that reading is ignored, because the car may still have moved then.
+// 0 that is older than this reading is ignored, because the car may have moved since.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -142,17 +143,17 @@ func (s *State) ignitionOff() bool {
 	return speed.Time <= i.Time || speed.Value <= moving
 }
 
-// resting reports whether the car has been stationary with its engine off for at least restAfter,
-// while no recent "ignition on" contradicts that. The time ends at the newest speed reading,
-// because a car that is silent or reports only other signals was not seen resting.
+// resting reports whether, at its newest speed reading, the car had been stationary with its engine
+// off for at least restAfter, without reporting "ignition on" in the hour before (ignitionHolds).
+// Later time is not included, because without a speed reading the car may have driven.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
 }
 
 // parked reports whether the car has been stationary for so long (parksAfter) that it is taken to
-// be parked. It returns false for a car whose engine speed or ignition shows whether the car waits
-// in traffic, because other rules use these signals.
+// be parked. It returns false for a car whose ignition is on, or whose engine speed shows whether
+// it waits in traffic (see engineTells and resting).
 func (s *State) parked() bool {
 	speed, _ := s.speed()
 	t := speed.Time
@@ -169,8 +170,8 @@ func (s *State) parksAfter() time.Duration {
 }
 
 // engineTells reports whether the engine speed can show, at t, whether a stationary car is waiting
-// or parked. It can if it was read less than parkedAfter before t, and if the car is not an
-// electric or hybrid car, which also drives with its engine at rest.
+// or parked. It can if it was last read less than 10 minutes (parkedAfter) before t, and if the car
+// is not an electric or hybrid car, which also drives with its engine at rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute

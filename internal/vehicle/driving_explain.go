@@ -122,7 +122,8 @@ func fact(g Signal, r Reading) Fact {
 }
 
 // speedFact returns the newest speed as a Fact, with the threshold that the speed is compared with.
-// The parameter limit says what the car does beyond the threshold, such as "drives from".
+// The parameter limit becomes the Limit of the Fact: it says what the threshold means, such as
+// "drives from".
 func (s *State) speedFact(threshold float32, limit string) Fact {
 	g := Speed
 	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {

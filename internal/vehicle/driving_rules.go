@@ -12,13 +12,14 @@ type rules struct {
 	// time. A share of at most jam is a traffic jam. A share above jam, but at most slow, is slow
 	// driving.
 	jam, slow float32
-	// clear and hold are the hysteresis of the verdict. During the time hold after a change, the
-	// verdict changes again only if the share is beyond a border by the factor clear.
+	// clear and hold keep the verdict from changing back and forth. During the time hold after a
+	// change, the share must be beyond a border by the factor clear, such as 1.03, to change the
+	// verdict again.
 	clear float32
 	hold  time.Duration
-	// others is the weight, from 0 to 1, of the delay that other cars show on the stretches that
-	// the car has just driven, if they show it on all of them. The delay from the car's own speed
-	// has the rest of the weight.
+	// The delay on the stretches that the car has just driven is a weighted mean of the delay of
+	// other cars there and of the car's own delay. others is the weight of the other cars' delay,
+	// from 0 to 1. It is reduced if other cars show a delay on only a part of these stretches.
 	others float32
 
 	// These thresholds define the car's own mean speed, an exponentially weighted mean with the
@@ -31,16 +32,16 @@ type rules struct {
 
 	// These thresholds are used to estimate the free flow if neither the road nor the source gives
 	// it. The estimate is perCruise times the car's mean speed while it drove faster than fluent,
-	// but at least street and at most mostAssumed. That mean is exponentially weighted with the
-	// time constant cruiseDecay. All speeds are in km/h.
+	// but at least street and at most mostAssumed. The mean is exponentially weighted with the time
+	// constant cruiseDecay. All speeds are in km/h.
 	fluent, perCruise, street, mostAssumed float32
 	cruiseDecay                            time.Duration
 	// A free flow that a source sends is limited to the range from leastFree to mostFree, in km/h.
 	leastFree, mostFree float32
 
-	// A drive begins as normal. The car's own speeds change that only if their mean covers at least
-	// the time settle, or at least leave while the car has not yet been faster than fluent. In
-	// addition, they never make a jam in the first firstMinute of the drive.
+	// A drive begins as normal. The car's own mean speed changes that to slow or jam only if the
+	// mean covers at least the time settle, or the time leave if the car has not yet been faster
+	// than fluent. It never makes a jam in the first firstMinute of the drive.
 	settle, leave, firstMinute time.Duration
 }
 
@@ -59,10 +60,10 @@ func StateOfShare(share float32) DrivingState { return standardRules.state(share
 
 // standardRules are the thresholds in force. They were chosen by their results on the two simulated
 // roads of docs/verdicts.md (Bologna and a motorway, simulated with Eclipse SUMO), so the results
-// on other roads may be worse. A cross-validation estimates by how much: from 69 random sets of ten
-// thresholds, it took the set with the best result for one road and measured the result of this set
-// on the other road. On recorded drives (the data set tds of docs/verdicts.md) none of 511 random
-// sets reached the goal, a macro-F1 of 0.50.
+// on other roads may be worse. A cross-validation estimates by how much: of 69 random sets of ten
+// thresholds, the set that was best on one road was measured on the other road. On recorded drives
+// (the data set tds of docs/verdicts.md), a macro-F1 of 0.50 was wanted, and none of 511 random
+// sets reached it.
 var standardRules = rules{
 	jam: JamShare, slow: SlowShare,
 	// On the simulated roads, half of the changes of the true state follow the previous change

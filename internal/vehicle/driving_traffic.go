@@ -237,8 +237,8 @@ func (s *State) setPace(r *rules, t UnixMilli) {
 	}
 }
 
-// isTooYoung reports whether, at t, the drive has lasted too short a time to conclude the state
-// want from the car's own speeds.
+// isTooYoung reports whether the drive has lasted too short a time, at t, for the car's own speeds
+// to show the driving state want.
 func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle
@@ -249,8 +249,8 @@ func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
 }
 
-// weight returns the MeanSeconds of a mean that covers a time of the length counted. With the time
-// constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
+// weight returns the MeanSeconds of a new MeanSpeed to which the speeds of a time of the length
+// counted were added. With the time constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
 func (r *rules) weight(counted time.Duration) float64 {
 	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
 }
@@ -265,12 +265,13 @@ func (r *rules) state(share float32) DrivingState {
 	return NormalDriving
 }
 
-// share sets Share, FreeKmh and Source of the memory as of t. It reports whether other cars showed
-// how traffic moves. If they did not, Share is the car's own mean speed divided by the free flow.
-// If they did, Share is the travel time in light traffic divided by the present travel time, on the
-// way just behind and just ahead of the car. The present travel time is that in light traffic times
-// a delay. Ahead, it is the delay that the other cars show. Behind, it is a weighted mean: the
-// delay of the other cars has the weight others·ShownBehind, and the car's own delay has the rest.
+// share sets Traffic.Share, Traffic.FreeKmh and Traffic.Source as of t. The result road reports
+// whether the speeds of other cars were used. If not, Share is the car's own mean speed divided by
+// the free flow. If so, Share is the travel time in light traffic divided by the present travel
+// time, on the road just behind and just ahead of the car. The present travel time is that in light
+// traffic times a delay. Ahead of the car, this is the delay of the other cars. Behind it, the
+// delay of the other cars has the weight others·ShownBehind in a mean, and the car's own delay has
+// the rest.
 func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(r, t)
@@ -309,9 +310,9 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 const leastShare = 0.01
 
 // freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic, and how
-// that speed is known. The first choice is the free flow of the road, if it is no guess
-// (RoadAround.Young). The others are, in this order: one that the source sent, the guess for the
-// road, an estimate from the car's own speed, and that of a street.
+// that speed is known. It returns the first that is known of: the free flow of the road, unless it
+// is a guess (RoadAround.Young); the one that the source sent; the guess for the road; an estimate
+// from the car's own speed; and the free flow assumed for any street.
 func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
 	shown := max(r.street, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
 	switch {
@@ -339,9 +340,8 @@ func (s *State) knowsFreeFlow(t UnixMilli) bool {
 	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
 }
 
-// roadTime returns the time of the oldest reading that a verdict on traffic uses. The readings are
-// the speed, which was read at t, and if they are used, the position and the free flow that the
-// source sent.
+// roadTime returns the time of the oldest reading that a verdict on traffic uses. It uses the
+// speed, which was read at t. It may also use the position and the free flow that the source sent.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)

@@ -22,11 +22,12 @@ type Fact struct {
 	Unit  string
 	// Threshold is the value that Value was compared with; NaN if there is none.
 	Threshold float64
-	// Limit says what a value beyond the threshold means, and on which side that is: "anomaly from"
-	// or "jam up to", for example. It is "" if there is no threshold.
+	// Limit says what a value on one side of the threshold means. "anomaly from" means: an anomaly
+	// if the value is at or above the threshold. "jam up to" means: a jam if it is at or below.
+	// Limit is "" if there is no threshold.
 	Limit string
-	// Time is when the value was read. For a measure it is the time of the newest reading
-	// in it.
+	// Time is when the value was read. For a measure computed from several readings, it is the time
+	// of the newest.
 	Time UnixMilli
 }
 

@@ -30,7 +30,8 @@ type Sample struct {
 type Readings struct {
 	present uint32
 	value   [NumSignals]float32
-	// Codes are the trouble codes of the reading of DTCList, in the order of the report.
+	// Codes are the trouble codes in the order in which the car listed them, if the signal DTCList
+	// was read.
 	Codes []TroubleCode
 }
 

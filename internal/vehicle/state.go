@@ -12,11 +12,11 @@ type State struct {
 	// motion has disproved keeps its time, and its value becomes [IgnitionUndefined].
 	Latest [NumSignals]Reading
 	// FaultCode is the first code of the throttle system in the newest list of trouble codes that
-	// had such a code. It is zero if no list ever had one, or if codeGoneFor has passed since the
-	// first list without one.
+	// had such a code. It is zero if no list ever had one. It becomes zero again when the lists
+	// have had none for a minute (codeGoneFor).
 	FaultCode TroubleCode
 	// MeanSpeed is the car's exponentially weighted mean speed, in km/h, with a time constant of
-	// one minute. It includes only a part of each long stop.
+	// one minute. Of a long stop, only the beginning and the time after two minutes are included.
 	MeanSpeed float32
 	// Pace is the driving state that the rules concluded from Traffic. It is zero until a
 	// speed was read.
@@ -30,9 +30,9 @@ type State struct {
 	// RestingSince is when the car was first seen stationary with its engine off. It is zero if
 	// the car is not at rest, that is, if a later reading showed motion or a running engine.
 	RestingSince UnixMilli
-	// ThrottleMemory is the memory of the throttle rules. The rules run over the readings taken at
-	// Time only when a sample with a later time arrives, so the readings of one time may arrive in
-	// several samples.
+	// ThrottleMemory is the memory of the throttle rules. The readings of one time may arrive in
+	// several samples. So the rules run over the readings of the newest time only when a sample
+	// with a later time arrives.
 	ThrottleMemory ThrottleMemory
 }
 

@@ -6,8 +6,8 @@ import (
 )
 
 // ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly, the explanation
-// has the rule that found it, with its readings and measures. Otherwise it has the measure of every
-// rule that has readings, and the value of that measure that would raise an anomaly.
+// has the rule that found it, with its readings and measures. Otherwise it has, for every rule with
+// readings, the present measure and the limit at which this measure raises an anomaly.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -147,8 +147,8 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	return all
 }
 
-// fact returns the finding as a Fact of the time t. It gives the measure of a disagreement or of
-// noise as a percentage of the measure that raises an alarm.
+// fact returns the finding as a Fact with the time t. The value is the measure or, if the finding
+// is a disagreement or noise, the measure as a percentage of the one that raises an alarm.
 func (f finding) fact(t UnixMilli) Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
 	switch {
@@ -169,7 +169,8 @@ func (f finding) fact(t UnixMilli) Fact {
 	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
 }
 
-// AnomalyFrom is the Limit of a fact whose value raises an anomaly when it reaches the threshold.
+// AnomalyFrom is a value of [Fact.Limit]: the fact raises an anomaly if its value is at or above
+// its threshold.
 const AnomalyFrom = "anomaly from"
 
 func (f finding) measured(name string, t UnixMilli) Fact {

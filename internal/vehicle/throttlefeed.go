@@ -12,8 +12,8 @@ type LagMemory struct {
 	// Behind is the time since the other sensor moved, if this sensor has not moved since then;
 	// otherwise it is zero.
 	Behind uint16
-	// Lag is about the longest time that this sensor took to follow a movement of the other sensor.
-	// It is an exponentially weighted average that rises fast and falls slowly; see learn.
+	// Lag is about the longest time after which this sensor moved when the other sensor had moved.
+	// It is an exponentially weighted average that rises fast (weight 1/2) and falls slowly (1/64).
 	Lag uint16
 	// Led is set if the other sensor surely moved first. It is not set if both sensors changed at
 	// the same time, or if the other sensor has moved again since.
@@ -24,8 +24,9 @@ type LagMemory struct {
 // value may be a repetition of an old reading.
 func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
 
-// patience returns how long, in hundredths of a second, to wait for the sensor to follow: one and a
-// half times Lag, plus lagSpare, because loggers pause. It returns zero if Lag is below lagLeast.
+// patience returns how long, in hundredths of a second, this sensor may remain unchanged after the
+// other sensor has moved, because it may not have been read yet. That is one and a half times Lag,
+// plus lagSpare for pauses of the logger. It is zero if Lag is below lagLeast.
 func (m *LagMemory) patience() uint16 {
 	if m.Lag < lagLeast {
 		return 0
@@ -36,8 +37,7 @@ func (m *LagMemory) patience() uint16 {
 // observe folds the readings of one time into the memory. The parameter after is the time since the
 // last readings, in hundredths of a second, and step is how far this sensor moved in that time.
 // otherMoved reports whether the other sensor moved. agree reports whether the readings of the two
-// sensors agree. If they do not, a change of this sensor is not taken as following, because the
-// sensor may be wrong.
+// sensors agree. If they do not, this sensor may be wrong, so nothing is learned from its movement.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -65,10 +65,10 @@ func (m *LagMemory) learn(lag uint16) {
 	}
 }
 
-// observeLags folds the readings taken at t into Lags, after all of them have arrived. Lags are
-// learned only from readings of both sensors of a pair with one time stamp: a source that sends
-// each reading when it is taken repeats nothing. observeLags reports for each pair whether one
-// sensor has just followed the other.
+// observeLags folds the readings taken at t into Lags, after all of them have arrived. When one
+// sensor of a pair moves, the other is expected to follow only if both have the time stamp t: a
+// source that gives each reading its own time repeats no old values. observeLags reports for each
+// pair whether one sensor has just followed the other.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -104,11 +104,10 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// isNew reports whether v is a new reading of sensor i, and not a repetition of the previous
-// reading by a logger. The parameter was is the previous reading. The first value and a value that
-// differs from the previous one are new. An equal value is new, too, unless the sensor is expected
-// to follow. That is the case after the other sensor of a pair has moved, until enough time has
-// passed to be sure that this sensor was read again (see LagMemory.repeats).
+// isNew reports whether the value v of sensor i was newly read, and not just repeated by a logger.
+// The parameter was is the previous reading. v is taken for a repetition if it equals the previous
+// value although the other sensor of a pair has moved. That assumption ends when so much time has
+// passed that this sensor must have been read again (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
@@ -122,9 +121,9 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether it is too early to compare the pair: its other sensor has moved, and sensor
-// i may not have been read since. The parameter side is 0 if i is the pair's sensor x, and 1 if it
-// is y. together reports whether both sensors were read at the same time.
+// waits reports whether it is too early to compare the two sensors of a pair, because sensor i may
+// not have been read since the other one moved. The parameter side is 0 if i is the pair's sensor
+// x, and 1 if it is y. together reports whether the newest readings of both have the same time.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }

@@ -1,9 +1,9 @@
 package vehicle
 
-// follow checks whether the throttle plate moves when there is a demand, and folds the readings
-// taken at t into Follow. The demand is the position of the pedal, or engine load if the car
-// reports no pedal. follow returns the length of time, in seconds, that this check covers, and
-// whether a check was possible.
+// follow folds the readings taken at t into Follow, which shows whether the throttle plate moves
+// when the demand rises. The demand is the position of the pedal, or engine load if the car reports
+// no pedal. The result after is the length of time, in seconds, that these readings cover. looked
+// is false if they cannot show it.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -49,8 +49,8 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	return after, true
 }
 
-// restMargin returns by how many percent the value of i may be above its lowest value and still be
-// no demand to the plate. The margin of engine load is larger, because an idling engine bears some
+// restMargin returns how far, in percent, sensor i may be above its lowest value while it demands
+// nothing of the plate. The margin of engine load is larger, because an idling engine bears some
 // load.
 func (i ThrottleSensor) restMargin() float32 {
 	if i == Load {

@@ -122,9 +122,9 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 }
 
 // report raises an alarm if there is none and f.measure has reached f.alarm. If the present alarm
-// has the rule and sensors of f, report updates that alarm. If the measure is at least half of
-// f.alarm, Seen becomes the present time and Calm becomes zero. Otherwise Calm increases by the
-// parameter after, the length of time, in seconds, that f covers.
+// has the rule and sensors of f, report updates it: if the measure is at least half of f.alarm,
+// Seen becomes the present time and Calm zero; otherwise Calm increases by after. The parameter
+// after is the length of time, in seconds, of the readings that f newly includes.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -176,8 +176,8 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 }
 
 // limitFinding returns the finding whose measure is how long sensor i has been at an end of its
-// electrical range. The measure is 0 if this car's sensor also rests at that end when healthy, or
-// if engine load shows that the throttle is wide open.
+// electrical range. The measure is 0 if that end is normal: this car's sensor rests there when
+// healthy, or engine load shows that the throttle is wide open.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	sensor := &m.Sensors[i]
 	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
@@ -193,9 +193,9 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 }
 
 // travelFindings returns two findings about how far sensor i has moved recently. The first shows
-// whether it moved more than any foot moves a pedal. The second shows whether the throttle plate
-// moved more than engine load or the pedal explains. The second finding is only for plate sensor A,
-// while neither plate sensor B nor the command is reported. Otherwise its measure is 0.
+// whether it moved more than any foot moves a pedal. The second is only for plate sensor A, while
+// neither plate sensor B nor the command is reported: it shows whether sensor A moved much more
+// than engine load or the pedal. In other cases, the measure of the second finding is 0.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}

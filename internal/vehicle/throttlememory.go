@@ -10,9 +10,10 @@ type ThrottleMemory struct {
 	Follow  FollowMemory
 	Alarm   AlarmMemory
 	// Lags[i][0] is the lag of sensor x of pair i: the delay with which it follows sensor y.
-	// Lags[i][1] is the lag of sensor y. Ages is how old each sensor's newest true reading was when
-	// the source last repeated it, in hundredths of a second; zero if it was not repeated. (New
-	// fields must be added at the end, so that stored memories keep their meaning.)
+	// Lags[i][1] is the lag of sensor y. If the newest value of a sensor only repeats an old
+	// reading, its entry of Ages is the time between the two, in hundredths of a second; otherwise
+	// it is zero. (New fields must be added at the end, so that stored memories keep their
+	// meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
 	// CodeGone is the time of the first list of trouble codes without a throttle code since the
@@ -61,8 +62,8 @@ type SensorMemory struct {
 	Start, PrevStart       UnixMilli
 	Lo, Hi, PrevLo, PrevHi float32
 	// Gap is the time between the last two readings, in seconds. It is zero if there is only one
-	// reading, or if the time is longer than bracketWithin. Step is the difference of the values of
-	// the last two readings, without its sign.
+	// reading, or if they are more than 2.5 s (bracketWithin) apart. Step is the absolute
+	// difference of their values, in percent.
 	Gap, Step float32
 	// Travel is the distance, in percent, that the sensor moved up and down recently: a sum of
 	// steps, each at most travelMost, that decays with the time constant travelDecay.
@@ -99,9 +100,9 @@ type StuckMemory struct {
 	// Since is the time from which the sensor has had the value At without moving.
 	Since UnixMilli
 	At    float32
-	// Since the sensor has had the value At, the other sensor was surely once at or below Low, and
-	// once at or above High. Low is the minimum of the upper bounds of the other sensor's range,
-	// and High is the maximum of the lower bounds.
+	// At each observation, a range is known in which the other sensor is. Low is the lowest upper
+	// bound and High the highest lower bound of these ranges while this sensor has had the value
+	// At. So the other sensor was once at or below Low, and once at or above High.
 	Low, High float32
 	// PrevLow and PrevHigh are the bounds of the other sensor's range at the previous observation.
 	PrevLow, PrevHigh float32
@@ -110,7 +111,7 @@ type StuckMemory struct {
 	For float32
 }
 
-// NoiseMemory adds up what one sensor of a pair moved beyond the movement of the other.
+// NoiseMemory sums up the movements of one sensor of a pair that no movement of the other explains.
 type NoiseMemory struct {
 	Level float32 // decays with noiseDecay
 	Moved float32 // movement since the other sensor was last observed
@@ -144,7 +145,7 @@ type FollowMemory struct {
 type AlarmMemory struct {
 	Since UnixMilli
 	// Seen is when the rule last measured at least half of the value that raises the alarm. Looked
-	// is when the rule last had readings of these sensors.
+	// is when the rule last had readings of the sensors X and Y.
 	Seen, Looked UnixMilli
 	// Calm is the length of time, in seconds, since Seen in which the rule had readings. In that
 	// time, it measured less than half of the value that raises the alarm.

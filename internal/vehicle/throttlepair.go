@@ -1,13 +1,13 @@
 package vehicle
 
-// compare compares the values of the two sensors of pair i at the time t. One of them must have been
-// read at t, and the other at t or so shortly before that its possible values at t are known. The
-// result after is the length of time, in seconds, that the comparison covers. If there was no
+// compare compares the values of the two sensors of pair i at the time t. One of them must have
+// been read at t, and the other at t or so shortly before that its possible values at t are known.
+// The result after is the length of time, in seconds, that the comparison covers. If there was no
 // comparison, compared is false.
 //
-// A comparison changes Disagreement, E below: a one-sided CUSUM (E. S. Page, 1954) of the distance d
-// between the two sensors, which [PairMemory.off] computes. E falls while d is below the allowance
-// free, and rises while d is above it:
+// A comparison changes the pair's Disagreement, called E here: a one-sided CUSUM (E. S. Page, 1954)
+// of the distance d between the two sensors, which [PairMemory.off] computes. The distance called
+// free is allowed: E rises while d is above it, and falls while d is below it.
 //
 //	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
@@ -92,10 +92,11 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	return after, true
 }
 
-// sure reports whether the other sensor of a pair was surely read between this sensor's last two
-// readings. To be sure, these two must be at most sureWithin apart. together reports whether the
-// last readings of both sensors have the same time stamp. If so, the other sensor may have been
-// read a second before, and the two readings must also be at least sureFrom apart.
+// sure reports whether the last two readings of this sensor are so close in time, at most
+// sureWithin, that the reading of the other sensor of the pair was surely between them. The
+// parameter together reports whether both sensors' last readings have the same time stamp. In that
+// case the other sensor may have been read up to a second before, so the two readings must also be
+// at least sureFrom apart.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
@@ -112,12 +113,12 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 // slope still has, λ/(Sxx+λ) with λ = slopePrior.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the least distance, in percent, by which two sensors disagree if they are somewhere
-// in the ranges x and y. It is the larger of two distances: that of y from the range expected for
-// x, and that of x from the range expected for y. Both are needed, because while the slope is in
-// doubt, only one of them may show a disagreement: a sensor that moves while the other does not is
-// wrong at any slope. conclusive reports whether an agreement means anything. It is false if both
-// expected ranges are so wide that almost any value agrees.
+// off returns the least distance, in percent, by which two sensors disagree if one is somewhere in
+// the range x and the other somewhere in the range y. It is the larger of two distances: that of y
+// from the range expected for x, and that of x from the range expected for y. While the slope is in
+// doubt, one of the two may be zero although the sensors disagree, for example if one moves while
+// the other does not. conclusive is false if both expected ranges are so wide that almost any value
+// agrees, so that an agreement shows nothing.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
@@ -152,9 +153,9 @@ func expect(a span, from, to, flat, steep float32) span {
 
 // learn folds the position x of one sensor and the position y of the other at the same time into
 // the moments, as in D. H. D. West's incremental algorithm for a weighted mean and sum of squares
-// (1979). Before that, it scales the earlier moments down to a weight of at most memory, which is
-// exponential forgetting. The weight of a position far from the mean is limited to
-// leverage/(x-MeanX)².
+// (1979). Before that, it scales the earlier moments down to a weight of at most 300 s (the
+// constant memory), which is exponential forgetting. The weight of a position far from the mean is
+// limited to leverage/(x-MeanX)².
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
@@ -181,9 +182,10 @@ func (p *PairMemory) forget(weight float32) {
 }
 
 // observe folds a sensor's reading r into the memory. The parameter partner is the range of the
-// other sensor of the pair, and began is the time of the oldest reading in that range. sure reports
-// whether the other sensor was surely in that range when r was read. If not, the range before it is
-// included. The parameter after is the length of time, in seconds, that r covers.
+// other sensor of the pair in its recent readings, and began the time of the oldest of them. If
+// sure is false, the other sensor may have been outside this range when r was read, so its previous
+// range is included. The parameter after is the time, in seconds, that is added to For if the
+// sensor is stuck.
 func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
@@ -209,15 +211,16 @@ func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 
 func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
-// moved adds a step of the sensor to Moved, at most noiseMost and less noiseFree. Later, observe
-// subtracts what the movement of the other sensor explains.
+// moved adds one movement of the sensor, by step percent, to Moved. Of a step, at most noiseMost
+// counts, and noiseFree is subtracted. Later, observe subtracts what the movement of the other
+// sensor explains.
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds to Level how far the sensor moved (Moved) beyond the width of the other sensor's
-// range. The parameter width is the present width of that range, and Wide the previous one; the
-// greater of the two is used. Level is a leaky integrator: fade lets it decay.
+// observe adds Moved to Level, after subtracting the width of the range in which the other sensor
+// moved. The parameter width is the present width of that range, and Wide the previous one; the
+// greater of the two is subtracted. Level decays with time (see fade).
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

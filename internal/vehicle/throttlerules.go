@@ -60,10 +60,10 @@ func (r ThrottleRule) String() string { return throttleRules[min(r, numThrottleR
 //
 // A comment such as "healthy drives reached 16.6 of 36" gives the greatest measure in 47 hours of
 // healthy driving, and the measure that raises an alarm. No threshold was found by search: each is
-// a round number near twice what healthy drives reached. A cross-validation divides these drives
-// into parts, by halves of the files and by kinds of car. It sets each threshold to 1.8 times what
-// one part reached, and counts the drives of the other part that are anomalous. docs/verdicts.md
-// has the results; TestMargins of internal/lab/faults prints them.
+// a round number, about twice the greatest measure of healthy drives. A cross-validation divides
+// these drives into parts: once into two halves, once by kind of car. It sets each threshold to 1.8
+// times the greatest measure in the other parts, and counts the drives of a part that would be
+// anomalous. docs/verdicts.md has the results; TestMargins of internal/lab/faults prints them.
 const (
 	// How to compare readings of two sensors that were not read at the same time.
 
@@ -77,28 +77,29 @@ const (
 	// highest reading of a sensor are kept. Loggers give a whole row one time stamp, although its
 	// sensors were not read at the same moment.
 	bucketMillis = 500
-	// most is the longest time, in seconds, that one comparison may cover, because nothing is known
-	// of a longer gap. aloneMost is the same limit for a reading with no other reading of its
-	// sensor within bracketWithin: its time stamp may be seconds off.
+	// most is the maximum time, in seconds, that one comparison or reading adds to a measure,
+	// because nothing is known of a longer gap. aloneMost is the maximum for a reading with no
+	// other reading of its sensor within bracketWithin, because its time stamp may be seconds off.
 	most, aloneMost = 2.0, 1.0
 
-	// These thresholds tell a new reading from a repetition of an old one. A sensor's unchanged
-	// value is taken for a repetition after the other sensor of its pair has moved by movesBy. That
-	// ends after one and a half times the sensor's lag, plus lagSpare. The lag is how long the
-	// sensor took to follow earlier: until it had moved by followsBy and agreed with the other
-	// sensor. Lags are in hundredths of a second; lags below lagLeast or above lagMost are ignored.
+	// These thresholds tell a new reading from a repetition of an old one. After the other sensor
+	// of its pair has moved by movesBy, a sensor's unchanged value is taken for a repetition, for
+	// one and a half times the sensor's lag, plus lagSpare. The lag is learned: it is the time from
+	// an earlier movement of the other sensor until this sensor had moved by followsBy and agreed
+	// with it. Lags are in hundredths of a second; lags below lagLeast or above lagMost are
+	// ignored.
 	movesBy, followsBy = 2.0, 1.5
 	lagLeast, lagMost  = 5, 2500
 	lagSpare           = 50
 
 	// How the relation of two sensors is learned.
 
-	// settledWithin is the most that a settled sensor moves. The relation of a pair is learned only
-	// while both of its sensors are settled.
+	// A sensor is settled if its recent readings differ by at most settledWithin percent. The
+	// relation of a pair is learned only while both of its sensors are settled.
 	settledWithin = 2.0
 	// matureAfter is how long both sensors of a pair must have been settled before they are
 	// compared. Until they have been settled for trustedAfter, their relation is also learned from
-	// readings that deviate by up to twice the allowance.
+	// readings that disagree by up to twice the normal difference (sensorsFree or commandFree).
 	matureAfter, trustedAfter = 12.0, 30.0
 	// memory is the greatest total weight, in seconds, of the readings from which the relation of a
 	// pair was learned. When a new drive begins, the weight is reduced to at most driveMemory.
@@ -112,8 +113,8 @@ const (
 	// × seconds. Without it, one chance agreement far from the usual positions would decide the
 	// slope.
 	leverage = 60.0
-	// A sensor above saturated, or below 100 - saturated, may be at the end of its range. On one
-	// car throttle B stays at 99.2 while A continues from 67 to 78.
+	// A sensor above saturated percent, or below 100 - saturated, may be at the end of its range.
+	// On one car, throttle sensor B stays at 99.2 % while sensor A moves from 67 to 78 %.
 	saturated = 97.0
 
 	// Redundant sensors, plate and command: the measure is the sum, over time, of the distance
@@ -131,18 +132,19 @@ const (
 	// Stuck sensor: the measure is how long a sensor keeps its value within stuckWithin although
 	// the other sensor of the pair was surely at two positions more than stuckRange apart
 	// (stuckRangeAtEnd if the first sensor may be at the end of its range). An alarm is raised at
-	// stuckAlarm. The other sensor's position is sure if it was read both before and after a
-	// reading of the first sensor. These two readings must be at most sureWithin apart and, if both
-	// sensors have the same time stamp, at least sureFrom. Otherwise three readings are needed.
-	// Healthy drives reached 1 of 5.
+	// stuckAlarm. The other sensor's position at a reading of the first sensor is sure if it lies
+	// between two readings of the other sensor, one before and one after. These two must be at most
+	// sureWithin apart and, if both sensors have the same time stamp, at least sureFrom. Otherwise
+	// the position is taken to lie between the extremes of three readings. Healthy drives reached 1
+	// of 5.
 	sureWithin, sureFrom                = 2.1, 1.2
 	stuckRangeAtEnd                     = 30.0
 	stuckWithin, stuckRange, stuckAlarm = 1.0, 8.0, 5.0
 
-	// Noise of one sensor of a pair: the measure is the sum of its steps; each step adds at most
-	// noiseMost. From a step, noiseFree and the movement that the other sensor's range explains are
-	// subtracted. One wrong reading is two steps, which raise no alarm. The sum decays with the
-	// time constant noiseDecay. Healthy drives reached 19.2 of 40.
+	// Noise of one sensor of a pair: the measure is the sum of its steps, the differences between
+	// two readings. Each step adds at most noiseMost, less noiseFree and less the movement of the
+	// other sensor. One wrong reading makes two steps, which are too few for an alarm. The sum
+	// decays with the time constant noiseDecay. Healthy drives reached 19.2 of 40.
 	noiseMost, noiseFree, noiseDecay, noiseAlarm = 12.0, 3.0, 20.0, 40.0
 
 	// Noise without a partner: the measure is the sum of a sensor's steps, each at most travelMost.

@@ -47,8 +47,9 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// timeCovered returns the length of time, in seconds, that the last reading covers: the time since
-// the reading before, at most most, or aloneMost if there was none shortly before.
+// timeCovered returns the length of time, in seconds, that the last reading covers. That is the
+// time since the reading before it, limited to the constant most. If no reading was shortly before
+// it, that is aloneMost.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost
@@ -69,9 +70,9 @@ func limit(v float32) uint8 {
 }
 
 // observeLimit folds the reading v of sensor i, taken at t, into AtLimit, OffLimits and
-// RestingEnds. The parameter was is the previous reading. A repetition of an old reading is folded,
-// too: a healthy sensor is never at an end of its range where it does not rest, so a repeated
-// reading there is evidence as well.
+// RestingEnds. The parameter was is the previous reading. Repetitions of an old reading are folded,
+// too. A healthy sensor is at an end of its range only where it may rest, so even a repeated
+// reading at the other end is evidence of a fault.
 func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
 	if was.Time == 0 {

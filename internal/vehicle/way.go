@@ -45,15 +45,16 @@ type RoadAround struct {
 	// Time is the time of the fix.
 	Time UnixMilli
 	// FreeSecondsBehind and FreeSecondsAhead are travel times in light traffic, ordinary red lights
-	// included. The first is that of the way behind the car, where the free flow is known. The
-	// second is that of the car's likeliest way ahead, where enough cars drive now.
+	// included. FreeSecondsBehind is for those stretches behind the car whose free flow is known.
+	// FreeSecondsAhead is for those stretches of its likeliest way ahead where enough cars drive
+	// now.
 	FreeSecondsBehind, FreeSecondsAhead float32
 	// DelayBehind and DelayAhead are the present travel times of the way behind and of the way
 	// ahead, as multiples of the travel times in light traffic. They are measured from the cars
 	// there, and are zero if there are too few cars.
 	DelayBehind, DelayAhead float32
-	// ShownBehind is the share of the way behind, from 0 to 1 by free travel time, where enough
-	// cars drive to measure DelayBehind.
+	// ShownBehind is the share of FreeSecondsBehind, from 0 to 1, on stretches where enough cars
+	// drive to measure DelayBehind.
 	ShownBehind float32
 	// FreeKmh is the mean speed on the way behind in light traffic. It is 0 if it is not known for
 	// enough of the road.
