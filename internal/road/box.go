@@ -36,8 +36,8 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is less than the width of most cells, in metres. ConditionsIn estimates with it how
-// many cells a box has, and must not estimate too few.
+// cellMetres is a low estimate of the width of a cell, in metres. With it, ConditionsIn estimates
+// how many cells a box has: too many rather than too few.
 const cellMetres = 45
 
 // ConditionsIn is like [Map.Conditions], but yields only the stretches whose middle lies in a box.

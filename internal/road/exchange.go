@@ -39,8 +39,9 @@ func (o *outbox) add(e evidence) {
 }
 
 // evidenceBytes is the length of a packed piece of evidence, all little endian: the stretch and the
-// stretch before it (8 bytes each), seconds since 1970 (4), metres and seconds on each of the two
-// stretches (float32 each), and the voice, by which the car is counted (1).
+// stretch from which the car came (8 bytes each), seconds since 1970 (4), metres and seconds driven
+// on each of the two stretches (float32 each), and the number by which the car is counted (1, see
+// voiceOf).
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
 
 // Drain returns the evidence since the last call: how far and how long this node's cars drove on

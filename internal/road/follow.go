@@ -135,8 +135,9 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is the step that the way already had on the stretch. If the way had none, from is
-	// the way's step on the stretch from which the car came.
+	// before is the way's earlier step on this stretch. If there is none, the car has just entered
+	// the stretch: before has no metres and seconds, and from is the step on the stretch from which
+	// it came.
 	before, from vehicle.WayStep
 }
 
@@ -206,9 +207,9 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut finds the stretches on the straight line from the last accepted position to the position f,
-// and divides the metres and seconds driven among them. The parameter line is the length of the
-// line in metres.
+// cut finds the stretches on the straight line from the last accepted position to f, the present
+// one. It divides the given metres and seconds, which the car drove between the two, among these
+// stretches. The parameter line is the length of the line in metres.
 func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	n := min(max(1, int(math.Ceil(line/partMetres))), len(d.part))
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -227,8 +228,8 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 }
 
 // extend adds what a car drove on one stretch to its way. If the way already has a step on that
-// stretch, the step grows and becomes the newest one, because a car that goes back and forth makes
-// only one passage of the stretch.
+// stretch, this step grows and becomes the newest one. So if a car goes back and forth on a
+// stretch, that is one passage.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {

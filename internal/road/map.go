@@ -10,8 +10,8 @@ import (
 )
 
 // aheadMetres is how far ahead of a car the traffic on its likeliest way is examined. In
-// evaluations, the truth about a car is the traffic from 300 m behind it to 300 m ahead; the rest
-// is what the car reaches next.
+// evaluations, the true state of a car is that of the traffic from 300 m behind it to 300 m ahead.
+// The car will soon reach the other 150 m.
 const aheadMetres = 450
 
 // knownShare is the least share of a car's way, behind and ahead of it, on which the free flow (the
@@ -180,7 +180,8 @@ func (s *stretch) summary(unix uint32) (g summary) {
 	return g
 }
 
-// wayTally has sums over the stretches behind a car, or over those ahead of it.
+// wayTally has sums of lengths and travel times: either of the stretches that a car has just
+// driven, or of those ahead of it.
 type wayTally struct {
 	all, known, young float32 // metres: all; with a known free flow; with a guessed one
 	free              float32 // s: travel time in light traffic, where it is known

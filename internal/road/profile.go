@@ -25,10 +25,10 @@ const (
 	// lateSeconds is the limit for late readings, in seconds. A reading that is older than the
 	// newest reading of its stretch by more than this is not used for the present traffic.
 	lateSeconds = 60
-	// One car adds at most a certain time to the present traffic of a stretch, so that a
-	// stationary car makes no jam for others. The maximum is the time of capPassages passages
-	// in light traffic, or capSeconds if that time is unknown. It is at least capShare of the
-	// time that all cars have added.
+	// One passage of a car adds at most a certain time to the present traffic of a stretch, so that
+	// a stationary car makes no jam for others. The limit is the time of capPassages passages in
+	// light traffic, or capSeconds if that time is unknown. If capShare of the time that all cars
+	// have added is longer, that is the limit.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
 	// quarterSeconds is the length of a quarter hour. The free flow of a stretch, its speed in
@@ -39,10 +39,10 @@ const (
 	// traffic) is computed from the fastest quarter hours of the present period and of the one
 	// before. So the speed at long roadworks is learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
-	// A stretch is young until it was seen in youngQuarters quarter hours and two cars drove
-	// there at streetKmh. Until then its free flow (speed in light traffic) is a guess. The
-	// guess is at least streetKmh, the mean speed that a street with traffic lights allows, and
-	// at least half of the fastest passage that two cars showed.
+	// A stretch is young until it was seen in youngQuarters quarter hours and two cars drove there
+	// at streetKmh or faster. Until then its free flow (speed in light traffic) is a guess. The
+	// guess is at least streetKmh, the mean speed that a street with traffic lights allows, and at
+	// least half of the highest speed that two cars reached.
 	youngQuarters = 4
 	streetKmh     = 25
 	// leastFreeKmh is the lowest possible speed in light traffic (free flow) on a road that is
@@ -57,8 +57,8 @@ const (
 	usualMetres = 75
 )
 
-// fastest is how many quarter hours determine the speed of a stretch in light traffic (free flow):
-// the fastest ones.
+// fastest is the number of quarter hours, the fastest ones, from which the speed of a stretch in
+// light traffic (free flow) is computed.
 const fastest = 4
 
 // stretch is what is known of one stretch of road. It has no pointers, so that the garbage
@@ -66,8 +66,8 @@ const fastest = 4
 type stretch struct {
 	name vehicle.Stretch
 
-	// The sums of the metres and seconds that cars drove here in the last minutes. They decay
-	// exponentially, and are valid at the time newest, which is that of the newest reading in
+	// metres and seconds are sums of what cars drove here in the last minutes. The sums decay
+	// exponentially, and are valid at the time newest. newest is the time of the newest reading, in
 	// seconds since 1970.
 	metres, seconds float32
 	newest          uint32
@@ -78,7 +78,8 @@ type stretch struct {
 	// since is the time of the last change of the field state, in seconds since 1970.
 	since uint32
 
-	// How far and how long cars drove here in the quarter hour in progress.
+	// quarterMetres and quarterSeconds are how far and how long cars drove here in the quarter hour
+	// in progress.
 	quarterMetres  float32
 	quarterSeconds float32
 	// next are the stretches that cars most often entered after this one. nextWeight is how
@@ -92,8 +93,8 @@ type stretch struct {
 	best, last [fastest]uint16
 	free       uint16
 	period     uint16 // number of the period since 1970
-	// The cars seen in the quarter hour in progress. Each car sets one bit of 16, by a hash of
-	// its id.
+	// quarterVoices has the cars seen in the quarter hour in progress. Each car sets one bit of 16,
+	// by a hash of its id.
 	quarterVoices uint16
 	quarter       uint8 // number of the quarter hour in progress since 1970, modulo 256
 	quarters      uint8 // number of quarter hours added to the profile, at most 255
@@ -287,11 +288,11 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a car's whole passage of the stretch, and next, the stretch that the car entered
-// after it. The usual length of a passage is an exponentially weighted moving average with the
-// weight 1/8. The two most frequent next stretches are kept as in the Misra-Gries algorithm for
-// heavy hitters: a passage to a third stretch halves the weight of the rarer of the two, and
-// replaces that stretch when its weight is zero.
+// passed adds a car's whole passage of the stretch. The parameter next is the stretch that the car
+// entered after it. The usual length of a passage is an exponentially weighted moving average with
+// the weight 1/8. The two most frequent next stretches are stored, each with a weight, as in the
+// Misra-Gries algorithm for heavy hitters: a passage to a third stretch halves the lower weight of
+// the two. When this becomes zero, the third stretch takes its place.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
 		kmh := uint8(min(3.6*metres/seconds, 255))

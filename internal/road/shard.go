@@ -25,8 +25,8 @@ type shard struct {
 	late  map[uint32]lateQuarter
 }
 
-// mostInShard is the greatest number of stretches in a shard. It is the greatest number in
-// placeBits bits, because a place has the number of its stretch plus one in these bits.
+// mostInShard is the maximum number of stretches in a shard. It is the largest number that
+// placeBits bits can hold, because these bits of a place hold the number of its stretch plus one.
 const mostInShard = 1<<placeBits - 1
 
 // isFull reports whether the shard has no room for another stretch.
@@ -65,8 +65,8 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 }
 
 // mostLate is the maximum number of stretches of a shard for which late readings of a quarter hour
-// are collected (see lateQuarter). If a reading arrives at this limit, all the other collected
-// quarter hours are treated as finished: they are added to what the map stores of their stretches.
+// are collected (see lateQuarter). When it is reached, the next late reading ends all other
+// collected quarter hours: they are added to what the map stores of their stretches.
 const mostLate = 4096
 
 // addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
