@@ -69,8 +69,8 @@ func (c *newcomers) has(k key) bool {
 	return young || old
 }
 
-// rotate drops the old newcomers and makes the young ones old, if newcomerLife has passed since it
-// last did so. So each newcomer is kept for at least newcomerLife. The caller holds mu.
+// rotate drops the newcomers in old and moves those in young to old, if newcomerLife has passed
+// since it last did so. So each newcomer is kept for at least newcomerLife. The caller holds mu.
 func (c *newcomers) rotate() {
 	if now := time.Now(); c.young == nil || now.Sub(c.rotated) > newcomerLife {
 		c.n.Add(-int64(len(c.old)))

@@ -73,7 +73,7 @@ func (q *Question) order() *order {
 	return r
 }
 
-// asOf computes which verdicts are stale at the present time.
+// asOf sets oldest and fresh, the limits by which verdicts are stale, for the present time of q.
 func (r *order) asOf(q *Question) {
 	r.oldest, r.fresh = math.MinInt64, math.MaxUint64
 	if now := q.Now(); q.MaxAge > 0 {
@@ -120,11 +120,11 @@ type Listed struct {
 	Place Place
 }
 
-// First returns one page of a list: the first n vehicles after the place in the parameter after, or
-// the first n of the list if after is nil. The result matched is the number of vehicles in the
-// whole list. The result next is the parameter after for the next page, nil if there is none. A
-// vehicle is left out if its vid could not be stored for lack of memory. First scans the table on
-// all processors and collects about 2n vehicles on each processor.
+// First returns one page of a list: the n vehicles that follow the place after, or the first n of
+// the list if after is nil. The result matched is the number of vehicles in the whole list. To get
+// the next page, pass the result next as after; it is nil if there is no next page. A vehicle is
+// left out if its vid could not be stored for lack of memory. First scans the table on all
+// processors and collects about 2n vehicles on each processor.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {
@@ -167,8 +167,8 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, next, ctx.Err()
 }
 
-// Each calls do for each vehicle of a list, in no order, until do returns an error. It copies the
-// vids of one shard at a time, about a thousandth of all vids.
+// Each calls the function do for each vehicle that q selects, in no order, until do returns an
+// error. It copies the vids of one shard at a time, about a thousandth of all vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	prefix, by := []byte(q.Prefix), q.order()
@@ -193,8 +193,8 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare scans one shard of the table and adds the vehicles that belong to the list to into.
-// Writers of the shard wait during the scan; readers do not.
+// walkShare scans one shard of the table, and adds its vehicles that belong to the list to the
+// parameter into. Writers of the shard wait during the scan; readers do not.
 func (t *Table) walkShare(share int, by *order, into *leading) {
 	s := &t.shards[share]
 	s.mu.Lock()
@@ -212,7 +212,7 @@ func (t *Table) walkShare(share int, by *order, into *leading) {
 }
 
 // walkNames scans the vids of one shard. It adds the vehicles that belong to the list, and whose
-// vid has the wanted prefix, to into.
+// vid begins with the list's prefix, to the parameter into.
 func (t *Table) walkNames(share int, by *order, into *leading) {
 	into.vids = t.names.appendShard(share, into.vids[:0])
 	for _, vid := range vidsOf(into.vids) {

@@ -98,7 +98,7 @@ func lookup(a []slot, k key) (v value, found bool) {
 }
 
 // home returns the slot at which the search for a key begins, in an array of n slots. The parameter
-// lo is the word of the key by which an array is sorted first. The slot increases with lo, so
+// lo is that half of the key by which arrays are sorted. A greater lo never has a lower slot, so
 // vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
@@ -115,7 +115,8 @@ func away(i int, lo uint64, n int) int {
 	return d
 }
 
-// search returns the slot of a key, or the slot where the key belongs if found is false.
+// search returns the slot of a key. If the array does not have the key, found is false and i is the
+// slot in which it belongs.
 func search(a []slot, k key) (i int, found bool) {
 	i = home(k.lo, len(a))
 	for far := range a {
@@ -143,8 +144,8 @@ func after(i, n int) int {
 
 func (a *slot) free() bool { return a[0]|a[1] == 0 }
 
-// set stores b in the slot a word by word, each atomically, because a reader may read a
-// concurrently.
+// set copies the slot b to the slot a, one word after the other. Each word is stored atomically,
+// because a reader may read a at the same time.
 func (a *slot) set(b slot) {
 	for i := range b {
 		atomic.StoreUint64(&a[i], b[i])
@@ -175,8 +176,8 @@ func (s *shard) put(k key, v value) bool {
 	return true
 }
 
-// insert stores a vehicle in slot i, where it belongs. It first moves the vehicles from slot i up
-// to the next free slot on by one slot.
+// insert stores a vehicle in slot i, where it belongs. To make slot i free, it first moves the
+// vehicles there and in the following slots, up to the next free slot, one slot further.
 func insert(a []slot, i int, e slot) {
 	end := i
 	for !a[end].free() {
@@ -215,8 +216,8 @@ func (s *shard) remove(k key) bool {
 	return true
 }
 
-// removeIf removes the vehicles for whose value the function old returns true, and returns their
-// number.
+// removeIf removes each vehicle if the function old returns true for its value. It returns the
+// number of removed vehicles.
 func (s *shard) removeIf(old func(value) bool) (removed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
