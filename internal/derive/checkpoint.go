@@ -10,10 +10,10 @@ import (
 )
 
 // minLinger and maxLinger limit how long folded states wait for a larger commit if
-// Config.Checkpoint is 0. While more samples wait to be folded, folded states wait as long as the
-// previous commit took, so that folding keeps pace with storing. So no answer waits long if commits
-// are fast, and a vehicle with many samples in a backlog is stored only once. The maximum ensures
-// answers for a few vehicles that send samples all the time.
+// Config.Checkpoint is 0. The states wait only if more samples are already there to be folded, and
+// for as long as the previous commit took. So answers, which may wait for the commit, are fast if
+// commits are fast, and a vehicle with many samples in a backlog is stored only once. maxLinger
+// limits the wait if commits are slow.
 const (
 	maxLinger = 100 * time.Millisecond
 	minLinger = 2 * time.Millisecond
@@ -47,7 +47,7 @@ type checkpoints struct {
 // holdTime returns how long folded states wait, so that more states are stored together.
 func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
-// minWait returns how long to wait for samples if a checkpoint is due already. The result is
+// minWait returns how long a partition waits for samples at least, even if a checkpoint is due:
 // donePoll while the previous checkpoint is in progress, and otherwise 0.
 func (c *checkpoints) minWait() time.Duration {
 	if c.done != nil {
@@ -87,7 +87,7 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 }
 
 // makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all
-// folded states. After that, the map touched has room for more vehicles.
+// folded states. Afterwards folding.touched is empty, so other vehicles can be folded.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err

@@ -59,7 +59,7 @@ type Config struct {
 	MaxLoad int
 	// MaxStates is the maximum number of states that this node stores with one call of Commit. It
 	// must be at least the maximum number of vehicles in the samples that one call of Next returns.
-	// A value much larger than that saves writes: during a backlog, several samples of a vehicle
+	// A much larger MaxStates makes writes rarer: during a backlog, several samples of a vehicle
 	// are then folded before its state is stored once.
 	MaxStates int
 	// Checkpoint is the interval at which folded states are stored, while folding continues. After
@@ -109,7 +109,8 @@ func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 const retryAfter = time.Second
 
 // heldPoll is the pause before this node tries again to take a partition that another node is about
-// to release, to release a partition, or to renew its own lease.
+// to release. It is also the pause after this node failed to release a partition or to renew its
+// lease.
 const heldPoll = 250 * time.Millisecond
 
 // newerPause is the pause before this node again takes a partition in which it met records of a
@@ -191,10 +192,10 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 }
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
-// assigned to another node. While p is not assigned to this node, this node must not own p, because
-// no other node takes a partition from a live owner. So await releases p, and retries until that
-// has succeeded. Then it releases p again at intervals, because a Take whose response was lost may
-// have made this node the owner.
+// assigned to another node. Before p is assigned to it, this node must not own p: another node
+// could not take p from a live owner. So await releases p, and retries until that has succeeded.
+// Then it releases p again at intervals, because a Take whose response was lost may have made this
+// node the owner.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {

@@ -15,8 +15,8 @@ type folding struct {
 	maxTouched int // maximum length of touched
 	maxLoad    int // maximum number of states of one Load
 	// touched holds the vehicles with samples since the last commit began. storing holds the
-	// vehicles of the commit in progress; their states do not change. After a commit is stored, its
-	// vehicles are removed from storing.
+	// vehicles of the commit in progress, with the states that it stores. When the commit is
+	// stored, storing is emptied.
 	touched, storing map[vehicle.ID]*touched
 	cache            *cache                        // as of the last commit; outdated for vehicles in touched or storing
 	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
@@ -95,8 +95,8 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	return len(ids), nil
 }
 
-// newTouched returns a *touched for a further vehicle, reused if possible. Its id and state are
-// arbitrary.
+// newTouched returns an item for the map touched, if possible one that was used before. The caller
+// must set its id and state.
 func (f *folding) newTouched() *touched {
 	n := len(f.spare)
 	if n == 0 {
@@ -113,9 +113,9 @@ func (f *folding) newTouched() *touched {
 //
 // A state whose time is in the future was written while a clock, of this machine or of the car, was
 // wrong. Until that time, the rules would reject every sample of the car as too old. So apply
-// resets the state at the first sample whose time is within vehicle.MaxAhead of the current time.
-// An older sample does not reset it. The current time is that of the local clock, or stored if that
-// is later.
+// resets the state at the first sample whose time differs from the current time by at most
+// vehicle.MaxAhead. The current time is that of the local clock or the time stored, whichever is
+// later.
 func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
 	now := f.now()

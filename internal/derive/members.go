@@ -159,8 +159,8 @@ func (m *Members) renew(ctx context.Context) {
 	}
 }
 
-// leaveWithin is the maximum time for each step with which an ending node lets other nodes take
-// over at once: its last commits, the releases of its partitions, and its last lease.
+// leaveWithin is the time limit of each of the last operations of an ending node: its last commits,
+// the releases of its partitions, and its last lease. These let other nodes take over at once.
 const leaveWithin = 500 * time.Millisecond
 
 // recordRenewal records that a renewal of our lease, which began at the time began, was
@@ -248,11 +248,10 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 
 // isAlive reports whether a node may be alive. A node is dead if it has been silent for a lease
 // time. After an outage of the store, two thirds of a lease time are enough, because every live
-// node renews its lease as soon as the store is back. This time is measured by our own renewals,
-// because the feed may be late. The feed delivers renewals in the order in which they were stored.
-// So once it has delivered a renewal that we began more than two thirds of a lease time after our
-// first renewal since the outage (see asOf), it has also delivered all earlier renewals of other
-// nodes.
+// node renews its lease as soon as the store is back. The two thirds are counted from our first
+// renewal after the outage (resumedAt) to our newest renewal that the feed has delivered (asOf).
+// The feed may be late, but it delivers renewals in the order in which they were stored. So it has
+// also delivered the renewals of other nodes from before asOf.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false
@@ -319,8 +318,8 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// Free reports whether a partition may be taken from its owner holder: holder is this node, a dead
-// node, or "", which means that there is no owner.
+// Free reports whether a partition may be taken from its owner, the node named holder. It may if
+// this node is the owner, if the owner is dead, or if holder is "", that is, if there is no owner.
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {
