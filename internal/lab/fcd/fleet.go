@@ -16,13 +16,14 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Fleet describes a fleet file, which [Open] has read to its end.
+// Fleet describes a file of what the cars of a fleet reported (see the package comment), as [Open]
+// found it.
 type Fleet struct {
 	// Vehicles are the names of the cars, sorted as text.
 	Vehicles []vehicle.ID
 	// Readings is the number of samples in the file. A row without any reading is not a sample.
 	Readings int
-	// First and Last are the times of the first and the last sample, since the file's origin.
+	// First and Last are the times of the first and last sample, counted from the file's time 0.
 	First, Last time.Duration
 	// WithoutPositions leaves positions, headings and accuracies out of the samples. It may
 	// be set after Open.
@@ -31,8 +32,9 @@ type Fleet struct {
 	path string
 }
 
-// maxSpan is the longest time that a file may span. With this limit, a file that is shifted to end
-// at the present has no time before 2000, the earliest that the service accepts.
+// maxSpan is the maximum time from the first to the last sample of a file. carstate replay adds a
+// constant to the times of a file, so that it ends at the present or at most a year ago. With this
+// limit, the first sample is then not before 2000, the earliest time that the service accepts.
 const maxSpan = 366 * 24 * time.Hour
 
 // Open reads a fleet file to its end, to find its vehicles and times and to check that it is
@@ -152,7 +154,7 @@ func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMil
 	}
 }
 
-// sample returns the sample of the present row, and its time since the file's origin.
+// sample returns the sample of the present row, and its time, counted from the file's time 0.
 func (t *table) sample(base vehicle.UnixMilli) (x vehicle.Sample, at time.Duration, err error) {
 	if x.Vehicle, err = t.vehicle(0); err != nil {
 		return x, 0, err

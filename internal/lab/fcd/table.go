@@ -43,9 +43,9 @@ type table struct {
 	failed error
 }
 
-// openTable reads the header of a file, plain or gzip, and looks for the given columns. The first
-// needed columns must exist; the others may be missing. The parameter name is the file's name in
-// errors.
+// openTable reads the header of a file, plain or gzip, and looks for the given columns. The
+// parameter needed is how many of them, from the first, must exist; the others may be missing. The
+// parameter name is the file's name in errors.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
@@ -159,7 +159,7 @@ func (t *table) vehicle(column int) (vehicle.ID, error) {
 	return id, nil
 }
 
-// time parses the present row's cell in a column as seconds since the file's origin.
+// time parses the present row's cell in a column as seconds, counted from the file's time 0.
 func (t *table) time(column int) (time.Duration, error) {
 	seconds, err := strconv.ParseFloat(t.cell(column), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
@@ -168,7 +168,8 @@ func (t *table) time(column int) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), nil
 }
 
-// bounded is a reader that fails once more than left bytes have been read from it.
+// bounded is a reader with a limit: the field left is how many more bytes may be read. When left is
+// used up, Read returns an error.
 type bounded struct {
 	r    io.Reader
 	left int
