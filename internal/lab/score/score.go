@@ -55,8 +55,8 @@ func (a *Agreement) count() {
 	a.MacroF1 = sum / float64(max(states, 1))
 }
 
-// State counts rows for one driving state: those with this state as the truth and a right verdict,
-// all those with this state as the truth, and all those with this state as the verdict.
+// State has three counts of rows for one driving state. labelled are the rows with this state as
+// the truth, said those with this state as the verdict, and right those with both.
 type State struct{ right, labelled, said int }
 
 // Of returns the counts of a driving state, from which its scores are computed.
@@ -73,8 +73,8 @@ func (a *Agreement) Of(state vehicle.DrivingState) State {
 	return s
 }
 
-// F1 returns the harmonic mean of precision and recall. If a row of this state has no verdict, it
-// is a miss.
+// F1 returns the harmonic mean of precision and recall. If this state is the truth of a row that
+// has no verdict, the row counts as a miss.
 func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
 
 // Precision returns the share of the verdicts of this state that were right.
