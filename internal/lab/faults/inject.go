@@ -69,7 +69,8 @@ func (j *Injector) Watch(r *vehicle.Readings) {
 	}
 }
 
-// Begin returns a copy of j that applies the fault f to the samples after those watched so far.
+// Begin returns a copy of j that applies the fault f to all later samples. j must have watched the
+// samples before (see Watch).
 func (j Injector) Begin(f Fault) *Injector {
 	j.fault, j.random = f, f.Seed*2862933555777941757+3037000493
 	return &j
