@@ -149,8 +149,8 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 }
 
 // Between returns the SVG path around the area between the curves over and under, which have the
-// same X values. Each run of points without a gap becomes an area of its own. Points whose distance
-// in X from the last drawn point is less than column are left out.
+// same X values. A point of over with Gap set begins another area. Points whose distance in X from
+// the last drawn point is less than column are left out.
 func Between(over, under []Point, column float64) string {
 	var b strings.Builder
 	for start := 0; start < len(over); {
