@@ -74,8 +74,8 @@ func (s *State) Driving() DrivingVerdict {
 }
 
 // speedOf returns the signal that is used as a sample's speed: Speed if the sample has it,
-// otherwise OBDSpeed. The second result is false if it has neither. The function has reports
-// whether the sample has a signal.
+// otherwise OBDSpeed. The second result is false if it has neither. The parameter is a function
+// that reports whether the sample has a given signal.
 func speedOf(has func(Signal) bool) (Signal, bool) {
 	if has(Speed) {
 		return Speed, true

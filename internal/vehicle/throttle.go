@@ -23,8 +23,8 @@ func (t ThrottleSystem) String() string {
 // ThrottleVerdict is what the throttle rules conclude about a car from its readings.
 type ThrottleVerdict struct {
 	System ThrottleSystem
-	// Time is that of the newest reading of what the verdict shows: of the list of trouble codes,
-	// of the faulty sensor (of two sensors, the older time) or, for "normal", of the throttle
+	// Time is the time of the newest reading behind the verdict: of the list of trouble codes, of
+	// the faulty sensor (of two sensors, the older reading) or, for "normal", of the throttle
 	// plate. It is zero if there is no verdict.
 	Time UnixMilli
 }
