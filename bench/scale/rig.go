@@ -53,7 +53,7 @@ func follow(ctx context.Context, c cluster.Config) (*follower, error) {
 	return f, nil
 }
 
-func (f *follower) put(id vehicle.ID, st vehicle.State) {
+func (f *follower) put(id vehicle.ID, st *vehicle.State) {
 	f.table.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
 	if f.states.Add(1) == 1 {
 		f.first = time.Now()

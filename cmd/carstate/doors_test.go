@@ -81,7 +81,7 @@ func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	states := make(map[vehicle.ID]vehicle.State)
-	if err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) { states[id] = s }, cancel); err != nil {
+	if err := e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) { states[id] = *s }, cancel); err != nil {
 		t.Fatal(err)
 	}
 	return states

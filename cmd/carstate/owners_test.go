@@ -216,14 +216,14 @@ func (r *truth) sent(x vehicle.Sample) {
 
 // put checks a stored state that the feed has delivered. The state must be one of those that result
 // from the vehicle's samples, and must not be older than the previous one.
-func (r *truth) put(id vehicle.ID, s vehicle.State) {
+func (r *truth) put(id vehicle.ID, s *vehicle.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.updates++
 	from := r.seen[id]
-	at := slices.Index(r.states[id][from:], s)
+	at := slices.Index(r.states[id][from:], *s)
 	if at < 0 {
-		old := slices.Index(r.states[id][:from], s)
+		old := slices.Index(r.states[id][:from], *s)
 		r.wrong = append(r.wrong, fmt.Sprintf("%s: after state %d of %d came number %d (-1: none)", id, from,
 			len(r.states[id]), old))
 		return

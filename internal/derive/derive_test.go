@@ -30,7 +30,7 @@ const maxStates = 999
 type engine interface {
 	Partitions() int
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error
+	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
 }
 
 // spy records what a deriver reads and commits.
@@ -182,9 +182,9 @@ func follow(t *testing.T, e engine) *table {
 	var running sync.WaitGroup
 	caughtUp := make(chan struct{})
 	running.Go(func() {
-		err := e.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) {
+		err := e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) {
 			tab.mu.Lock()
-			if tab.states[id] = s; s == (vehicle.State{}) {
+			if tab.states[id] = *s; *s == (vehicle.State{}) {
 				delete(tab.states, id) // the vehicle was forgotten
 			}
 			tab.mu.Unlock()

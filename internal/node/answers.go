@@ -23,12 +23,8 @@ type answers struct {
 // them.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
-	switch {
-	case a.monitor == nil:
-	case state == nil:
-		a.monitor.PutVerdicts(id, d, t)
-	default:
-		a.monitor.Put(id, *state)
+	if a.monitor != nil {
+		a.monitor.Put(id, d, t, state)
 	}
 }
 
@@ -46,19 +42,19 @@ func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVer
 
 // PutState replaces what the tables hold about a vehicle by its newest state. The zero state means
 // that the vehicle was forgotten; PutState then removes it.
-func (a answers) PutState(id vehicle.ID, s vehicle.State) {
-	if s == (vehicle.State{}) {
+func (a answers) PutState(id vehicle.ID, s *vehicle.State) {
+	if *s == (vehicle.State{}) {
 		a.Delete(id)
 		return
 	}
-	a.update(id, s.Driving(), s.Throttle(), &s)
+	a.update(id, s.Driving(), s.Throttle(), s)
 }
 
 // Delete removes a vehicle from the tables.
 func (a answers) Delete(id vehicle.ID) {
 	a.table.Delete(id)
 	if a.monitor != nil {
-		a.monitor.Put(id, vehicle.State{})
+		a.monitor.Forget(id)
 	}
 }
 

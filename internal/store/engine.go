@@ -139,9 +139,10 @@ type Engine interface {
 	// AwaitTombstones waits until this process has received every stored tombstone.
 	AwaitTombstones(ctx context.Context) error
 	// FollowStates calls put with the stored state of each vehicle and then with every change,
-	// until the context ends. A zero state means that the vehicle was forgotten. FollowStates calls
-	// caughtUp once, after put has received all states that were stored at the start.
-	FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error
+	// until the context ends. A zero state means that the vehicle was forgotten. The function put
+	// must neither change the state nor keep the pointer. FollowStates calls caughtUp once, after
+	// put has received all states that were stored at the start.
+	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
 	// AwaitState waits until the function put of FollowStates has received all states up to
 	// sequence seq of the stream STATES. If FollowStates does not run, AwaitState returns at once.
 	AwaitState(ctx context.Context, seq uint64) error

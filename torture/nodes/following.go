@@ -40,7 +40,7 @@ func (f *following) run(ctx context.Context, e *cluster.Engine) {
 	}
 }
 
-func (f *following) put(id vehicle.ID, s vehicle.State) {
+func (f *following) put(id vehicle.ID, s *vehicle.State) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()

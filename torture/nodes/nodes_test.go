@@ -46,11 +46,11 @@ func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	a := attempt(t)
 	f := newFollowing(a)
 	for _, id := range layout.All() {
-		f.put(id, vehicle.State{Time: 10})
-		f.put(id, vehicle.State{Time: 10})
+		f.put(id, &vehicle.State{Time: 10})
+		f.put(id, &vehicle.State{Time: 10})
 	}
 	id := layout.All()[3]
-	f.put(id, vehicle.State{Time: 12})
+	f.put(id, &vehicle.State{Time: 12})
 	if f.newerThan(9) != nil || f.newerThan(10) == nil || f.reached(map[vehicle.ID]vehicle.UnixMilli{id: 12}) != nil ||
 		f.reached(map[vehicle.ID]vehicle.UnixMilli{id: 13}) == nil {
 		t.Error("it says wrongly how far the states are")
@@ -58,7 +58,7 @@ func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	if o := a.Outcome(); !o.Passed() {
 		t.Errorf("got findings %q, want none", o.Findings)
 	}
-	f.put(id, vehicle.State{Time: 11})
+	f.put(id, &vehicle.State{Time: 11})
 	if o := a.Outcome(); o.Wrong != 1 {
 		t.Errorf("got %+v, want one finding", o)
 	}

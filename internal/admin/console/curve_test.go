@@ -76,7 +76,7 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	if n := len(f.monitor.curves.all); n != maxCurves {
 		t.Errorf("%d curves are kept", n)
 	}
-	f.monitor.Put("car47", vehicle.State{})
+	f.monitor.Forget("car47")
 	if f.monitor.curves.all["car47"] != nil {
 		t.Error("the curve of a forgotten vehicle is kept")
 	}
@@ -88,7 +88,7 @@ func TestCurve_OfAVehicleForgottenDuringTheScan(t *testing.T) {
 	f := newFixture(t)
 	f.report("carA", jammed(time.Minute))
 	f.console.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
-		f.monitor.Put("carA", vehicle.State{})
+		f.monitor.Forget("carA")
 		return nil, noon, true, nil
 	}
 	f.console.curve(t.Context(), "carA", &vehicle.State{})

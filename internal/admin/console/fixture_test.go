@@ -209,13 +209,18 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 	}
 }
 
-// report sets a vehicle's state in every place from which the console reads it.
+// report sets a vehicle's state in every place from which the console reads it. The zero state means
+// that the vehicle was forgotten.
 func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 	f.mu.Lock()
 	f.states[id] = s
 	f.mu.Unlock()
 	f.fleet.Put(id, fleet.Answer{Driving: s.Driving(), Throttle: s.Throttle()})
-	f.monitor.Put(id, s)
+	if s == (vehicle.State{}) {
+		f.monitor.Forget(id)
+		return
+	}
+	f.monitor.Put(id, s.Driving(), s.Throttle(), &s)
 }
 
 // jammed returns the state of a car that, at noon, has been in a jam for the given time.

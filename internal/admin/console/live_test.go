@@ -166,7 +166,7 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 	f.mu.Lock()
 	delete(f.states, "carA")
 	f.mu.Unlock()
-	f.monitor.Put("carA", vehicle.State{})
+	f.monitor.Forget("carA")
 	ended(lines)
 }
 

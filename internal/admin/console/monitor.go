@@ -55,21 +55,19 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 		curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
 }
 
-// Put updates the lists with a vehicle's newest state. The zero State means that the vehicle was
-// forgotten.
-func (m *Monitor) Put(id vehicle.ID, s vehicle.State) {
-	m.watchlist.put(id, &s)
-	if s.Time == 0 { // from now on no page may name the vehicle
-		m.curves.forget(id)
-		m.mu.Lock()
-		m.listedAt = time.Time{}
-		m.mu.Unlock()
-	}
+// Put updates the lists with a vehicle's newest verdicts and its state. If the state is nil, it is
+// not in memory; the time when a verdict began is then unknown until a page reads the state.
+func (m *Monitor) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
+	m.watchlist.put(id, d, t, s)
 }
 
-// PutVerdicts is like Put, for a vehicle whose verdicts are known but whose state is not in memory.
-func (m *Monitor) PutVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
-	m.watchlist.putVerdicts(id, d, t)
+// Forget removes a forgotten vehicle from the lists. From then on, no page names the vehicle.
+func (m *Monitor) Forget(id vehicle.ID) {
+	m.watchlist.put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
+	m.curves.forget(id)
+	m.mu.Lock()
+	m.listedAt = time.Time{}
+	m.mu.Unlock()
 }
 
 // Clear empties the lists of vehicles in a jam and with an anomaly.

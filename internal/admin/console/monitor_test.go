@@ -69,11 +69,14 @@ func TestMonitor_RestsAfterASlowCount(t *testing.T) {
 	}
 }
 
+// putState updates the lists with the verdicts of a state and the state itself.
+func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.put(id, s.Driving(), s.Throttle(), &s) }
+
 // TestWatchlistIsBounded checks that a list has a maximum length. A full list must accept another
 // vehicle only after one has left it, and drop vehicles without new readings.
 func TestWatchlistIsBounded(t *testing.T) {
 	w := newWatchlist()
-	put := func(i int, s vehicle.State) { w.put(vehicle.ID(fmt.Sprintf("car%d", i)), &s) }
+	put := func(i int, s vehicle.State) { putState(w, vehicle.ID(fmt.Sprintf("car%d", i)), s) }
 	for i := range maxWatched + 5 {
 		put(i, jammed(time.Minute))
 	}
@@ -110,7 +113,7 @@ func TestAnomalySince(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = vehicle.Observe(s, x)
-		w.put("carA", &s)
+		putState(w, "carA", s)
 	}
 	page := w.listed(w.anomalies, noon.Add(2*time.Minute), 5*time.Minute)
 	if len(page) != 1 || !page[0].Since.Equal(noon) || !page[0].Read.Equal(noon.Add(2*time.Minute)) {
@@ -271,7 +274,7 @@ func BenchmarkSurveyMillion(b *testing.B) {
 func BenchmarkWatchlistPut(b *testing.B) {
 	w, s := newWatchlist(), jammed(time.Minute)
 	for i := range maxWatched {
-		w.put(vehicle.ID(fmt.Sprintf("car%d", i)), &s)
+		putState(w, vehicle.ID(fmt.Sprintf("car%d", i)), s)
 	}
 	driving := vehicle.Observe(vehicle.State{}, func() vehicle.Sample {
 		x := vehicle.Sample{Time: vehicle.At(noon)}
@@ -279,6 +282,6 @@ func BenchmarkWatchlistPut(b *testing.B) {
 		return x
 	}())
 	for b.Loop() {
-		w.put("another", &driving)
+		putState(w, "another", driving)
 	}
 }

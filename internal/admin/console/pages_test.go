@@ -348,9 +348,9 @@ func TestListsAfterAStart(t *testing.T) {
 	f.logIn(f.key)
 	jam, now := jammed(7*time.Minute), vehicle.At(noon)
 	f.states["carA"], f.states["carB"] = jam, vehicle.State{Time: now}
-	f.monitor.PutVerdicts("carA", jam.Driving(), vehicle.ThrottleVerdict{})
-	f.monitor.PutVerdicts("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now},
-		vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now})
+	f.monitor.Put("carA", jam.Driving(), vehicle.ThrottleVerdict{}, nil)
+	f.monitor.Put("carB", vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: now},
+		vehicle.ThrottleVerdict{System: vehicle.ThrottleAnomaly, Time: now}, nil)
 	f.want(f.get("/"), http.StatusOK, "/vehicles/carA", "since 2026-11-20 11:53:00 UTC", "/vehicles/carB",
 		"since 2026-11-20 12:00:00 UTC")
 	f.mu.Lock()

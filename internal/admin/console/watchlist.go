@@ -35,32 +35,25 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// put updates the lists with a vehicle's newest state. The zero State means that the vehicle was
-// forgotten.
-func (w *watchlist) put(id vehicle.ID, s *vehicle.State) {
-	driving, throttle := s.Driving(), s.Throttle()
-	jam := driving.State == vehicle.TrafficJam
-	anomaly := throttle.Time != 0 && throttle.System == vehicle.ThrottleAnomaly
+// put updates the lists with a vehicle's newest verdicts and its state. If the state is nil, it is
+// not in memory; the time when a verdict began is then unknown until a page reads the state.
+func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
+	jam := d.State == vehicle.TrafficJam
+	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
+	var jamSince, anomalySince vehicle.UnixMilli
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.note(w.jams, id, jam, watched{s.Traffic.Changed, driving.Time})
-	since := s.ThrottleMemory.Alarm.Since
-	if s.FaultCode != (vehicle.TroubleCode{}) || since == 0 {
-		since = throttle.Time // no state contains when a trouble code began
-		if known, ok := w.anomalies[id]; ok && known.since != 0 {
-			since = known.since
+	if s != nil {
+		jamSince, anomalySince = s.Traffic.Changed, s.ThrottleMemory.Alarm.Since
+		if s.FaultCode != (vehicle.TroubleCode{}) || anomalySince == 0 {
+			anomalySince = t.Time // no state contains when a trouble code began
+			if known, ok := w.anomalies[id]; ok && known.since != 0 {
+				anomalySince = known.since
+			}
 		}
 	}
-	w.note(w.anomalies, id, anomaly, watched{since, throttle.Time})
-}
-
-// putVerdicts is like put, for a vehicle whose verdicts are known but whose state is not in memory.
-// The time when a verdict began is then unknown until a page reads the state.
-func (w *watchlist) putVerdicts(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.note(w.jams, id, d.State == vehicle.TrafficJam, watched{0, d.Time})
-	w.note(w.anomalies, id, t.Time != 0 && t.System == vehicle.ThrottleAnomaly, watched{0, t.Time})
+	w.note(w.jams, id, jam, watched{jamSince, d.Time})
+	w.note(w.anomalies, id, anomaly, watched{anomalySince, t.Time})
 }
 
 func (w *watchlist) clear() {

@@ -244,7 +244,7 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 // FollowStates calls put for the stored state of every vehicle and then for every change, until the
 // context ends. The zero state means that the vehicle is forgotten. FollowStates calls caughtUp
 // once, after it has called put for all states that were stored at the start.
-func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
 	return e.followStates(ctx, e.newFeed(codec.States), put, caughtUp)
 }
 
@@ -254,11 +254,11 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 	f := e.newFeed(codec.States)
 	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
-	return e.followStates(ctx, f, func(vehicle.ID, vehicle.State) {}, caughtUp)
+	return e.followStates(ctx, f, func(vehicle.ID, *vehicle.State) {}, caughtUp)
 }
 
 func (e *Engine) followStates(
-	ctx context.Context, f *feed, put func(vehicle.ID, vehicle.State), caughtUp func(),
+	ctx context.Context, f *feed, put func(vehicle.ID, *vehicle.State), caughtUp func(),
 ) error {
 	f.caughtUp = caughtUp
 	e.statesFeed.Store(f)
@@ -273,7 +273,7 @@ func (e *Engine) followStates(
 		// its index after a crash may bring back a removed state whose marker is gone, so check the
 		// tombstones too.
 		if len(r.Sealed) == codec.SealBytes || e.forgotten.Has(id) {
-			put(id, vehicle.State{})
+			put(id, &vehicle.State{})
 			return nil
 		}
 		var s vehicle.State
@@ -292,7 +292,7 @@ func (e *Engine) followStates(
 		case err != nil:
 			return err
 		}
-		put(id, s)
+		put(id, &s)
 		return nil
 	}
 	return f.run(ctx)

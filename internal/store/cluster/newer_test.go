@@ -168,8 +168,8 @@ func TestNewerState(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- o.FollowStates(ctx, func(id vehicle.ID, s vehicle.State) {
-				if s == (vehicle.State{}) {
+			ended <- o.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) {
+				if *s == (vehicle.State{}) {
 					id = "no " + id
 				}
 				states <- id

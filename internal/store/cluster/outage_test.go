@@ -41,7 +41,7 @@ func follow(t *testing.T, e *cluster.Engine) *follower {
 	f := &follower{done: make(chan error, 1)}
 	ready := make(chan struct{})
 	go func() {
-		f.done <- e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) {
+		f.done <- e.FollowStates(ctx, func(_ vehicle.ID, s *vehicle.State) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.seen = append(f.seen, s.Time)

@@ -38,7 +38,7 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
 	if e.put != nil {
-		e.put(id, *state)
+		e.put(id, state)
 	}
 }
 
@@ -59,7 +59,7 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 		return
 	}
 	for id, s := range states {
-		e.put(id, *s)
+		e.put(id, s)
 	}
 }
 
@@ -69,7 +69,7 @@ func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
 // is older than one that was given before a crash. If Config.Answers is nil, as in tests,
 // FollowStates calls put for every stored state and then caughtUp, without waiting for telemetry to
 // be folded.
-func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.State), caughtUp func()) error {
+func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
 	if e.config.Answers == nil {
@@ -92,7 +92,7 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, vehicle.
 }
 
 // putAll calls put for every stored state.
-func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)) error {
+func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State)) error {
 	from, to := span(letters[codec.States])
 	return e.scan(ctx, from, to, func(r store.Record) error {
 		id, ok := codec.VehicleOfState(r.Subject)
@@ -103,7 +103,7 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, vehicle.State)
 		if err != nil {
 			return e.readError(err)
 		}
-		put(id, s)
+		put(id, &s)
 		return nil
 	})
 }
@@ -188,7 +188,7 @@ func (e *Engine) putRecord(r store.Record) {
 	p := e.partitions[codec.PartitionOf(id, len(e.partitions))]
 	delete(p.unmerged, id)
 	if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
-		e.put(id, vehicle.State{})
+		e.put(id, &vehicle.State{})
 		return
 	}
 	s, err := codec.DecodeState(r.Body)
@@ -196,14 +196,14 @@ func (e *Engine) putRecord(r store.Record) {
 		e.fail(err)
 		return
 	}
-	if !e.putUnlessOlder(id, s) {
+	if !e.putUnlessOlder(id, &s) {
 		p.unmerged[id] = struct{}{}
 	}
 }
 
 // putUnlessOlder publishes a state, unless the current answer is newer, and reports whether it did.
 // The caller has locked putMu.
-func (e *Engine) putUnlessOlder(id vehicle.ID, s vehicle.State) bool {
+func (e *Engine) putUnlessOlder(id vehicle.ID, s *vehicle.State) bool {
 	if e.config.Answers != nil {
 		driving, throttle := e.config.Answers.Get(id)
 		if s.Time < driving.Time || s.Time < throttle.Time {
@@ -226,7 +226,7 @@ func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
 	for id, state := range states {
 		if _, ok := s.unmerged[id]; ok {
 			delete(s.unmerged, id)
-			s.e.putUnlessOlder(id, *state)
+			s.e.putUnlessOlder(id, state)
 		}
 	}
 }

@@ -69,7 +69,7 @@ type Engine struct {
 	telemetry  telemetryWriter
 	partitions []*partitionState
 	putMu      sync.RWMutex // held for writing to change put, and by FollowStates while it reads the states
-	put        func(vehicle.ID, vehicle.State)
+	put        func(vehicle.ID, *vehicle.State)
 	following  chan struct{} // closed once FollowStates has begun; Take waits for it if Answers is set
 	followOnce sync.Once
 	over       atomic.Bool  // the backlog is over its limit

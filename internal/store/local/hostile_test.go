@@ -63,16 +63,16 @@ type answers struct {
 
 // Put implements [Answers]. It records that the vehicle is known, and gives it an empty state.
 func (a *answers) Put(id vehicle.ID, _ vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
-	a.put(id, vehicle.State{})
+	a.put(id, &vehicle.State{})
 }
 
-func (a *answers) put(id vehicle.ID, s vehicle.State) {
+func (a *answers) put(id vehicle.ID, s *vehicle.State) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.states == nil {
 		a.states = make(map[vehicle.ID]vehicle.State)
 	}
-	a.states[id] = s
+	a.states[id] = *s
 }
 
 func (a *answers) get(id vehicle.ID) vehicle.State {
@@ -219,7 +219,7 @@ func TestRestoreWithOlderVerdict(t *testing.T) {
 	}
 	was := vehicle.Observe(vehicle.State{}, faulty)
 	is := vehicle.Observe(vehicle.Observe(was, cleared), again)
-	answers.put("v", was)
+	answers.put("v", &was)
 	if is.Throttle().Time >= was.Throttle().Time {
 		t.Fatalf("the newer verdict is of %d, not before %d", is.Throttle().Time, was.Throttle().Time)
 	}

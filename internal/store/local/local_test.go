@@ -94,7 +94,7 @@ func TestRecallKeepsAnswers(t *testing.T) {
 	e := open(t, Config{})
 	var answers []vehicle.UnixMilli
 	following := make(chan struct{})
-	go e.FollowStates(ctx, func(_ vehicle.ID, s vehicle.State) { answers = append(answers, s.Time) },
+	go e.FollowStates(ctx, func(_ vehicle.ID, s *vehicle.State) { answers = append(answers, s.Time) },
 		func() { close(following) })
 	<-following
 	for n := range int64(5) {

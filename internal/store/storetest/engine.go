@@ -298,7 +298,7 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	updates, caughtUp, done := make(chan update, 100), make(chan struct{}), make(chan error)
 	go func() {
 		done <- e.FollowStates(
-			ctx, func(id vehicle.ID, s vehicle.State) { updates <- update{id, s.Time} },
+			ctx, func(id vehicle.ID, s *vehicle.State) { updates <- update{id, s.Time} },
 			func() { close(caughtUp) },
 		)
 	}()

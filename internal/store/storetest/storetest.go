@@ -162,13 +162,13 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	return n
 }
 
-func (n *Node) put(id vehicle.ID, s vehicle.State) {
+func (n *Node) put(id vehicle.ID, s *vehicle.State) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if s == (vehicle.State{}) {
+	if *s == (vehicle.State{}) {
 		delete(n.table, id)
 	} else {
-		n.table[id] = s
+		n.table[id] = *s
 	}
 }
 
