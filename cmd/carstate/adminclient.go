@@ -41,8 +41,8 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export writes a list of the admin API as CSV or NDJSON. The parameter list is the path of the
-// list in the admin API. Only records that match the parameter query are written.
+// export calls the admin API and writes one of its lists as CSV or NDJSON. The parameter list is
+// the URL path of the list, and query holds the URL parameters that select its records.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -98,8 +98,8 @@ func (f adminFlags) key() (string, error) {
 	return string(text), nil
 }
 
-// ask calls the admin API once and prints the result. If asJSON is true, it prints one JSON value;
-// otherwise it calls show, which prints text for people.
+// ask makes one call of the admin API and prints what the call returned: as one JSON value if
+// asJSON is true, and otherwise as text for people, with the function show.
 func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) (T, error), show func(T) error) error {
 	client, err := f.client()
 	if err != nil {
@@ -224,8 +224,9 @@ func span(s string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// oldUntil returns a sentence for people that says until when an old secret stays valid: the latest
-// of the times in until. If until is empty, the old secret is no longer valid.
+// oldUntil returns a sentence for people that says until when a replaced secret stays valid: the
+// latest of the times in until. If until is empty, the sentence says that the secret is no longer
+// valid.
 func oldUntil(until []time.Time) string {
 	if len(until) == 0 {
 		return "The old one is no longer valid."
@@ -244,7 +245,7 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// day formats a time for people, in UTC and without seconds. If t is nil, day returns the text
+// day formats a time for people, in UTC and without seconds. If t is nil, day returns the parameter
 // never.
 func day(t *time.Time, never string) string {
 	if t == nil {

@@ -33,8 +33,8 @@ Example:
   carstate audit --since 90d --format csv > audit.csv`
 }
 
-// Run prints the newest events of the audit, the record of what operators did, or exports it. In
-// both cases, only events that match the flags are included.
+// Run prints the newest events of the audit, which records what operators did. With --format csv or
+// ndjson, it exports all events. In both cases, events that do not match the flags are left out.
 func (c *auditCommand) Run(ctx context.Context, w streams) error {
 	query, err := c.query(time.Now())
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"carstate/internal/node"
 )
 
-// check rejects a configuration that cannot work, and a data directory of another format. For a
-// valid configuration it prints every setting, the source of the setting, and the listeners. It
-// opens no port and changes nothing.
+// check rejects a configuration that cannot work, and a data directory whose format this version of
+// carstate cannot read. For a valid configuration it prints every setting, the source of the
+// setting, and the listeners. It opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
 	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)), nil)
 	if err != nil {

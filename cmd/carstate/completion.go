@@ -66,8 +66,8 @@ func (c *completeCommand) Run(w streams, given *kong.Context) error {
 	return nil
 }
 
-// candidates returns the possible completions of the last of the words typed after the command n.
-// Each is followed by a tab and its help.
+// candidates returns the possible completions of the last word in words, which the user typed after
+// the name of the command n. Each completion is followed by a tab and its help.
 func candidates(n *kong.Node, words []string) (all []string) {
 	if len(words) == 0 {
 		words = []string{""}

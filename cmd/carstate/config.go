@@ -251,9 +251,9 @@ func (f *serveFlags) has(role string) bool {
 }
 
 // loginInClear reports whether this node could send a login to a NATS server on another machine
-// without TLS. A URL without tls:// permits that even if the server uses TLS: an attacker between
-// the two could make the server look like one without TLS, and then read the login or impersonate
-// the server.
+// without TLS. It could with every URL that begins with neither tls:// nor wss://, even if the
+// server uses TLS: an attacker in the network could make the server look like one without TLS, and
+// then read the login or impersonate the server.
 func (f *serveFlags) loginInClear() bool {
 	for u := range strings.SplitSeq(f.Nats, ",") {
 		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
@@ -283,8 +283,8 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	return d, nil
 }
 
-// trustedProxies parses the networks in --trusted-proxies. A single address is a network of one
-// address.
+// trustedProxies parses the IP address prefixes in --trusted-proxies, such as 10.0.0.0/8. A single
+// address becomes a prefix that contains only that address.
 func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range f.TrustedProxies {
@@ -314,7 +314,8 @@ func (f *serveFlags) otlpURL() (string, error) {
 	return u.String(), nil
 }
 
-// node returns the configuration of a node from these flags, or an error if they are wrong.
+// node returns the configuration of a node from these flags, or an error if the flags are wrong or
+// do not suit the data directory. The parameter log is the node's logger, and level is its level.
 func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err

@@ -16,8 +16,8 @@ import (
 )
 
 // configFile maps the name of each setting in the configuration file (--config) to its value. The
-// file has one "name = value" on each line. The names are those of the flags. A flag on the command
-// line or its environment variable takes precedence.
+// file has one "name = value" on each line. The names are those of the flags. If the command line
+// or an environment variable also sets a flag, the value in the file is ignored.
 type configFile map[string]setting
 
 // setting is the value on one line of the configuration file, and the number of that line.
@@ -148,7 +148,8 @@ func refusesValue(f *kong.Flag, value string) string {
 func (c configFile) Validate(*kong.Application) error { return nil }
 
 // Resolve implements [kong.Resolver]: it returns the value that the configuration file has for a
-// flag. If an environment variable sets the flag, or the file does not, Resolve returns nil.
+// flag. It returns nil if the file has no value for the flag, or if an environment variable sets
+// the flag.
 func (c configFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 	s, ok := c[f.Name]
 	if _, set := fromEnvironment(f); set || !ok {

@@ -116,7 +116,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 }
 
 // untilAsked waits until a signal ends the demo or the node fails. After a signal, the node keeps
-// serving for the time of --drain.
+// serving for the duration in the flag --drain.
 func (s demoNode) untilAsked(ctx context.Context) error {
 	if err := s.Wait(ctx); err != nil {
 		return err
@@ -150,9 +150,9 @@ func demoFleet(cars int, withoutPositions bool) simulate.Config {
 
 // driveDemo simulates a fleet until ctx ends: it sends the fleet's telemetry to the ingest
 // listener, and queries the verdicts. Before that, it sends an hour of light traffic, dated in the
-// past, from which the service learns how fast the roads are when they are free. The simulation
-// itself also begins in the past, and catches up with the present. So the demo soon has cars in
-// every driving state.
+// past, from which the service learns how fast the roads are when they are free. The time of the
+// simulation also begins in the past, and runs faster than the clock until it reaches the present.
+// So the demo soon has cars in every driving state.
 func driveDemo(ctx context.Context, s demoNode, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	operator, trust, err := s.operator()
@@ -196,7 +196,7 @@ func (s demoNode) operator() (*adminclient.Client, *tls.Config, error) {
 }
 
 // prepareDemo sends the recorded drive to the ingest listener, issues a token for queries, and
-// waits until the verdict includes the whole drive.
+// waits until the service has processed the whole drive. It returns the token.
 func prepareDemo(ctx context.Context, s demoNode) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -41,8 +41,8 @@ func (c *ingestFlags) checkTarget() error {
 	return nil
 }
 
-// connect returns a sender of telemetry to the listener that the flags select. The parameter as has
-// the name and key of the source that sends.
+// connect returns a sender of telemetry to the listener that the flags select. The sender logs in
+// with the name and the key of the source in the parameter as.
 func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
 	trust, err := trusting(c.CA)
 	if err != nil {

@@ -17,7 +17,7 @@ type helpCommand struct {
 // Help returns what --help shows.
 func (*helpCommand) Help() string { return "Example:\n  carstate help token issue" }
 
-// Run prints the help of a command and exits as --help does.
+// Run prints the help of a command and ends the program, as the flag --help of that command does.
 func (c *helpCommand) Run(given *kong.Context) error {
 	_, err := given.Kong.Parse(append(slices.Clone(c.Command), "--help"))
 	if errors.Is(err, syscall.EPIPE) {

@@ -39,7 +39,7 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 }
 
 // terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
-// written to the result is not cleaned by [printable], so it must contain only text of our own.
+// written directly to that terminal is not cleaned by [printable], so it must be text of our own.
 func terminal(w any) *os.File {
 	if p, ok := w.(*printable); ok {
 		w = p.w
@@ -71,8 +71,8 @@ func (p *progress) add(n int) {
 	}
 }
 
-// end ends the bar, so that other text can be written to the terminal. If complete is false, the
-// bar stays at its last value.
+// end finishes the progress bar, so that other text can be written to the terminal. If complete is
+// false, the bar keeps its last value.
 func (p *progress) end(complete bool) {
 	if p.bar == nil {
 		return

@@ -96,14 +96,14 @@ func (f *queryFlags) service() (*client.Client, error) {
 	return client.New(base, f.Token, options...), nil
 }
 
-// isUntrusted reports whether the service's certificate was not trusted.
+// isUntrusted reports whether err means that the service's certificate is not trusted.
 func isUntrusted(err error) bool {
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	return ok
 }
 
-// queried returns an answer as one JSON object: the record as the service sent it, and the reason,
-// times and request ID that the service sent in headers.
+// queried returns an answer as one JSON object. It has the members of the JSON object that the
+// service sent in the body of its response, and the reason, times and request ID from the headers.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -119,9 +119,9 @@ func queried(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// print prints the result of a query: the text of line or, with --json, one JSON object. If the
-// service has no verdict, print returns errNoAnswer. If the query failed with the error err, print
-// returns err with a hint of what to do.
+// print prints the result of a query: the text that line returns or, with --json, the answer a as
+// one JSON object. If the service has no verdict, print returns errNoAnswer. If the query failed
+// with the error err, print returns err with a hint of what to do.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	switch {
 	case errors.Is(err, client.ErrBaseURL):

@@ -54,8 +54,8 @@ var settings = kong.Vars{
 // demoSettings are the defaults of demo for the flags in [settings]. Readings stay fresh for a day,
 // so that queries about the recorded drive are answered as long as somebody tries the demo. Only
 // warnings are logged, because log lines appear between the lines that the demo prints. The limits
-// on connections suit a process that may open 2,048 files. No load balancer sends queries to a
-// demo, so at its end it does not wait for load balancers (drain).
+// on connections suit a process that may open 2,048 files. The time drain, in which load balancers
+// stop sending to a node before it ends, is zero, because a demo has no load balancer.
 var demoSettings = kong.Vars{
 	"max_age": "24h", "log_level": "warn", "drain": "0s",
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
@@ -246,8 +246,8 @@ var errNoAnswer = errors.New("there is no answer")
 // errUsage marks, for errors.Is, an error in how the command was called, such as a wrong flag.
 var errUsage = errors.New("wrong usage")
 
-// usageError returns an error that errUsage marks, so that the exit code is that of a wrong command
-// line. Its text says what to do.
+// usageError returns an error that says what to do. It matches errUsage, so the program ends with
+// the exit code for a wrong command line.
 func usageError(format string, args ...any) error {
 	return usage{fmt.Sprintf(format, args...)}
 }

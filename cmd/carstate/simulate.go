@@ -49,8 +49,8 @@ Example:
   carstate simulate --vehicles 2000 --rate 0.5 --mqtt-addr 127.0.0.1:1883`
 }
 
-// The maximum values of flags: the number of cars, the length of --prefix in characters, and
-// --backdate.
+// The maximum number of cars, the maximum length of --prefix in characters, and how long ago a
+// simulation may begin (--backdate).
 const (
 	mostCars     = 100_000
 	mostPrefix   = 200
@@ -119,8 +119,9 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// simulate runs the simulation, and prints the report even if the run failed. The parameter as has
-// the source that sends the telemetry. If token is "", no verdicts are asked for.
+// simulate runs the simulation, and prints the report even if the run failed. The telemetry is sent
+// with the name and the key of the source in the parameter as. If token is "", no verdicts are
+// asked for.
 func (c *simulateCommand) simulate(
 	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
 ) error {

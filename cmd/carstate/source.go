@@ -98,7 +98,7 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 func rateInWords(rate string) string { return cmp.Or(rate, "unlimited") }
 
 // unknownSignals returns a text that says what the service does with signals whose names it does
-// not know. The parameter strict is the setting --strict of their source.
+// not know. The parameter strict is the setting --strict of the source that sends the signals.
 func unknownSignals(strict bool) string {
 	if strict {
 		return "a sample that has one is refused"

@@ -221,7 +221,7 @@ func (*tokenGrant) Help() string {
 	return "Example:\n  carstate token grant cstid4Fz0kQ2mXbP1 --add NHeN4UqVsohGS55I7LBdh"
 }
 
-// Run changes a token's vehicles.
+// Run adds vehicles to a token's grant, or removes vehicles from it.
 func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	if c.Add == "" && c.Remove == "" {
 		return usageError("say which vehicles: --add VID,… or --remove VID,…")
@@ -250,7 +250,8 @@ type changeFlags struct {
 	Expires  string `env:"-" placeholder:"90d|never" help:"How long it is valid from now on."`
 }
 
-// change returns the change that the flags describe.
+// change returns the change of a token or a source that the flags describe. The lifetime in
+// --expires begins at now.
 func (f changeFlags) change(now time.Time) (to access.Change, err error) {
 	if f.Vehicles != "" {
 		v, err := parseVehicles(f.Vehicles)
