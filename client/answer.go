@@ -16,8 +16,8 @@ type Answer struct {
 	// AsOf is the time of the reading on which the answer is based, in whole seconds. It is the
 	// zero time if the service does not say.
 	AsOf time.Time
-	// Age is how old that reading was when the service answered, by the clock of the service. It is
-	// zero if AsOf is the zero time.
+	// Age is the time from the reading on which the answer is based to the service's response, by
+	// the service's clock. It is zero if AsOf is the zero time.
 	Age time.Duration
 	// RequestID is the service's ID of this request. Give it to the operator when you
 	// report a problem.
@@ -27,9 +27,9 @@ type Answer struct {
 	Record json.RawMessage
 }
 
-// Answered reports whether the service has an answer, that is, whether Status is [Succeed].
-// Otherwise the state of the vehicle in the answer has no meaning; if Status is [Fail], the state
-// is "".
+// Answered reports whether the service has an answer, that is, whether Status is [Succeed]. If it
+// has none, the state in the [DrivingAnswer] or [ThrottleAnswer] has no meaning; it is "" if Status
+// is [Fail].
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].
@@ -85,8 +85,8 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
 }
 
-// Status says whether the service has an answer to a query. If the service sends another text than
-// the constants, Status is that text.
+// Status says whether the service has an answer to a query. It is one of the constants of this
+// type, or any other text that the service sent.
 type Status string
 
 // The outcomes of a query.
@@ -103,8 +103,8 @@ func (s Status) Unknown() bool { return statuses[s] == "" }
 // String returns the name of the status.
 func (s Status) String() string { return nameOf(s, statuses, "status") }
 
-// DrivingState is how a vehicle drives. If the service sends another text than the constants,
-// DrivingState is that text.
+// DrivingState is how a vehicle drives. It is one of the constants of this type, or any other text
+// that the service sent.
 type DrivingState string
 
 // The driving states.
@@ -125,8 +125,8 @@ func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 // String returns the name of the state.
 func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
-// ThrottleState is the state of a throttle system. If the service sends another text than the
-// constants, ThrottleState is that text.
+// ThrottleState is the state of a throttle system. It is one of the constants of this type, or any
+// other text that the service sent.
 type ThrottleState string
 
 // The states of a throttle system.
@@ -144,8 +144,8 @@ func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 // String returns the name of the state.
 func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
-// Reason is why there is no answer. If the service sends another text than the constants, Reason is
-// that text.
+// Reason is why there is no answer. It is one of the constants of this type, or any other text that
+// the service sent.
 type Reason string
 
 // The reasons why there is no answer.
@@ -167,8 +167,8 @@ var reasons = map[Reason]string{
 // String returns an explanation of the reason.
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
-// nameOf returns the name that names has for a value. If it has none, nameOf returns "unknown", the
-// kind of the value, and the quoted value.
+// nameOf returns the name of a value from the map names. If the map does not contain the value,
+// nameOf returns "unknown", the kind of the value, and the quoted value.
 func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	if name := names[value]; name != "" {
 		return name

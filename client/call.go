@@ -20,8 +20,8 @@ const (
 )
 
 // ask sends a query, and sends it again after an error that may be transient. It returns the last
-// error if a further attempt cannot help, after maxTries attempts, or if the wait before the next
-// attempt would exceed the client's patience or the deadline of ctx.
+// error if another attempt cannot help, if maxTries attempts have failed, or if the wait before the
+// next attempt would exceed the client's patience or the deadline of ctx.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -53,10 +53,10 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns how long to wait after attempt number try, or 0 if a retry cannot help. The caller
-// adds a random time of at most spread. If the service asks for a wait, delay returns that wait,
-// and a quarter of it as spread. Otherwise wait and spread are each half of firstDelay, doubled
-// with each attempt.
+// delay returns how long to wait after attempt number try, counted from 1, or 0 if a retry cannot
+// help. The caller adds a random time of at most spread. If the service asks for a wait, wait is
+// that time, and spread a quarter of it. Otherwise wait and spread are each half of firstDelay
+// after the first attempt, and double with each further attempt.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):

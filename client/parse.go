@@ -24,8 +24,8 @@ type result struct {
 	driving, throttle string
 }
 
-// The JSON of a response: an envelope with a record in it. Members that the service did not send
-// are empty.
+// envelope is the JSON of a response, and record is the JSON of its member data. Members that the
+// service did not send are empty.
 type (
 	envelope struct {
 		Code text           `json:"code"`
@@ -97,8 +97,8 @@ func (r *reply) value(t text) string {
 	return r.redact(string(t))
 }
 
-// refusalError returns the error for a response that reports a failure. If isEnvelope is true, e is
-// the envelope in the response.
+// refusalError returns the error for a response that reports a failure. If isEnvelope is true, the
+// response has the JSON form of this service's responses, and e holds that JSON.
 func refusalError(r *reply, e envelope, isEnvelope bool) *Error {
 	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(),
 		Message: oneLine(string(e.Msg), r.redact)}
