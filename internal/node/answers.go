@@ -11,7 +11,7 @@ import (
 )
 
 // answers writes the newest verdicts of vehicles to the tables of this node: the fleet table, from
-// which queries are answered, and on a node with a console the lists of vehicles there. It
+// which queries are answered, and the console's lists of vehicles if the node has a console. It
 // implements [local.Answers].
 type answers struct {
 	table   *fleet.Table
@@ -19,8 +19,8 @@ type answers struct {
 }
 
 // update puts the verdicts of a vehicle into the tables, and its state into the lists of the
-// console. If state is nil, only the verdicts are known: the engine of one machine has just loaded
-// them.
+// console. If state is nil, it puts only the verdicts there: the engine of one machine passes no
+// states while it opens.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	if a.monitor != nil {
@@ -63,10 +63,10 @@ func (a answers) Delete(id vehicle.ID) {
 const expireAfter = 30 * 24 * time.Hour
 
 // expiryCutoff returns the present time minus expireAfter. A vehicle that last reported before that
-// has expired. The present time is now, which is read from the wall clock, or began plus ran if
-// that is earlier. The parameter ran is how long the process has run. It never jumps, so a wall
-// clock that jumps ahead does not make vehicles expire. An expired vehicle would be unknown until
-// it reports again.
+// has expired. The present time is the earlier of two times: now, from the wall clock, and began
+// plus ran. The parameter ran is how long the process has run since began. It never jumps, so a
+// wall clock that jumps ahead does not make vehicles expire. An expired vehicle would be unknown
+// until it reports again.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

@@ -12,11 +12,11 @@ import (
 	"carstate/internal/store"
 )
 
-// startBackground starts all work that runs as long as the node, except the servers. All steps
-// start at once. Only folding, which computes states from telemetry, waits for another step: the
-// loading of the map of roads. The comment of each step says what a crash loses there. A crash
-// loses nothing else, because no step acknowledges anything to a client, and the tables are copies
-// of what is stored.
+// startBackground starts the tasks that run as long as the node, except the servers. All tasks
+// start at once. Only the task that folds telemetry into states waits for another one, which loads
+// the map of roads. In the function, the comment of each task says what a crash loses there. A
+// crash loses nothing else, because no task acknowledges anything to a client, and the tables are
+// copies of what is stored.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -160,8 +160,9 @@ const foldedStates = 25_000
 // 6.6 µs with 250 ms, and 5.3 µs with 1 s.
 const checkpoint = time.Second
 
-// newDeriver returns the deriver, which folds telemetry into states. It calls giveUp if this node
-// must stop folding, because it cannot read the records of a newer version.
+// newDeriver returns the deriver, which folds telemetry into states. The deriver calls giveUp if
+// this node must stop folding: it cannot read records that a newer version of carstate has stored,
+// and nodes of that version fold instead.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.MaxStates
 	if n.cluster == nil {

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// leastGarbagePercent and mostGarbagePercent limit the percentage by which the heap may grow before
-// Go collects garbage. Between these limits, the heap may grow by leastGarbageBytes. The percentage
-// is set again every collectorEvery. Go's default of 100 percent is much memory for a large heap.
-// Collecting earlier is cheap, because most of a large heap (states of vehicles and cached blocks
-// of the store) has few pointers. With 600,000 vehicles and a flood of samples, 30 percent instead
-// of 100 lowered the peak from 1,076 MB to 684 MB and took no more processor time. Small heaps keep
-// a high percentage, so that a flood does not cause one collection after another.
+// Go collects garbage when the heap has grown by a percentage. This percentage is set so that the
+// heap may grow by leastGarbageBytes, but it is at least leastGarbagePercent and at most
+// mostGarbagePercent. It is set again every collectorEvery. Go's default of 100 percent is much
+// memory for a large heap. Collecting earlier is cheap, because most of a large heap (states of
+// vehicles and cached blocks of the store) has few pointers. With 600,000 vehicles and a flood of
+// samples, 30 percent instead of 100 lowered the peak from 1,076 MB to 684 MB and took no more
+// processor time. Small heaps keep a high percentage, so that a flood does not cause one collection
+// after another.
 const (
 	leastGarbagePercent = 30
 	mostGarbagePercent  = 100

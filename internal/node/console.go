@@ -24,10 +24,9 @@ func (n *Node) console(operations *ops.Operations) admin.Console {
 	return console.New(c)
 }
 
-// recent returns the newest samples of a vehicle that the store still has. The time is the one
-// since which these samples are complete. The bool is true if the store has no earlier sample of
-// the vehicle. recent stops reading once it has at least as many samples as the parameter most
-// says.
+// recent returns the newest samples of a vehicle that the store still has: all that were stored at
+// the returned time or later. The bool is true if the store has no earlier sample of the vehicle.
+// recent stops reading once it has the number of samples in the parameter most, or more.
 func (n *Node) recent(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
 	r, err := n.engine.Recent(ctx, id, most)
 	return r.Samples, r.Since, r.All, err

@@ -26,9 +26,9 @@ type health struct {
 	readOnly   atomic.Bool              // set by an operator
 
 	origin time.Time // monotonic origin of until
-	// until is the time, in ns after origin, until which the node's tables are certainly new
-	// enough to answer from. The tables are copies of what the engine stores. until is read for
-	// every query.
+	// until is the time up to which the node's tables are new enough to answer queries from them,
+	// in ns after the field origin. The tables are copies of what the engine stores. until is read
+	// for every query.
 	until atomic.Int64
 }
 
@@ -75,8 +75,9 @@ func (h *health) bound(maxFeedAge time.Duration) {
 	h.until.Store(math.MinInt64)
 }
 
-// recordsCaughtUp records that the feed of tokens or that of sources has delivered everything that
-// was stored before the start. It closes started when both have.
+// recordsCaughtUp is called twice: by the feed of tokens and by that of sources, when the feed has
+// delivered everything that was stored before the start. The second call closes the channel
+// started.
 func (h *health) recordsCaughtUp() {
 	if h.records.Add(-1) == 0 {
 		close(h.started)
@@ -94,11 +95,11 @@ func (h *health) canAnswer(now time.Time) error {
 }
 
 // inTouch returns nil, or the reason why this node's tables are too old for a query that arrived at
-// the time now. The tables are copies of what the engine stores. Each heartbeat of the engine shows
-// that they are complete, so they are new enough until maxFeedAge after it. inTouch stores when
-// that period ends, so nearly every call costs only one atomic load and a comparison with now. It
-// does not store the result of the comparison, because a process that was paused would resume with
-// an old result.
+// the time now. The tables are copies of what the engine stores. They are new enough until
+// maxFeedAge has passed since they were last known to be complete. inTouch stores when that period
+// ends, so nearly every call costs only one atomic load and a comparison with now. It does not
+// store the result of the comparison, because a process that was paused would resume with an old
+// result.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -136,8 +137,8 @@ func (h *health) inTouchNow() error {
 	return err
 }
 
-// feedAge returns the maximum age of the tables from which queries are answered. The result ok is
-// false before the tables are loaded.
+// feedAge returns how old the tables are from which queries are answered: the time since they were
+// last known to be complete. The result ok is false before the tables are loaded.
 func (h *health) feedAge() (age time.Duration, ok bool) {
 	fed, ok := h.fed()
 	return time.Since(fed), ok
@@ -179,9 +180,9 @@ func (h *health) takes() error {
 }
 
 // ready returns what /readyz reports: nil, or the reason why the node does not do all of its work.
-// If the node cannot store telemetry, only a node that ingests is not ready. No node can store
-// while the engine elects a leader, but all nodes can answer queries; so load balancers must still
-// find nodes that are ready.
+// A node without the ingest role is ready even if nothing can be stored. No node can store while
+// the engine elects a leader, but all nodes can answer queries; so load balancers must still find
+// nodes that are ready.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

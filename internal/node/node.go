@@ -152,9 +152,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check returns an error if the files of this configuration would keep a node from starting. It
-// opens no port and changes nothing. certificateEnds is the time when the certificate expires, or
-// zero if there is none.
+// Check reads the certificate, its key and the admin key from their files, and returns an error if
+// a node could not start with them. It opens no port and changes nothing. certificateEnds is the
+// time when the certificate expires, or zero if there is none.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
 	if err != nil {

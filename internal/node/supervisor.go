@@ -10,8 +10,9 @@ import (
 	"carstate/internal/periodic"
 )
 
-// notifySupervisor reports to systemd, until the context ends, that the node is ready, that it is
-// alive, and what it lacks. If systemd did not start the process, it returns at once.
+// notifySupervisor reports to systemd, until the context ends, that the node is ready or why it is
+// not, and that it is alive. If systemd did not start the process, notifySupervisor returns at
+// once.
 func (n *Node) notifySupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return

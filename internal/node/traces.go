@@ -52,10 +52,11 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	)}, nil
 }
 
-// proxyOf returns the proxy for a request, from the environment. If the request follows a redirect,
-// proxyOf returns an error, because the library would send its headers, which hold the collector's
-// key, to the target of the redirect. The library calls proxyOf before each request. No other hook
-// can prevent redirects without losing variables such as OTEL_EXPORTER_OTLP_CERTIFICATE.
+// proxyOf returns the proxy for a request that sends traces, from the environment. The tracing
+// library calls proxyOf before each request. If the request follows a redirect, proxyOf returns an
+// error, because the library would send the collector's key, in a header, to the target of the
+// redirect. Every other way to prevent redirects would make the library ignore variables such as
+// OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("the collector answers with a redirect, which is not followed")

@@ -11,28 +11,26 @@ import (
 
 // Constants from which the default of --max-vehicles is computed.
 const (
-	// storedBytes is the memory that one vehicle takes on a single machine, including its part
-	// of the store and of garbage. knownBytes is the memory that one vehicle takes on a node of
-	// a cluster, which has only the table of the latest answers. docs/install.md has the
-	// measurement.
+	// storedBytes is the memory that one vehicle takes on a single machine, with its part of the
+	// memory of the store and of garbage that is not collected yet. knownBytes is the memory that
+	// one vehicle takes on a node of a cluster, which has only the table of the latest answers.
+	// docs/install.md has the measurement.
 	storedBytes = 256
 	knownBytes  = 64
-	// vehiclesShare is the divisor for the memory of all vehicles: they may take a quarter of the
-	// memory.
+	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
 	vehiclesShare = 4
-	// vidsShare is the divisor for the memory of the vids that a node lists: they may take an
-	// eighth of the memory.
+	// The vids that a node keeps for its lists of vehicles may take 1/vidsShare of the memory: an
+	// eighth.
 	vidsShare = 8
-	// leastVehicles is the lowest default, which applies on the smallest machine.
+	// leastVehicles is the lowest default of --max-vehicles, for machines with little memory.
 	leastVehicles = 100_000
 	// mostMemory is the upper limit of the result of the function memory, in bytes.
 	mostMemory = 1 << 40
 )
 
 // vehicleBound returns how many vehicles this node may know before it refuses telemetry of new
-// ones; 0 means no limit. There is no limit on a node that does not ingest. Nor is there on an
-// ingest node that does not follow the states of vehicles: it knows no vehicle, so it cannot tell
-// which are new.
+// ones; 0 means no limit. A node that does not ingest has no limit. An ingest node that does not
+// follow the states of vehicles has none either, because it cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -47,7 +45,8 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// logVehicleBound logs, at the start, beyond how many vehicles new ones are refused.
+// logVehicleBound logs, at the start, at how many known vehicles new ones are refused, or that
+// there is no limit.
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
