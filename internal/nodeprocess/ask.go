@@ -194,8 +194,8 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return a, nil
 }
 
-// AwaitAnswer waits until a vehicle has a driving verdict that is based on a sample of the time
-// since or later, compared in whole seconds.
+// AwaitAnswer waits until a vehicle has a driving verdict that is based on a sample at least as new
+// as the parameter since, compared in whole seconds.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

@@ -34,9 +34,9 @@ const (
 type Options struct {
 	Binary string // the built carstate
 	Dir    string // the data directory
-	// Flags are added after the flags that Start sets: the data directory, log lines in JSON,
-	// no wait before the end (drain), and ports that the system chooses. If a flag appears
-	// twice, the last one applies.
+	// Flags are added after the flags that Start sets: the data directory, log lines in JSON, no
+	// delay (--drain) between SIGTERM and the end, and ports that the system chooses. If a flag
+	// appears twice, the last one applies.
 	Flags []string
 	Env   []string // the whole environment; if nil, the environment of this process
 	// Wrap is a command that runs the node's command line, such as "ip", "netns", "exec", NAME.

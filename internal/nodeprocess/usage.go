@@ -67,8 +67,8 @@ func TimesOf(pid int) (user, system time.Duration, err error) {
 	return time.Duration(u) * tick, time.Duration(s) * tick, errors.Join(err1, err2)
 }
 
-// Metrics has the values of a node's metrics at one time, by the name of the metric with its labels
-// as printed.
+// Metrics has the values of a node's metrics at one time. A key is the name of a metric with its
+// labels, as /metrics prints it.
 type Metrics map[string]float64
 
 // Metrics reads the node's metrics.
