@@ -16,14 +16,14 @@ import (
 )
 
 // Certificate writes a self-signed certificate for 127.0.0.1 that is valid for one hour, and its
-// key, to files. The pool roots has the certificate.
+// key, to files. The result roots is a pool that contains the certificate.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	return CertificateUntil(t, time.Now().Add(time.Hour))
 }
 
 // CertificateUntil writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
-// its key, to files. The pool roots has the certificate.
+// its key, to files. The result roots is a pool that contains the certificate.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	certFile, keyFile, roots, err := WriteCertificate(t.TempDir(), end)
@@ -34,7 +34,7 @@ func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, ro
 }
 
 // WriteCertificate writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
-// its key, to files in dir. The pool roots has the certificate.
+// its key, to files in dir. The result roots is a pool that contains the certificate.
 func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

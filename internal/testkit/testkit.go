@@ -45,8 +45,8 @@ func Context(t *testing.T) context.Context {
 // machine is busy.
 const Patience = time.Minute
 
-// Await waits until ok returns true. After [Patience], it fails the test with a text that includes
-// what, the thing that did not happen.
+// Await waits until ok returns true. After [Patience], it fails the test with a text that ends with
+// the parameter what, which describes the expected event.
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -68,7 +68,7 @@ type Clock struct {
 	now time.Time
 }
 
-// NewClock returns a clock that shows the time at until it is advanced.
+// NewClock returns a clock that shows the given time until Advance is called.
 func NewClock(at time.Time) *Clock { return &Clock{now: at} }
 
 // Now returns the time that the clock shows.
@@ -110,8 +110,8 @@ func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text)
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
 // project. The directory is CARSTATE_DATA, or by default ../shared/data relative to the repository.
-// If it does not exist, RecordedDrives returns "" and prints the parameter tested, which says what
-// is tested instead.
+// If it does not exist, RecordedDrives returns "" and prints a message. The message ends with the
+// parameter tested, a text that says what is tested without these drives.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {
