@@ -156,8 +156,8 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses the Tab key until the focused element is the wanted one: until the JavaScript
-// expression where is true.
+// TabTo presses the Tab key until the wanted element has the focus: until the JavaScript expression
+// in the parameter where has the value true.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
