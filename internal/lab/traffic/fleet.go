@@ -21,8 +21,8 @@ type Config struct {
 	FreeFlow bool
 	// WithoutPositions makes cars send no positions. It changes nothing else.
 	WithoutPositions bool
-	// Light keeps the traffic light: each road always has the number of cars that it otherwise
-	// has when it is emptiest.
+	// Light selects light traffic: the number of cars on each road stays at its minimum, instead of
+	// rising and falling.
 	Light bool
 }
 
@@ -73,8 +73,8 @@ type Truth struct {
 	Parked  bool
 	// LimitKmh is the speed limit of the road, 0 if the car is on none.
 	LimitKmh float64
-	// OfFreeFlow is the speed of the cars around this car, divided by their speed in light
-	// traffic.
+	// OfFreeFlow is the speed of the cars around this car, divided by the speed of cars there in
+	// light traffic; 0 if Driving is 0.
 	OfFreeFlow float64
 }
 
@@ -93,11 +93,12 @@ const (
 	fewRoads = 30
 	// shortestMeter is the length of the shortest road.
 	shortestMeter = 400
-	// tide is the time in which the number of cars on a road rises and falls once. Other
-	// comments call this rise and fall the tide: it is high when the road has the most cars.
+	// tide is the period in which the number of cars on a road rises and falls once. Other comments
+	// call this rise and fall the tide: it is high when the road has the most cars.
 	tide = 30 * time.Minute
-	// Roads of one kind gain different numbers of cars at busy times. leastSwell is the
-	// greatest share by which a road gains fewer cars than the busiest one.
+	// leastSwell limits the difference between roads of one kind. When a road is fullest, it has
+	// gained at least 1-leastSwell of the cars per kilometre that the busiest road of its kind
+	// gains.
 	leastSwell = 0.8
 	// stay is the mean time for which a car stays on one road, unless the falling number of
 	// cars there makes it leave earlier.
@@ -136,7 +137,8 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads to the fleet. Their length is such that a road has mean cars on average.
+// build adds roads to the fleet. Each road is so long that, averaged over time, it has the number
+// of cars in the parameter mean.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -301,8 +303,8 @@ func (f *Fleet) exchange() {
 	}
 }
 
-// nearest returns the idle car that is nearest to a position, and removes it from the idle cars.
-// These are in side streets and are not on their way to a road.
+// nearest returns the idle car that is nearest to a position, and removes it from the idle cars. An
+// idle car is in side streets and not on its way to a road.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {

@@ -8,9 +8,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed of the cars on each part of a road over the last minutes, called its
-// window. The mean speed is the distance that all cars drove there, divided by the time that they
-// took (L. C. Edie's definition, 1963).
+// flow measures the mean speed of the cars on each part of a road over a period of some minutes
+// that ends now, its window. The mean speed is the distance that all cars drove there, divided by
+// the time that they took (L. C. Edie's definition, 1963).
 type flow struct {
 	cells     []cell // sums over the whole window
 	parts     [][]cell
@@ -50,7 +50,8 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick removes what is older than the window from the sums. It is called at each step of time.
+// tick removes from the sums the distances and times that are older than the window. It is called
+// at each step of time.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return
@@ -64,8 +65,8 @@ func (f *flow) tick(now time.Duration) {
 	clear(f.parts[f.part])
 }
 
-// around returns the mean speed on the road around the i-th cell, in m/s. The result ok is false if
-// no car was there in the last minutes.
+// around returns the mean speed of the cars in the last minutes, in m/s, on the part of the road
+// around the i-th cell. The result ok is false if no car was there in that time.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
 	reach := min(aroundMeter/cellMeter, n/4)
@@ -81,7 +82,7 @@ func (f *flow) around(i int) (mps float64, ok bool) {
 	return sum.meter / sum.seconds, true
 }
 
-// light has the speeds of cars on a road in light traffic. They include stops at red lights.
+// light has the mean speeds of cars on a road in light traffic. Stops at red lights are included.
 type light struct {
 	aroundMps []float64 // around each cell
 	meanMps   float64   // of the whole ring
@@ -94,11 +95,11 @@ const (
 	lightWindow = 20 * time.Minute
 )
 
-// newLight measures light traffic: it simulates a road of the same kind and length with the
-// smallest number of cars that it ever has, and measures their mean speed around each cell. So a
-// part of the road where a red light slows down all cars is compared with its own speed in light
-// traffic. The drivers are drawn from a fixed seed, so the result depends only on the kind and the
-// length of the road.
+// newLight measures light traffic: it simulates a road of the kind k and the given length, with as
+// few cars as such a road has when it is emptiest, and measures their mean speed around each cell.
+// So a part of the road where a red light slows down all cars is compared with its own speed in
+// light traffic. The drivers are drawn from a fixed seed, so the result depends only on the kind
+// and the length of the road.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow
@@ -132,8 +133,9 @@ const (
 	jamUpTo     = 2.0 / 5
 )
 
-// state returns how traffic moves around a position on the road, and the ratio of its speed to that
-// of light traffic there. If no car was there, the results are 0.
+// state returns the driving state of the traffic around a position on the road, and the speed of
+// the traffic divided by its speed there in light traffic. If no car was there in the last minutes,
+// both results are 0.
 func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
 	at := r.flow.at(meter)
 	mps, ok := r.flow.around(at)

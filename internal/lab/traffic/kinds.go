@@ -5,16 +5,16 @@ import "time"
 type kind struct {
 	driver
 	limitKmh float64
-	// fewestPerKm is the number of cars per kilometre when the road is emptiest, and mostPerKm the
-	// number when the busiest road of the kind is fullest.
+	// fewestPerKm is the lowest number of cars per kilometre that each road of the kind has over
+	// time, and mostPerKm the highest that any of them has.
 	fewestPerKm, mostPerKm float64
 	lights                 lights
-	// window is the length of the time, ending now, over which the state of the road is
-	// measured. A window with now in its middle would be better, but the service is compared
-	// with the truth while the cars drive. The window is about two minutes long. In a shorter
-	// window the state would depend on single cars, and in a longer one it would be out of
-	// date. For a road with traffic lights it is the nearest whole number of their cycles, so
-	// that the state does not change with each red light.
+	// window is the length of the period over which the state of the road is measured. The period
+	// ends now, because the service is compared with the truth while the cars drive; a period with
+	// now in its middle would be better, but needs the future. The window is about two minutes
+	// long. In a shorter window the state would depend on single cars, and in a longer one it would
+	// be out of date. On a road with traffic lights the window is a whole number of their cycles,
+	// so that the state does not change with each red light.
 	window time.Duration
 }
 
@@ -27,10 +27,10 @@ type lights struct {
 // yellow is the time before red in which cars should stop if they can.
 const yellow = 3 * time.Second
 
-// kinds are the kinds of road in the simulated town. The motorway's driver is that of the paper of
-// 2000 (see driver): the flow is greatest at about 26 cars per kilometre, and traffic breaks down
-// at higher densities. Drivers in town are those of Treiber and Kesting, "Traffic Flow Dynamics"
-// (2013), table 11.2, slightly less hurried.
+// kinds are the kinds of road in the simulated town. Drivers on the motorway have the parameters of
+// the paper that the comment of driver names: the flow is greatest at about 26 cars per kilometre,
+// and traffic breaks down at higher densities. Drivers in town have those of Treiber and Kesting,
+// "Traffic Flow Dynamics" (2013), table 11.2, slightly less hurried.
 var kinds = [...]kind{
 	{
 		desiredMps: 120 / 3.6, headwaySec: 1.6, accelMps2: 0.73, brakeMps2: 1.67, minGapMeter: 2,

@@ -31,18 +31,19 @@ const (
 	courseMps, leastCourseMps = 0.2, 1
 )
 
-// stray changes the error p of a position as time passes, as an Ornstein-Uhlenbeck process with the
-// standard deviation meter. The parameter keep is the autocorrelation of the new error with the
-// previous one.
+// stray changes the error p of a position as time passes. The error is an Ornstein-Uhlenbeck
+// process whose standard deviation, in metres, is the parameter meter. The parameter keep is the
+// correlation of the new error with the previous one.
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the car's position at the time at to the readings r. The car's present position and
-// speed are those of a time that is later by the parameter seconds. A parked car is at the kerb
-// where it left its road. In side streets there is no position, as between high buildings.
+// locate adds to the readings r the car's position at the time in the parameter at. The parameter
+// seconds is how many seconds ago that was; locate computes the position then from the present one.
+// A parked car is at the kerb where it left its road. In side streets there is no position, as
+// between high buildings.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
 	var is point
 	var heading, mps float64

@@ -61,7 +61,7 @@ func (r *road) gap(i int) (meter float64, before *car) {
 	return r.ahead(c.meter, before.meter) - carLength, before
 }
 
-// step moves all cars on the road by one step of time, which ends now.
+// step moves all cars on the road by one step of time, which ends at the time now.
 func (r *road) step(now time.Duration) {
 	for i, c := range r.cars {
 		gap, before := r.gap(i)
@@ -125,9 +125,8 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 // "MOBIL", 2007).
 const politeMps2 = 4
 
-// admit lets a car turn into the road between the i-th car and the car in front of the i-th, and
-// reports whether there was room. There is none if the new car or the i-th car would have to brake
-// hard.
+// admit lets the car c turn into the road directly in front of the i-th car, and reports whether
+// there was room. There is no room if c or the i-th car would have to brake hard.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0

@@ -11,9 +11,9 @@ import (
 
 // sensors are the throttle and pedal sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// The scale of each sensor: its reading in percent when the throttle plate is closed or the
-	// foot is off the pedal, and how much larger the reading is when the plate is open or the
-	// pedal is pressed.
+	// The scales of the sensors of the throttle plate and the pedal: the reading, in percent, when
+	// the plate is closed or the foot is off the pedal, and how much larger the reading is when the
+	// plate is fully open or the pedal fully pressed.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
@@ -48,8 +48,8 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort returns how much of its engine's greatest power or force a car needs at a speed, in m/s,
-// and an acceleration, in m/s²: 0 to 1.
+// effort returns how much of the greatest force of its engine a car needs at a speed, in m/s, and
+// an acceleration, in m/s²: 0 to 1. At high speeds the engine's power limits the force.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
@@ -83,8 +83,8 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read returns the readings of all sensors at the time at. The car's present speed and acceleration
-// are those of a time that is later by the parameter seconds.
+// read returns the readings of all sensors at the time in the parameter at. The parameter seconds
+// is how many seconds ago that was; read computes the car's speed then from the present one.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
 	var r vehicle.Readings
 	var errs []error
