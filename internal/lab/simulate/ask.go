@@ -123,7 +123,8 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 }
 
 // askDriving queries the driving state of the i-th car. If all samples are already acknowledged, it
-// repeats the query until the answer includes them (see behind), or until the time s.judgedBy.
+// repeats the query until the answer is based on the car's latest samples (see behind), or until
+// the time s.judgedBy.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))

@@ -26,16 +26,17 @@ type carFaults struct {
 	last     time.Duration    // time of its latest sample
 }
 
-// standingFault is a fault that one car has for some time.
+// standingFault is one fault of one car. Its times are those of the simulated fleet.
 type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
-	// observable is when the fault first changed a reading so much that it can be told from the
-	// deviations of healthy sensors (see deviation); 0 if it has not yet.
+	// observable is when the fault first changed a reading by as much as the readings of a healthy
+	// sensor may be off (see deviation), so that it could be found; 0 if it has not yet.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
-	// asked is the number of queries about the car while the fault had been observable for at
-	// least a minute. found is when a query was first answered "anomaly"; 0 if never.
+	// asked is the number of queries about the car that were sent when the fault had been
+	// observable for at least a minute. found is the time of the first query that was answered
+	// "anomaly"; 0 if there was none.
 	asked int
 	found time.Duration
 }

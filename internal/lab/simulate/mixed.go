@@ -8,11 +8,11 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A fleet is mixed at a time if each driving state has at least one of every mixedShare cars, from
-// mixedBefore before that time until mixedAfter after it. The time before is needed because
-// verdicts change later than the traffic. [Mixed] searches such a time from mixedFirst, when there
-// are throttle faults too, until mixedLast, when the number of cars on each road has risen and
-// fallen at least once.
+// A fleet is mixed at a time if each of the three driving states has at least 1/mixedShare of the
+// cars, without a break from mixedBefore that time until mixedAfter it. The period before is needed
+// because verdicts change later than the traffic. [Mixed] begins its search at mixedFirst, when
+// there are throttle faults too. It simulates until mixedLast, when the number of cars on each road
+// has risen and fallen at least once.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute

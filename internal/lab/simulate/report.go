@@ -54,8 +54,8 @@ const (
 	// recovers is the time after the end of a fault during which verdicts on the car are not
 	// compared, because the rules end an anomaly only after a minute of healthy readings.
 	recovers = 3 * time.Minute
-	// tellable is the time that the rules have to find a fault after it has become observable.
-	// Queries before that do not count against the rules.
+	// tellable is the time that the rules have to find a fault after it has become observable. A
+	// fault about which there is no query after that time is not counted.
 	tellable = time.Minute
 )
 
@@ -63,10 +63,10 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// driving compares the verdict on a car with the true state of the road around it. Nothing is
-// compared for a car in a side street, where the true state is unknown. An answer that does not
-// include the car's latest samples (see behind) is compared only at the end, when the service has
-// had time to process them.
+// driving compares the verdict on a car with the true state of the road around it. A car in a side
+// street is left out, because its true state is unknown; for a parked car, the answer should be
+// that it is not driving. An answer that is not based on the car's latest samples (see behind) is
+// compared only at the end, when the service has had time to process them.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
@@ -131,7 +131,7 @@ type Report struct {
 }
 
 // drivingScore is the comparison of driving verdicts with the true states of the roads. Each answer
-// is one row of the agreement.
+// that was compared is one row of the embedded Agreement.
 type drivingScore struct {
 	score.Agreement
 	Disagreed       int         `json:"disagreed"`
@@ -156,9 +156,9 @@ type roadScore struct {
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// Precision is the share of alarms that were about a fault. Recall is the share of faults
-	// that were found, of those that are counted in Telling. Each alarm and each fault is
-	// counted once, however many answers report it.
+	// Precision is the share of the alarms that were about a fault. Recall is the share of the
+	// faults in faultKind.Telling that were found. Each alarm and each fault is counted once,
+	// however many answers report it.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`
@@ -169,8 +169,8 @@ type throttleReport struct {
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// Telling is the number of faults that the verdicts could be compared with: those about
-	// which there was a query when they had been observable for a minute or longer.
+	// Telling is the number of faults for which verdicts can tell whether the rules find them: the
+	// car was queried after the fault had been observable for a minute.
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
 	// Median is the median time, in seconds, from when a fault became observable until it was

@@ -76,8 +76,8 @@ type Simulation struct {
 	refusal string        // the first refusal
 	ended   bool          // everything is sent and acknowledged
 	asking  time.Duration // when the comparison of answers began; 0: not yet
-	// judgedBy is when the wait for verdicts that include the last samples ends. It is set when
-	// all samples are sent.
+	// judgedBy is the time until which queries are repeated if their answers are not based on the
+	// last samples yet. It is set when all samples are acknowledged.
 	judgedBy time.Time
 }
 
@@ -155,7 +155,8 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return err
 }
 
-// end records that all samples are sent and acknowledged, and sets judgedBy.
+// end records that all samples are acknowledged. It sets judgedBy, when the wait for answers based
+// on the last samples ends.
 func (s *Simulation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,8 +164,8 @@ func (s *Simulation) end() {
 }
 
 // drive advances the fleet at the speed of the clock. While the fleet's time is behind the clock,
-// as after the beginning of a backdated fleet, drive advances it as fast as the connections accept
-// its samples.
+// for example because Backdate made the fleet begin in the past, drive advances it as fast as the
+// connections accept its samples.
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
