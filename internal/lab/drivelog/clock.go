@@ -42,8 +42,8 @@ func unixMillis(cell string) (int64, bool) {
 	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
 }
 
-// plainClock returns the time of each row since the first row, for logs whose times need no
-// correction beyond that of clockBy.
+// plainClock returns the time of each row since the first row. It uses the times of the log as they
+// are, except for the corrections that clockBy makes.
 func plainClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
 }
@@ -86,11 +86,13 @@ func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) 
 const snapshotEvery = 490 * time.Millisecond
 
 // runTimeClock returns the time of each row since the first row, for logs whose only clock is the
-// engine's run time in whole seconds, which is read once in three or four rows. The rows with the
-// same run time are spread evenly up to the next run time. Where that is not possible, they are
-// taken to be snapshotEvery apart: at run time 0, when the engine is off and its clock does not
-// run; at the end; before a gap; before a new recording or a restart of the clock; if each row
-// would get less than a third of snapshotEvery; and beyond longestDrive.
+// engine's run time in whole seconds, which is read once in three or four rows. Successive rows
+// with the same run time are spread evenly over the time until the next run time.
+//
+// Some rows cannot be spread and are taken to be snapshotEvery apart: those at run time 0, when the
+// engine is off and its clock does not run; those at the end; those before a gap, before a new
+// recording or before a restart of the clock; those that would get less than a third of
+// snapshotEvery each; and those beyond longestDrive.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -134,8 +136,8 @@ const (
 
 // sessionClock returns the time of each row since the first row, for logs without a clock. Rows are
 // taken to be one second apart, with a pause of sessionPause before each further recording in the
-// file. How long the car really waited between recordings is unknown, but each recording is another
-// drive.
+// file. How long the car really waited between recordings is unknown, but the pause is so long that
+// the rules treat each recording as a drive of its own.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -151,8 +153,7 @@ func sessionClock(t *table, a *account) []time.Duration {
 }
 
 // blankRuns returns for each row how many consecutive rows, beginning with that row, have no value
-// in the session column. It finds this column because no rule uses it: the format keeps no other
-// such column.
+// in the session column. That column is the only one in the table that no rule uses.
 func blankRuns(t *table) []int {
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	runs := make([]int, len(t.records)+1)

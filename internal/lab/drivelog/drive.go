@@ -194,9 +194,9 @@ func because(rows []Count) string {
 	return ": " + strings.Join(reasons, "; ")
 }
 
-// assemble returns the rows of a drive, with only the cells that were newly read. The parameter at
-// has the times of the rows, and the parameter reads the newly read cells of each. A row without a
-// reading or a label is left out and counted in a.
+// assemble returns the rows of a drive, with only the cells that were newly read. For each row of
+// the table, at has the time and reads has the newly read cells. A row without a reading or a label
+// is left out and counted in a.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {

@@ -138,16 +138,16 @@ var labels = map[string]vehicle.DrivingState{
 	"HighCongestionCondition":   vehicle.TrafficJam,
 }
 
-// spellings maps names of columns in a logger's description to their spelling in its files, which
-// is also that of the variable formats.
+// spellings maps the name of a column in a logger's documentation to its spelling in the logger's
+// files. The definitions of the formats use the spelling in the files.
 var spellings = map[string]string{
 	"engine_run_time":              "engine_run_tine",
 	"accelerator_pedal_position_d": "pedal_d",
 	"accelerator_pedal_position_e": "pedal_e",
 }
 
-// columnKey returns the name in a header cell, without its unit and in the spelling of the variable
-// formats.
+// columnKey returns the name of a column from its cell in the header, without the unit, in lower
+// case, and as the definitions of the formats spell it.
 func columnKey(cell string) string {
 	name, _, _ := strings.Cut(cell, "[")
 	name, _, _ = strings.Cut(name, "(")

@@ -52,9 +52,9 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// pollingPause is the longest gap between two rows of a KIT log without a failed read. The logger
-// reads a sensor about every 0.09 s, and a read that fails writes no row. So after a longer gap it
-// is not known which sensor comes next.
+// pollingPause is the longest gap between two rows of a KIT log after which it is still known which
+// sensor comes next. The logger reads a sensor about every 0.09 s, and a read that fails writes no
+// row. So after a longer gap, reads may have failed.
 const pollingPause = 2 * time.Second
 
 // roundRobin returns for each row the cells that were newly read. It is for loggers that read one
@@ -64,12 +64,11 @@ const pollingPause = 2 * time.Second
 //
 // In the 38 KIT drives of 2017 no row changes more than one cell. In 34 of them no read failed, and
 // every change is of the sensor that is next in the order: with 10 columns, row n reads column n
-// mod 10, whether its value changes or not. So a row in which nothing changed is a reading of the
-// sensor that was next. But a read that fails writes no row, so all later rows read a later column
-// than their number says. In the other 4 drives the changes show 2 to 127 such shifts. Therefore
-// the order is used for the rows between two changes only if both changes show the same shift and
-// there is no pause between them. In all other rows in which nothing changed, it is unknown which
-// sensor was read, and no cell is returned.
+// mod 10, whether its value changes or not. But a read that fails writes no row, which shifts the
+// order: all later rows read a later column than their number says. The other 4 drives have 2 to
+// 127 such shifts. Therefore the order is used for the rows between two changes only if no shift
+// and no pause happened between them. In all other rows in which nothing changed, it is unknown
+// which sensor was read, and no cell is returned.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	order := polled(t, reads)
@@ -119,8 +118,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 
 // polled returns the columns that the logger reads, in the order of reading, which is that of the
 // header. A column that never has a value is not read, because the logger skips what the car does
-// not support. The order in which the first values appear is not used, because one of those first
-// reads may have failed.
+// not support. The order in which the columns get their first values is not used, because a failed
+// read delays the first value of a column.
 func polled(t *table, changed []readSet) []int {
 	var ever readSet
 	for _, s := range changed {
@@ -161,7 +160,7 @@ const (
 // loggers that write the last value of every sensor in rows at a steady pace, while they read the
 // sensors more slowly in the background. A cell that changed was newly read. If a cell has not
 // changed for a whole cycle of rows, its sensor was certainly read again with the same value. That
-// reading is assigned to the last row of the cycle, which is at most 2 s too late.
+// reading is assigned to the last row of the cycle, at most 2 s after the sensor was read.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading
