@@ -13,10 +13,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FleetConfig says how to run the rules over a recorded fleet. Observe must be set. Every and Share
-// leave out readings and cars, because a real fleet reports less than a simulated one. The choice
-// depends only on the vehicles' names and the times of the readings, so two runs use the same
-// readings.
+// FleetConfig says how to run the rules over a recorded fleet. Observe must be set. With Every and
+// Share, some readings and some cars are left out, because a real fleet reports less than a
+// simulated one. Which ones are left out depends only on the vehicles' names and the times of the
+// readings, so two runs use the same readings.
 type FleetConfig struct {
 	// Observe folds one sample into the state of its vehicle.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
@@ -47,11 +47,11 @@ type FleetResult struct {
 }
 
 // origin is the time that replaces time 0 of a fleet file. Only differences of times matter. So
-// origin can be any time that is farther from 1970 than the longest file lasts.
+// origin may be any date, as long as no reading gets a time before 1970.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// dayBefore is how long before the last reading of the fleet the last reading for learning is dated
-// (see Fleet).
+// dayBefore is the time from the last reading for learning to the last reading of the fleet. The
+// readings for learning are dated accordingly (see Fleet).
 const dayBefore = 24 * time.Hour
 
 // progressEvery is the number of readings between two calls of Progress.
@@ -174,18 +174,18 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	return v.State
 }
 
-// sends reports whether a car is one of those that send. The parameter share is their fraction of
-// all cars.
+// sends reports whether the readings of a car are used. The parameter share is the fraction of all
+// cars whose readings are used.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// phase returns an extra wait of a car before its second reading, from 0 to less than every.
-// Without it, cars that begin at the same time would continue to send at the same times.
+// phase returns by how much a car's second reading is delayed, from 0 to less than every. Without
+// this delay, cars that begin at the same time would send all their readings at the same times.
 func phase(id vehicle.ID, every time.Duration) time.Duration {
 	return time.Duration(fraction(id, 1) * float64(every))
 }
 
-// fraction returns a number from 0 to less than 1 that depends only on the vehicle's name. The
-// parameter which is the index of one of several independent numbers.
+// fraction returns a number from 0 to less than 1 that depends only on the vehicle's name and on
+// the parameter which. The numbers for which = 0, 1, 2 and 3 are independent of each other.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
 	const bits = 53 // precision of a float64
@@ -197,8 +197,9 @@ type FleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
 	Stretches int `json:"stretches"` // stretches of road that are known at the end
-	// Confusion counts all labels. The first index is the true state (normal, slow, jam), the
-	// second the verdict (none, normal, slow, jam). Sure counts only the labels that are sure.
+	// Confusion counts the labels of the cars that sent. The first index is the true state (normal,
+	// slow, jam), the second the verdict (none, normal, slow, jam). Sure counts only those labels
+	// that are not close to the border to another state.
 	Confusion [3][4]int `json:"confusion"`
 	Sure      [3][4]int `json:"sure"`
 	MacroF1   float64   `json:"macro_f1"`

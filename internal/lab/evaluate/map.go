@@ -22,7 +22,8 @@ type spot struct {
 const spotDegrees = 0.0001
 
 const (
-	// pictureLasts is how long a verdict is shown at the place where it was given.
+	// pictureLasts is how long after a verdict the map shows it, at the place where the car was
+	// then.
 	pictureLasts = 2 * time.Minute
 	// pictureEvery is the time between two checks of how many places have the verdict "jam".
 	pictureEvery = time.Minute

@@ -30,7 +30,7 @@ type speedAt struct {
 // band is a period in which a driving state stays the same. The state 0 means that there is none.
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
-// The indexes of the field bands of a Track.
+// The indexes of the three lists of bands in Track.bands.
 const (
 	verdictBand = iota
 	labelBand

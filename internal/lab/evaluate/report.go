@@ -52,7 +52,7 @@ type anomaly struct {
 	since  time.Duration
 }
 
-// label adds a comparison of a row's label with the verdict to the result.
+// label adds a comparison to the result: of truth, a row's label, with the verdict after that row.
 func (r *fileResult) label(truth, verdict vehicle.DrivingState) {
 	if r.Agreement == nil {
 		r.Agreement = new(score.Agreement)
