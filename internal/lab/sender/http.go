@@ -29,9 +29,9 @@ type httpSender struct {
 	body   []byte
 }
 
-// HTTP returns a sender to the HTTP ingest listener at the URL base. The parameter as has the name
-// and key of the source that sends. The parameter trust decides which certificates of the service
-// are accepted; if nil, those that the system trusts.
+// HTTP returns a sender to the HTTP ingest listener at the URL base. The sender logs in with the
+// name and the key of the source in the parameter as. The parameter trust decides which
+// certificates of the service are accepted; if nil, the system's trusted certificates decide.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",

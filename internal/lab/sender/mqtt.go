@@ -34,9 +34,10 @@ const (
 	mqttWindow = 64
 )
 
-// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The parameter as has
-// the name and key of the source that sends. The parameter trust decides which certificates of the
-// service are accepted; if nil, those that the system trusts.
+// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The returned sender
+// has logged in with the name and the key of the source in the parameter as. The parameter trust
+// decides which certificates of the service are accepted; if nil, the system's trusted certificates
+// decide.
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)

@@ -59,8 +59,8 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live is like All, but changes the times so that the first sample has the present time, and sends
-// each sample when its time has come.
+// Live is like All, but sends each sample at the sample's own time. Before that, it changes all
+// times by the same amount, so that the first sample has the present time.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil

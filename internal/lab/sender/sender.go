@@ -55,8 +55,8 @@ const (
 // new, the node may learn of it soon.
 type sourceUnknown struct{ error }
 
-// spreads reports whether err is a sourceUnknown and the source is so new that the node may still
-// learn of it, so that a retry may help.
+// spreads reports whether a retry after err may help: err is a sourceUnknown, and the source is so
+// new that the node may still learn of it.
 func (l Login) spreads(err error) bool {
 	_, unknown := errors.AsType[sourceUnknown](err)
 	return unknown && time.Since(l.Made) < spreadTime
@@ -72,8 +72,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unreachable returns the error for a listener that cannot be reached because of err. Its text says
-// what to do. The parameter what names the listener, and flags the flags that select it.
+// unreachable returns the error for a listener that cannot be reached because of err. Its text
+// names the listener (what), its address (host) and the flags that select it (flags), and says what
+// to do.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)
