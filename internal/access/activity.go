@@ -12,9 +12,10 @@ import (
 // sender cannot cause new counters or labels with texts of its choice.
 type Refusal uint8
 
-// The values of [Refusal]. Those up to OverRate are reasons to refuse samples; the metrics count
-// refused samples by these reasons. A message that is refused before it is parsed counts as one
-// sample. The values after OverRate are reasons to refuse a source's key.
+// The values of [Refusal]. A sample is refused for one of the reasons from Malformed to OverRate,
+// and the metrics count refused samples by these reasons. A message that is refused before it is
+// parsed counts as one sample. A source's key is refused for one of the other reasons, from
+// KeyExpired on.
 const (
 	Malformed Refusal = iota // not one JSON object
 	Truncated                // JSON that ends early
@@ -56,7 +57,8 @@ func (r Refusal) String() string {
 }
 
 // SourceActivity holds what one node has counted for a source since the node started: samples,
-// ignored signals, and the times of the last use and the last refusal. It is not stored.
+// signals that no rule uses (ignored signals), and the times of the last use and the last refusal.
+// It is not stored.
 type SourceActivity struct {
 	LastSeen    time.Time // when its key was last accepted, in whole seconds; zero: never
 	LastRefused time.Time // when its key or a sample was last refused, in whole seconds; zero: never
@@ -71,9 +73,9 @@ type SourceActivity struct {
 	IgnoredByName map[string]int64
 }
 
-// MaxIgnoredNames is the maximum number of names of ignored signals that a node counts per source.
-// It counts the names that it sees first. Names have at most 80 bytes, so they take less than 2 KB
-// for each source that sends such signals.
+// MaxIgnoredNames is the maximum number of names for which a node counts a source's ignored signals
+// separately: the names that it receives first. A name has at most 80 bytes, so these counters take
+// less than 2 KB for each source that sends such signals.
 const MaxIgnoredNames = 8
 
 // telemetry holds a node's counters for the telemetry of a source.
@@ -85,8 +87,8 @@ type telemetry struct {
 	byName map[string]int64 // ignored signals
 }
 
-// counts returns the counters for a source's telemetry, and creates them at the first call. The
-// usage of a token has no such counters.
+// counts returns the counters for a source's telemetry. The first call creates them, because a
+// token, whose other counters have the same type, needs none.
 func (u *usage) counts() *telemetry {
 	if t := u.telemetry.Load(); t != nil {
 		return t
@@ -157,7 +159,8 @@ func (u *usage) Seen() SourceActivity {
 	return s
 }
 
-// refusalOf maps the error of a refused key to its reason.
+// refusalOf returns the reason that corresponds to err, the error with which a source's key was
+// refused.
 func refusalOf(err error) Refusal {
 	switch {
 	case errors.Is(err, ErrExpired):

@@ -34,7 +34,8 @@ type Credential struct {
 	Strict bool // sources only: a sample with an unknown signal is refused
 }
 
-// Policy holds the rules for one kind of credential, and the words for it in texts and records.
+// Policy holds the rules for one kind of credential, and the words that messages, the audit and
+// stored records use for it.
 type Policy struct {
 	Noun       string // name of the kind in records, in the audit and in texts
 	Begin, End string // verbs for creating one and for ending one
@@ -148,8 +149,8 @@ func AddOperator(name string, now time.Time) (Credential, string, error) {
 }
 
 // Check returns an error if a field of c has a value that this service never stores, such as an
-// invalid name. It is applied to new credentials, to stored ones and to those in a backup. It does
-// not check Vehicles, because even a list may be empty after its last vehicle was forgotten.
+// invalid name. It is applied to new credentials, to stored ones and to those in a backup. It
+// accepts any Vehicles, even none, because a list becomes empty when its last vehicle is forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -181,7 +182,8 @@ func (c *Credential) Check() error {
 	return nil
 }
 
-// begin checks a new credential, sets its times and generates its secret.
+// begin checks the fields of a new credential. It returns the credential with its creation time and
+// the hash of a new secret, and the secret.
 func (c Credential) begin(now time.Time) (Credential, string, error) {
 	if !c.Expires.IsZero() && !c.Expires.After(now) {
 		p := c.Kind.Policy()
@@ -228,7 +230,8 @@ var (
 // maxName is the maximum length of a developer's name, in bytes.
 const maxName = 200
 
-// checkName returns an error for a name that could corrupt a log line or a table.
+// checkName returns an error unless s is a valid name: 1 to maxName bytes of printable text without
+// a secret. The parameter what describes the name in the error, as in "a developer's name".
 func checkName(what, s string) error {
 	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
 		return fmt.Errorf("%s must have 1 to %d bytes of text", what, maxName)

@@ -45,18 +45,18 @@ type Tombstone struct {
 	// Lifted is the time when the vehicle was allowed again. It is zero if the vehicle was not
 	// allowed again.
 	Lifted time.Time
-	// Opened is set when samples of the vehicle are accepted again. It is set later than Lifted: in
-	// between, the node that computes the vehicle's state must receive Lifted, because it would
-	// otherwise ignore accepted samples.
+	// Opened is set when samples of the vehicle are accepted again. This happens after Lifted is
+	// set: the node that folds the vehicle's samples must receive Lifted first, because it would
+	// otherwise ignore samples that another node has accepted.
 	Opened bool
-	// Quiet is the time from which no newly stored telemetry names the vehicle. It is zero while a
-	// node may still be storing such telemetry. Last is the sequence of the newest telemetry record
-	// at Quiet; later records do not name the vehicle.
+	// Quiet is the time from which no node stores telemetry of the vehicle. It is zero while a node
+	// may still store some. Last is the sequence number of the newest telemetry record at the time
+	// when Quiet was first set; no later record contains samples of the vehicle.
 	Quiet time.Time
 	Last  uint64
-	// Erased is the time when the erasure ended with the removal of the deletion marker, which had
-	// replaced the vehicle's state. On one machine, no byte on the disk names the vehicle from then
-	// on. Until then, Erased is zero.
+	// Erased is the time when the erasure ended. All records that name the vehicle were then
+	// removed, even the deletion marker in place of its state. Erased is zero until then. On one
+	// machine, no byte on the disk names the vehicle after this time.
 	Erased time.Time
 	// Stale and Made are set when the vehicle is allowed again. They identify its older samples,
 	// which stay forgotten: the samples with a sequence of at most Stale in the telemetry stream

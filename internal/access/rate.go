@@ -60,10 +60,11 @@ func (r Rate) String() string {
 }
 
 // Budget is the state of one rate limit: the number of calls that a [Rate] still allows. It is safe
-// for concurrent use and takes no lock. The zero Budget is full.
+// for concurrent use and takes no lock. The zero Budget allows a whole burst: all Calls of the rate
+// at once.
 //
-// It stores one number, the time at which the budget will be full again (the generic cell rate
-// algorithm, ITU-T I.371).
+// A Budget stores one number, the time at which a whole burst is allowed again (the generic cell
+// rate algorithm, ITU-T I.371).
 type Budget struct {
 	fullAt atomic.Int64 // Unix nanoseconds
 }
@@ -80,16 +81,16 @@ func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duratio
 const MaxBatch = 10_000
 
 // TakeBatch is like Take, but uses n calls at once, or [MaxBatch] calls if n is larger. It succeeds
-// if at least one call is left. The missing calls are then taken in advance: no call is available
-// until the budget has refilled them. With n = 0, TakeBatch uses nothing and only returns what is
-// left. If the clock was set back, TakeBatch refuses calls for at most one window plus the time in
-// which MaxBatch calls are refilled.
+// if at least one call is left. If fewer than n are left, the budget goes below zero: no call is
+// available until it has refilled. With n = 0, TakeBatch uses nothing and only returns how many
+// calls are left. If the clock was set back, TakeBatch refuses calls for at most one window plus
+// the time in which MaxBatch calls are refilled.
 func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, min(int64(n), MaxBatch), MaxBatch, now)
 }
 
-// take implements Take, TakeBatch and Peek. The parameter most is the largest n of all calls that
-// use this budget.
+// take implements Take, TakeBatch and Peek. It uses n calls. The parameter most is the largest n
+// that is ever used with this budget; with it, take detects that the clock was set back.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls

@@ -9,7 +9,8 @@ type BackupInfo struct {
 	Partitions int            `json:"partitions"`
 	Records    int            `json:"records"`
 	Kinds      map[string]int `json:"kinds"` // number of records, by kind
-	// Authenticated is set if the backup is authenticated by one of the reader's keys.
+	// Authenticated is set if the program that read the backup has a backup key that authenticates
+	// it.
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
@@ -29,8 +30,8 @@ type RestoreReport struct {
 // many were not.
 type RestoreCount struct {
 	Restored int `json:"restored"`
-	// Kept counts the records of the backup that were not restored because the service has a record
-	// that takes precedence.
+	// Kept counts the records of the backup that were not restored because the service kept its own
+	// record instead, such as a newer state of the same vehicle.
 	Kept int `json:"kept"`
 	// Forgotten counts the records that were not restored because their vehicle was forgotten.
 	Forgotten int `json:"forgotten"`

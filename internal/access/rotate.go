@@ -38,10 +38,10 @@ func CheckOverlap(d time.Duration) error {
 }
 
 // Rotate replaces the credential's secret by a new one with the given hash. The replaced secret
-// stays valid for the time overlap, or ends at once if the kind of credential permits no overlap.
-// Secrets that earlier rotations replaced end no later than that. So a rotation with no overlap
-// leaves only the new secret valid, as is needed after a secret has leaked. Of the ended secrets,
-// the last maxEnded are kept.
+// stays valid for the time overlap, or ends at once if the kind of credential permits no overlap. A
+// secret that an earlier rotation replaced ends at the same time, unless its own end is earlier. So
+// a rotation with no overlap leaves only the new secret valid, as is needed after a secret has
+// leaked. Of the secrets that have ended, only the last maxEnded are kept.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
 	// A retry after a lost response must succeed, even if the record was changed in between.

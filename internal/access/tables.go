@@ -50,8 +50,9 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant is a credential in a node's table: its record, and the node's counters for it. The counters
-// are kept when the record changes.
+// Grant is one entry of a node's table of credentials. It holds the credential's record (not only
+// its set of vehicles) and the node's counters for the credential. When the record changes, the
+// counters are kept.
 type Grant struct {
 	Credential
 	*usage
@@ -140,9 +141,9 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// NoteUsage sets the usage of a token that the given node has stored, and replaces what the same
-// node had stored before. For its own name, a node may call NoteUsage only while it starts; what it
-// stores later is already in its counters.
+// NoteUsage sets the usage of a token that the given node has stored. It replaces what the same
+// node had stored before. If the given node is this one, NoteUsage may be called only during the
+// start: the usage that this node stores later is already in its counters.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,8 +160,8 @@ func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	}
 }
 
-// ForgetUsage removes the calls that a node has stored for a token. The times of the last use and
-// of the last refusal are kept.
+// ForgetUsage removes from this table the calls that a node has stored for a token. The times of
+// the last use and of the last refusal are kept.
 func (t *Credentials) ForgetUsage(id, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,9 +185,9 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 	return all
 }
 
-// UsageOn returns the part of a token's usage that this node has counted, before and since its last
-// start. This is the part that the node stores. The parameter node is the name of this node. Days
-// after now are included, up to maxFutureDays days, because this node's clock may be slow.
+// UsageOn returns the part of a token's usage that this node has counted, since it started and in
+// earlier runs. This is the part that the node stores. The parameter node is the name of this node.
+// Up to maxFutureDays days after now are included, because this node's clock may be slow.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -212,9 +213,9 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	}
 }
 
-// verify returns the credential that a secret belongs to, or nil if there is none. If the secret is
-// not valid, verify also returns an error that gives the reason in words for the caller. It does
-// the same work for a known and an unknown secret.
+// verify returns the credential that a secret belongs to. If there is none, it returns nil and an
+// error. If the secret is no longer valid, it returns both the credential and an error. The error
+// says why, in words for the caller. verify does the same work for a known and an unknown secret.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -235,8 +236,8 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify returns the token that a secret belongs to, or nil if there is none. If the secret is not
-// valid, Verify also returns an error that gives the reason.
+// Verify returns the token that a secret belongs to. If there is none, it returns nil and an error.
+// If the secret is no longer valid, it returns both the token and an error. The error says why.
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -245,8 +246,9 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify is like [Tokens.Verify], for the key of a source. It also notes the time, as the last use
-// of the key or as its last refusal.
+// Verify is like [Tokens.Verify], for the key of a source. In the counters of the source, it also
+// records now as the time of the last use of the key or, if the key is refused, of the last
+// refusal.
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if g != nil {
@@ -255,7 +257,8 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	return g, err
 }
 
-// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT.
+// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. A
+// valid key of another source is refused with [ErrNotKnown].
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if err == nil && g.Name != name {
@@ -314,9 +317,9 @@ func (t *Credentials) Expiring(now, then time.Time) (n int) {
 }
 
 // shards is a map from hash to T that is read without a lock. It consists of 256 maps, selected by
-// the first byte of the hash. A map is never changed: to write, a changed copy replaces it. Writers
-// must not run concurrently. With 100,000 keys, a write takes 0.1 ms. More maps, or sync.Map, would
-// make writes cheaper and reads more expensive.
+// the first byte of the hash. A map is never changed: a write copies the map, changes the copy and
+// replaces the map by the copy. Writers must not run concurrently. With 100,000 keys, a write takes
+// 0.1 ms. More maps, or sync.Map, would make writes cheaper and reads more expensive.
 type shards[T any] struct {
 	maps [256]atomic.Pointer[map[Hash]T]
 }

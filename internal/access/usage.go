@@ -134,8 +134,8 @@ func (u *Usage) pastDays(now time.Time) int {
 }
 
 // upTo returns the usage, with LastUsed or LastRefused set to zero if it is later than the given
-// day. Such a time comes from a fast clock, and would hide all uses or refusals until then, on
-// every node.
+// day. Such a time comes from a fast clock. If it were kept, every node would show it, instead of
+// the true last use or refusal, until that time.
 func (u Usage) upTo(day int64) Usage {
 	if DayOf(u.LastUsed) > day {
 		u.LastUsed = time.Time{}
@@ -160,8 +160,8 @@ type usage struct {
 	stored map[string]Usage
 }
 
-// heldDays holds the counters of a process, by day. It is immutable: the first call on another day
-// replaces it.
+// heldDays holds the counters of a process, by day. The fields never change: the first call on
+// another day replaces the heldDays by a new one.
 type heldDays struct {
 	now *dayCounter   // the day of the latest call
 	all []*dayCounter // oldest first, each day at most once
@@ -208,12 +208,14 @@ func (u *usage) counterOf(day int64) *dayCounter {
 }
 
 // maxHeldDays is the maximum number of days for which a process holds counters: UsageDays days up
-// to today, maxFutureDays days after today, and maxFutureDays+1 days that a fast clock has added.
+// to today, maxFutureDays days after today, and another maxFutureDays+1 days, so that days which a
+// fast clock adds do not displace the others.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
-// withDay returns the counters with the given day as the current one, which it adds if there is
-// none. It drops all later days except the nearest maxFutureDays, and then the oldest days beyond
-// maxHeldDays. If d is nil, there are no counters yet.
+// withDay returns the counters of d and, if there is none for the given day, a new one. The counter
+// of the given day becomes the current one. Of the later days, withDay keeps only the nearest
+// maxFutureDays; if more than maxHeldDays days are then left, it drops the oldest. If d is nil,
+// there are no counters yet.
 func (d *heldDays) withDay(day int64) *heldDays {
 	var all []*dayCounter
 	if d != nil {
@@ -248,8 +250,8 @@ func (u *usage) counted() (sum int64) {
 	return sum
 }
 
-// running returns the calls that this process has counted. It adds the latest use and the latest
-// refusal that this node knows of, which may have been on another node.
+// running returns the calls that this process has counted, and the times of the latest use and the
+// latest refusal that this node knows of, even if they were on another node.
 func (u *usage) running() (r Usage) {
 	for _, c := range u.counters() {
 		var calls Calls
@@ -293,8 +295,8 @@ func unpackRefusal[T Outcome | Refusal](n int64) (time.Time, T) {
 // dayAfter returns the start of the day after at. Both times are in Unix seconds.
 func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
-// noteRefusal stores the time and the reason of a refusal in v. It keeps a stored refusal that is
-// later on the same day. It replaces a stored refusal of a later day, because that was noted by a
+// noteRefusal stores the time and the reason of a refusal in v, unless v already has a later
+// refusal on the same day. A stored refusal on a later day is replaced, because it was noted by a
 // fast clock and would otherwise hide all refusals until that day.
 func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
 	n, ahead := packRefusal(at, why), packRefusal[T](dayAfter(at), 0)

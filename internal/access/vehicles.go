@@ -45,7 +45,7 @@ func (v Vehicles) Include(id vehicle.ID) bool {
 	return ok || v.all
 }
 
-// IncludeBytes is like Include, for a vid in a request's buffer.
+// IncludeBytes is like Include, for a vid that is a slice of bytes, such as a part of a request.
 func (v Vehicles) IncludeBytes(vid []byte) bool {
 	_, ok := v.set[vehicle.ID(vid)]
 	return ok || v.all
