@@ -23,7 +23,7 @@ func within(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// audited is like auditedAtLength, but also limits do to storeTimeout.
+// audited is like auditedAtLength, but gives do a time limit of storeTimeout.
 func (p *Operations) audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {

@@ -31,7 +31,8 @@ const (
 	MaxEvents     = 1000
 )
 
-// The limits of one search. When a search reaches a limit, its page has fewer events than match.
+// The limits of one search. A search that reaches a limit ends before its page is full; the next
+// page continues the search.
 const (
 	searchPages  = 50 // pages of MaxEvents each
 	searchWithin = 2 * time.Second
@@ -104,7 +105,8 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 }
 
 // askedTime parses a time, or a day in UTC such as 2026-11-20. For a day, it returns the start of
-// that day plus the parameter day.
+// that day plus the duration in the parameter day, which is 24 hours if the end of the day is
+// wanted.
 func askedTime(text string, day time.Duration) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil

@@ -86,7 +86,8 @@ func (p *Operations) begin(
 // Rotate gives a credential a new secret and returns the secret, which the caller shows once. The
 // replaced secret stays valid for the time overlap, if the kind of credential allows that. If two
 // callers rotate a credential at the same time, both succeed: the second rotation replaces the
-// secret of the first, which stays valid for the overlap of the second.
+// secret that the first caller has just received, which then stays valid for the overlap that the
+// second caller gave.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -200,7 +201,7 @@ func (p *Operations) ChangeCredential(
 }
 
 // update records a change to a credential in the audit, and then applies it to the stored record.
-// The audit's action is the noun of the kind and the verb, such as "token.grant".
+// In the audit, the action is the kind's noun, a dot and the parameter verb, such as "token.grant".
 func (p *Operations) update(
 	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string,
 	change func(*access.Credential) error,
@@ -245,8 +246,8 @@ func (p *Operations) inWords(v access.Vehicles) string {
 // million.
 const maxNamed = 20
 
-// named returns a list of the n vehicles in ids, as text. It has the short hashes of the first
-// maxNamed vehicles and the number of the others.
+// named returns the vehicles in ids as text: the short hashes of the first maxNamed vehicles, and
+// the number of the others. The parameter n is the number of vehicles in ids.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

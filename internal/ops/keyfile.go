@@ -62,7 +62,7 @@ func CheckKey(dir string) error {
 }
 
 // readOwnKey is like readKey, but also refuses a file that belongs to another user, because that
-// user can read the key. Only the service calls it: as root, it could otherwise read such a file.
+// user knows the key. This matters if the service runs as root, which can read every user's files.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {

@@ -33,6 +33,6 @@ func (m Moving) Write(p []byte) (int, error) {
 	return m.W.Write(p)
 }
 
-// extend extends the connection's write deadline, as Write does, while the caller has nothing to
-// write yet.
+// extend extends the connection's write deadline, as Write does. It is for a caller that makes
+// progress but has nothing to write yet.
 func (m Moving) extend() error { return m.C.SetWriteDeadline(time.Now().Add(stallTimeout)) }

@@ -32,9 +32,9 @@ type Config struct {
 	// MaxAge is the maximum age of a reading. A verdict that is based on an older reading is stale.
 	MaxAge time.Duration
 
-	// Fleet holds the vehicles for lists. Filled returns an error while Fleet is incomplete or too
-	// old. If Fleet is nil, this node cannot list vehicles. If Filled is nil, Fleet is always
-	// complete.
+	// Fleet is the table of vehicles from which lists are made. Filled returns an error while Fleet
+	// is incomplete or lags behind. If Fleet is nil, this node cannot list vehicles. If Filled is
+	// nil, Fleet is always complete.
 	Fleet  Fleet
 	Filled func() error
 
@@ -50,14 +50,15 @@ type Config struct {
 
 // Store stores credentials, the audit and tombstones, and makes backups. Its methods do not write
 // audit events by themselves. When a method returns nil, the record is durable and this node's own
-// tables contain it. An error wraps [access.ErrNotFound], [access.ErrExists] or the error of a
-// change function if that is the cause.
+// tables contain it. If the cause of an error is [access.ErrNotFound], [access.ErrExists] or an
+// error that the function change of Update returned, the error wraps that cause.
 type Store interface {
 	// Create stores a new credential. It returns ErrExists if the name is taken.
 	Create(ctx context.Context, c access.Credential) error
 	// Update applies change to the stored record by compare-and-set, so it may call change several
-	// times. If change returns an error, nothing is stored. For a revoked or removed credential,
-	// Update returns ErrNotFound, unless the kind's [access.Policy] keeps it listed.
+	// times. If change returns an error, nothing is stored. For a removed source or operator,
+	// Update returns ErrNotFound; a revoked token can still be updated (see Listed in
+	// [access.Policy]).
 	Update(ctx context.Context, kind access.Kind, name string,
 		change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
@@ -81,7 +82,8 @@ type Store interface {
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
 	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
 	// and from a trusted service. Then it calls audited, which writes an audit event and calls
-	// merge. Only merge changes the store. If audited does not call merge, it returns an error.
+	// merge. Only merge changes the store. If audited returns without calling merge, it must return
+	// an error.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),

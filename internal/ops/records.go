@@ -57,8 +57,8 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 }
 
 // TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens. It
-// returns at most the number of tokens in the parameter most. The result more is the number of
-// tokens that it leaves out for that reason.
+// returns at most the number of tokens in the parameter most, and in the result more the number of
+// such tokens that are left.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -73,7 +73,8 @@ func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord,
 	return list, more
 }
 
-// TokenSummary returns a token as lists show it.
+// TokenSummary returns the summary of a token, from its record t and from the time of its last use
+// that this node knows.
 func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	s := TokenSummary{
 		ID:           t.Name,
@@ -160,7 +161,8 @@ func (p *Operations) Source(name string) (SourceRecord, error) {
 	return SourceRecord{p.SourceSummary(s.Credential), p.EarlierUntil(s.Credential), VehicleList{s.Vehicles}}, nil
 }
 
-// SourceSummary returns a source as lists show it.
+// SourceSummary returns the summary of a source, from its record s and from this node's counters
+// for the source.
 func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	r := SourceSummary{
 		Name:         s.Name,
@@ -213,7 +215,7 @@ func (p *Operations) Operators() []OperatorSummary {
 	return all
 }
 
-// OperatorSummary returns an operator as lists show it.
+// OperatorSummary returns the summary of an operator, from its record o.
 func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended)}
 }

@@ -85,8 +85,8 @@ type Fleet interface {
 	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
 }
 
-// maxWalks is the maximum number of pages of vehicle lists that are computed at the same time. Each
-// computation scans the whole fleet table and uses all processors for a moment.
+// maxWalks is the maximum number of requests for a page of vehicles that are answered at the same
+// time. To answer one, the whole fleet table is read, which uses all processors for a moment.
 const maxWalks = 2
 
 // texts returns pointers to the text fields of the query, by the names of their URL parameters.
@@ -163,8 +163,8 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
 
-// question converts the query into a query of the fleet table. The function clock returns the
-// present time. A verdict is stale if its reading is then older than maxAge.
+// question converts the query into a query of the fleet table. In it, a verdict is stale if its
+// reading is older than maxAge at the time that the function clock returns.
 func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Duration) fleet.Question {
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: maxAge, Prefix: q.Prefix}
 }
@@ -279,8 +279,8 @@ func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedV
 	return ListedVehicle{string(l.ID), driving, throttle}
 }
 
-// verdicts returns the two verdicts in the form of lists. Whether a verdict is stale depends on the
-// time at.
+// verdicts returns the two verdicts of a vehicle as lists show them. A verdict is shown as stale if
+// its reading is too old at the time in the parameter at.
 func (p *Operations) verdicts(
 	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
 ) (driving, throttle ListedVerdict) {
@@ -303,9 +303,10 @@ func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
 	return v
 }
 
-// cursors makes the cursors of pages by encrypting positions in a list, with a key of this process.
-// So a cursor does not reveal the hash of a vehicle that it contains. A cursor from another process
-// or for another list cannot be decrypted.
+// cursors makes page cursors: texts with which a client requests the next page of a list. A page
+// cursor is a position in the list, encrypted with a key of this process, because the position
+// contains the hash of a vehicle. A page cursor from another process or for another list cannot be
+// decrypted.
 type cursors struct{ cipher.AEAD }
 
 func newCursors() cursors {
@@ -337,8 +338,8 @@ func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
 	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
 }
 
-// open decrypts the cursor of a query. It returns the position after which the page begins, or nil
-// for the first page.
+// open decrypts the page cursor in a query. It returns the position in the list after which the
+// requested page begins, or nil for the first page, which needs no page cursor.
 func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 	if q.Cursor == "" {
 		return nil, nil

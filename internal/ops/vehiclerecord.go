@@ -72,7 +72,8 @@ type ReadingRecord struct {
 	Time   time.Time `json:"time"`
 }
 
-// InWords returns the value with its unit, as text. A position is not shown.
+// InWords returns the value as text, such as "12.5 km/h" or "on". For a position, it returns "not
+// shown".
 func (r ReadingRecord) InWords() string {
 	switch {
 	case r.Value == nil:
