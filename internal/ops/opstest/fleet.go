@@ -5,7 +5,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Fleet is a fleet table whose vehicles can be listed. Make one with [NewFleet].
+// Fleet is a fleet table that also holds the vids, as lists of vehicles need them. Make one with
+// [NewFleet].
 type Fleet struct{ *fleet.Table }
 
 // NewFleet returns an empty fleet.

@@ -40,8 +40,8 @@ func New() *Store {
 	return m
 }
 
-// Config returns a configuration of [ops.Operations] with this store. The caller sets the other
-// fields.
+// Config returns a configuration of [ops.Operations] with this store and its tables. The caller
+// sets those other fields that it needs.
 func (m *Store) Config() ops.Config {
 	return ops.Config{Store: m, Tables: &m.Tables, Forgotten: &m.Forgotten}
 }
@@ -57,9 +57,9 @@ func (m *Store) begin(ctx context.Context, method string) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Fail makes a method return err from now on. If err is nil, the method works again. The name of
-// Audit contains the outcome of the event, as in "Audit intended". The names of Create and Update
-// contain the kind of credential, as in "Create token".
+// Fail makes a method return err from now on. The parameter method is the name of the method. For
+// Audit, the outcome of the event is added, as in "Audit intended"; for Create and Update, the kind
+// of credential, as in "Create token". If err is nil, the method works again.
 func (m *Store) Fail(method string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +146,7 @@ func (m *Store) AuditPage(
 	return events, older, nil
 }
 
-// Forget adds a tombstone and reports one removed state.
+// Forget stores a tombstone. The receipt says that one state was removed.
 func (m *Store) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if err := m.begin(ctx, "Forget"); err != nil {
 		return access.ForgetReceipt{}, err
@@ -162,7 +162,7 @@ func (m *Store) bury(hash access.VehicleHash) access.ForgetReceipt {
 
 var forgottenAt = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// Allow lifts a tombstone.
+// Allow replaces the tombstone of a vehicle by one that permits telemetry of the vehicle again.
 func (m *Store) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if err := m.begin(ctx, "Allow"); err != nil {
 		return access.ForgetReceipt{}, err
@@ -204,9 +204,9 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 	return 1, m.begin(ctx, "Backup")
 }
 
-// Restore reads a backup and calls audited. The merge then reports RestoreSteps steps of progress,
-// and returns the error that was set with Fail, if any. If BadBackups is set, Restore only returns
-// that error.
+// Restore reads a backup and calls audited. The function merge that it gives to audited reports
+// RestoreSteps steps of progress, and returns the error that was set with Fail, if any. If the
+// field BadBackups is set, Restore reads nothing and returns that error.
 func (m *Store) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
@@ -228,7 +228,8 @@ func (m *Store) Restore(
 	})
 }
 
-// BadBackup reports whether the error is BadBackups and not [access.ErrBusy].
+// BadBackup reports whether err wraps the error in the field BadBackups. If err also wraps
+// [access.ErrBusy], BadBackup returns false.
 func (m *Store) BadBackup(err error) bool {
 	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy)
 }
