@@ -16,9 +16,9 @@ import (
 // nothing is the request body of a call that takes no JSON members.
 type nothing struct{}
 
-// endpoint is the handler of one API call, with the description that the OpenAPI document must
-// match: name, status on success, and the types of the JSON bodies of request and response. The
-// types are nil if the handler reads and writes the bodies by itself.
+// endpoint is the handler of one API call, with the call's name, its status on success, and the
+// types of the JSON bodies of request and response. A test compares these with the OpenAPI
+// document. The types are nil if the handler reads and writes the bodies by itself.
 type endpoint struct {
 	http.Handler
 	name    string

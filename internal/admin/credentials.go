@@ -153,8 +153,8 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 	return wire.RotatedAdminKey{File: file}, err
 }
 
-// rotate returns the function of the API call that gives a credential of the kind a new secret. The
-// parameter show makes the response body.
+// rotate returns the implementation of the API call that gives a credential of the kind a new
+// secret. The function show returns the response body.
 func rotate[Out any](
 	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
 ) func(*http.Request, wire.RotateRequest) (Out, error) {
@@ -178,8 +178,8 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 	return wire.RotatedSource{Name: c.Name, Key: key, EarlierUntil: s.ops.EarlierUntil(c)}
 }
 
-// end returns the function of the API call that revokes or removes a credential of the kind. The
-// parameter show makes the response body.
+// end returns the implementation of the API call that revokes or removes a credential of the kind.
+// The function show returns the response body.
 func end[Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {

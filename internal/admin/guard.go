@@ -72,8 +72,9 @@ func (s *Server) started(ctx context.Context) bool {
 	}
 }
 
-// keyless reports whether a path needs no login. This holds for health, readiness and metrics. They
-// show nothing that a hostile page could use, so probes and scrapers may use any host name.
+// keyless reports whether the path p needs no login: health, readiness and metrics. Probes and
+// scrapers may request these paths under any host name, because the responses contain nothing that
+// a hostile page could use.
 func keyless(p string) bool {
 	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
 }
@@ -98,8 +99,9 @@ func (s *Server) answersTo(host string) bool {
 }
 
 // loadedElsewhere reports whether a page of another origin made the request automatically, or
-// loaded it into a frame. Such requests could hold live pages open and read telemetry, although
-// nobody sees the result. If a user follows a link to this listener, loadedElsewhere returns false.
+// loaded the response into a frame. That page cannot read the response, but such requests could
+// keep live pages open and make the node read telemetry. If a user follows a link to this listener,
+// loadedElsewhere returns false.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":

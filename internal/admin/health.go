@@ -16,9 +16,9 @@ import (
 	"carstate/internal/access"
 )
 
-// health returns a handler that answers with one line of text. If check returns nil, the line
-// begins with the text well. Otherwise it begins with the error of check, and the status is 503.
-// The result of add is appended. If check is nil, it succeeds.
+// health returns a handler that answers with one line of text. The line begins with the parameter
+// well if check returns nil or is nil. Otherwise, it begins with the error of check, and the status
+// is 503. The text that add returns is the end of the line.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -35,9 +35,9 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 
 func addNothing() string { return "" }
 
-// copies returns the end of the text of /readyz: the age of the node's replicated tables, and a
-// warning if the node cannot read records of a newer version. This is shown whether the node is
-// ready or not.
+// copies returns the text that follows "ready" or the error in the response of /readyz: the age of
+// this node's copies of the records, and a warning if the node cannot read records of a newer
+// version.
 func (s *Server) copies() (text string) {
 	if s.cfg.FeedAge != nil {
 		if age, ok := s.cfg.FeedAge(); ok {

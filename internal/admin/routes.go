@@ -12,8 +12,8 @@ import (
 )
 
 // probes returns a handler with the paths of every admin listener: health, readiness and metrics.
-// If the listener has no API, all other paths are not found. The guard has already refused all
-// paths that net/http would clean or redirect.
+// If the listener has no API, all other paths are not found. The handler never redirects a request
+// to a clean path, because [Server.guard] refuses paths that are not clean.
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})

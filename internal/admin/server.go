@@ -39,14 +39,14 @@ type Config struct {
 	Hosts []string
 
 	// Alive and Ready are the checks of /healthz and /readyz. ReadyFor holds the checks of
-	// /readyz/NAME, one for each of the node's jobs. The text of an error is shown without login.
-	// If a check is nil, it succeeds.
+	// /readyz/JOB by the name of the job, such as "query". The text of an error is shown without
+	// login. A check that is nil always succeeds.
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
-	// FeedAge returns how far this node's copies of the records may lag behind: they contain every
-	// change that was made longer ago than age. ok is false before the copies are first loaded. If
-	// FeedAge is nil, /readyz does not report the age.
+	// FeedAge returns how far this node's copies of the records lag behind: the copies contain
+	// every change that was made at least that long ago. ok is false before the copies are first
+	// loaded. If FeedAge is nil, /readyz does not report the age.
 	FeedAge func() (age time.Duration, ok bool)
 	// Newer returns the names of the streams in which a newer version has stored records that this
 	// node cannot read. If nil, there are none.
@@ -63,9 +63,9 @@ type Config struct {
 	Registry prometheus.Registerer
 
 	// MaxConnections is the maximum number of open connections. At the limit, the server accepts a
-	// new connection by closing another one, on which no caller with a key or a session is being
-	// answered. If there is no such connection, it closes the new one. If 0, the limit is 512, far
-	// more than operators, their pages and their scrapers need.
+	// new connection by closing an open one that has no request in progress from a caller with a
+	// key or a session. If there is none, it closes the new one. If 0, the limit is 512, far more
+	// than operators, their pages and their scrapers need.
 	MaxConnections int
 
 	Now     func() time.Time // if nil, time.Now
@@ -168,8 +168,8 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Shutdown stops listening and waits for the calls in progress. If ctx ends first, Shutdown closes
-// the connections of these calls and returns the context's error. Changes to records that have
-// begun are not canceled: the store still completes them, or they fail there.
+// the connections of these calls and returns the context's error. It does not cancel changes to
+// records that have begun: the store completes them or reports an error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.conns.EndSilent()
 	err := s.http.Shutdown(ctx)

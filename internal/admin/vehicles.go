@@ -41,8 +41,8 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle returns the function of the API call that forgets or allows the vehicle whose vid is in
-// the path, by calling do.
+// onVehicle returns the implementation of an API call on the vehicle whose vid is in the path. The
+// function do forgets the vehicle, or allows its telemetry again.
 func onVehicle(
 	do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error),
 ) func(*http.Request, nothing) (access.ForgetReceipt, error) {
