@@ -18,8 +18,9 @@ type auditView struct {
 // eventsListed is the number of events on a page of the audit.
 const eventsListed = 50
 
-// auditFields are the fields of the form that become part of the URL. The vid is not one of them,
-// because proxies and browsers store URLs.
+// auditFields are the fields of the form that become part of the URL. The field vid is not one of
+// them, because proxies and browsers store URLs; the field vehicle has the beginning of the
+// vehicle's hash instead.
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
 
 // Chosen reports whether a filter is set.

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/plot"
 )
 
-// The size of the box that a chart is drawn into, in SVG units, which the page scales. The labels
-// of a chart are HTML, so that they have the same size on every screen.
+// The size of a chart in SVG units. The page scales the chart to the screen. The labels are HTML
+// and are not scaled, so that they have the same size on every screen.
 const (
 	chartWidth  = 1000.0
 	chartHeight = 240.0
@@ -42,8 +42,9 @@ type chartRow struct {
 	Anomaly           int
 }
 
-// newFleetChart returns a chart of the given points, which cover that number of hours. The counts
-// in the parameter now are added as the last point.
+// newFleetChart returns a chart of the given points, with the counts in the parameter now as the
+// last point. The parameter hours is the number of hours for which the chart was requested; the
+// points may cover less.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam),

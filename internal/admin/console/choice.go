@@ -66,7 +66,8 @@ type chooser struct {
 // option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns a copy of the form that shows the filters and the order in the request's URL.
+// of returns a copy of the form for a request in the session s. The copy shows the filters and the
+// order in the request's URL.
 func (c chooser) of(r *http.Request, s *session) chooser {
 	c.choice, c.Path = choiceOf(r), s.at(c.Path)
 	return c

@@ -29,13 +29,13 @@ import (
 type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
-	// Known is called with the context of each request that has a session, so that the listener
-	// does not close the request's connection to admit another one.
+	// Known is called with the context of each request that has a session. The listener then does
+	// not close the request's connection to make room for a new one.
 	Known func(request context.Context)
 
-	// Recent reads a vehicle's newest retained samples. It returns at least the number in most, or
-	// all if there are fewer. If ctx ends first, it returns what it has read. The result contains
-	// all samples that were stored since the returned time; all reports that no earlier sample is
+	// Recent reads a vehicle's newest retained samples: at least the number in most, or all if
+	// there are fewer. If ctx ends first, it returns those that it has read. The result contains
+	// every sample that was stored since the returned time; if all is true, no older sample is
 	// stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)

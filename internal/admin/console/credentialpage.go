@@ -17,8 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listing is a function that answers with the page that contains a form. If the form was refused,
-// the page also shows the problem and the contents of the form.
+// listing is a function that answers with a page that contains a form. If the form was submitted
+// and refused, the page also shows the problem and the contents of the form.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
 
 // rotate returns the handler of the form that gives a credential a new secret.
@@ -57,8 +57,9 @@ func (c *Console) rotate(
 	}
 }
 
-// end returns the handler of the form that revokes or removes a credential, after a confirmation.
-// The holder of the credential replaces NAME in the question and %s in the notice.
+// end returns the handler of the form that revokes or removes a credential. The handler first asks
+// for confirmation with the question ask, and at the end shows the text notice. The holder of the
+// credential replaces NAME in ask and %s in notice.
 func (c *Console) end(
 	kind access.Kind, ask question, notice string, show listing,
 ) func(http.ResponseWriter, *http.Request, *session) {
@@ -181,8 +182,8 @@ func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	return c.Now().Add(time.Duration(days) * 24 * time.Hour), nil
 }
 
-// holder returns the holder of the credential with this name, as [holderOf] does. ok is false if
-// there is no such credential.
+// holder returns the holder of the credential with this name: the developer of a token, or the name
+// itself for a source or an operator. ok is false if there is no such credential.
 func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool) {
 	switch kind {
 	case access.TokenKind:
@@ -202,8 +203,8 @@ type question struct {
 	Back          string // the page to return to if the answer is no
 }
 
-// about returns the question with NAME replaced by the holder of a credential. The answer no leads
-// back to the list of the kind.
+// about returns the question with NAME replaced by the holder of a credential. If the operator
+// answers no, the page returns to the list of the credentials of the kind.
 func (q question) about(holder string, kind access.Kind) question {
 	name := func(text string) string { return strings.ReplaceAll(text, "NAME", holder) }
 	return question{name(q.Ask), name(q.Then), name(q.Do), "/" + listOf(kind)}

@@ -45,8 +45,8 @@ type speedPoint struct {
 	driving string // see classOf
 }
 
-// curves caches the charts of vehicles that were viewed last: the curves on the pages of vehicles,
-// and the strips in lists of vehicles.
+// curves caches the charts of vehicles that were viewed last: the curves on the pages of single
+// vehicles, and the strips (small charts of the last hour) in lists of vehicles.
 type curves struct {
 	scans chan struct{}
 
@@ -72,9 +72,9 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// curve returns the curve of a vehicle with the state s. It takes the curve from the cache if an
-// open page keeps it up to date and it shows the sensors of the present anomaly. Otherwise it reads
-// the retained samples again.
+// curve returns the curve of a vehicle with the state s. The cached curve is used if an open page
+// keeps it up to date, and if it was made for the throttle anomaly in s, because the anomaly
+// decides which sensors it shows. Otherwise, the retained samples are read again.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -115,8 +115,9 @@ func (k *curves) forget(id vehicle.ID) {
 	delete(k.hours, id)
 }
 
-// readCurve waits until fewer than maxScans scans are in progress, then calls scan. If the wait
-// takes longer than scanTime, readCurve returns an empty curve with the field busy set.
+// readCurve makes the curve of a vehicle by calling scan. At most maxScans of these calls run at
+// the same time; the others wait. If the wait takes longer than scanTime, readCurve returns an
+// empty curve with the field busy set.
 func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -179,8 +180,8 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 // not up to date, and the samples are read again.
 const curveFresh = 5 * time.Second
 
-// draws reports whether the curve was made for the anomaly in the state s, or for no anomaly if s
-// has none. Only then does it show the right sensors.
+// draws reports whether the curve shows the right sensors for the state s: those of the throttle
+// anomaly in s, or none if s has no anomaly.
 func (k *curve) draws(s *vehicle.State) bool {
 	alarm, alarmed := s.ThrottleAlarm()
 	k.mu.Lock()
@@ -236,7 +237,8 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
-// maxSpells is the maximum number of bands that a page lists as text.
+// maxSpells is the maximum number of bands, which are periods with one verdict, that a page lists
+// as text.
 const maxSpells = 12
 
 // view returns the last hour of the curve, up to its newest reading, as the page shows it.

@@ -28,8 +28,8 @@ type figures struct {
 	streams map[string]fill
 }
 
-// bucket is one bucket of a histogram. The field count is the number of queries that took at most
-// the time in seconds.
+// bucket is one bucket of the histogram of query durations. The field count is the number of
+// queries that took at most the duration in the field seconds.
 type bucket struct{ seconds, count float64 }
 
 // fill is the size of a stream of the store, and its limit. If the limit is unknown, it is 0.
@@ -128,8 +128,8 @@ func ratesBetween(old, now *figures) rates {
 }
 
 // reasons lists all reasons for which something was refused since the node started, the most
-// frequent first. old and now are the numbers of refusals by reason, at two times. The function
-// each converts the increase between them into a rate.
+// frequent first. old and now are the numbers of refusals by reason, at two times. The parameter
+// each is a function that converts the increase between these times into a rate.
 func reasons(old, now map[string]float64, each func(float64) float64) (list []reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {

@@ -31,7 +31,7 @@ type fleetView struct {
 	Empty     bool // no vehicle has sent telemetry yet
 }
 
-// listView shows the latest vehicles in a jam or with an anomaly.
+// listView shows the vehicles whose jam began last, or those whose anomaly began last.
 type listView struct {
 	Root  string // prefix of the session's paths
 	Name  string // "jam" or "anomaly"
@@ -117,7 +117,9 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	return v
 }
 
-// list returns one of the two lists of the fleet page. The parameter name is "jam" or "anomaly".
+// list returns one of the two lists of the fleet page: the vehicles in a jam if name is "jam", or
+// those with an anomaly if name is "anomaly". The parameter root is the prefix of the session's
+// paths, and s has the counts of the fleet.
 func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) listView {
 	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()
@@ -209,7 +211,8 @@ func ageBars(s FleetCounts) (bars []bar) {
 	return bars
 }
 
-// parts renders the named parts of a page.
+// parts renders parts of a page. The parameter name is the name of the page, data is what its
+// template shows, and the parameter which has the names of the parts.
 func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	made := make(parts)
 	for _, piece := range which {

@@ -20,7 +20,7 @@ const (
 	streamWrite   = 10 * time.Second // a reader that takes longer is disconnected
 )
 
-// streams counts the live pages.
+// streams counts the live pages: responses that stay open to keep a page in a browser up to date.
 type streams struct {
 	mu   sync.Mutex // guards open and the field streams of sessions
 	open int
@@ -54,13 +54,14 @@ func (s *streams) count() float64 {
 // in its attribute data-live.
 type parts map[string]string
 
-// errAnotherPage means that the URL of the open page now leads to a different page, for example
-// because the vehicle was forgotten. The browser must then reload it.
+// errAnotherPage means that an open page cannot be updated, because its URL would now lead to a
+// different page, for example after the vehicle was forgotten. The browser must reload the page.
 var errAnotherPage = errors.New("the page is another one now")
 
 // serveLive sends the changed parts of a page as server-sent events. It ends when the browser
-// disconnects, the session ends or the console is closed, and after streamLife, when the browser
-// must reconnect. The function render returns all parts of the page.
+// disconnects, the session ends, the console is closed or the page must be reloaded. It also ends
+// after streamLife; the browser then connects again. The function render returns all parts of the
+// page.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {

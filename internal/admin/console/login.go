@@ -11,16 +11,18 @@ import (
 	"carstate/internal/access"
 )
 
-// The limits on wrong keys, from one network and from all networks together. A right key is always
-// accepted, so that an attacker cannot lock the operators out. A key has 178 random bits and cannot
-// be guessed at any rate. The limits are for callers that mistype the key or flood the login.
+// The limits on wrong keys, from one address range (see networkOf) and from all addresses together.
+// A right key is always accepted, so that an attacker cannot lock the operators out. A key has 178
+// random bits and cannot be guessed at any rate. The limits are for callers that mistype the key or
+// flood the login.
 var (
 	wrongFromOne = access.Rate{Calls: 10, Window: time.Minute}
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
 )
 
-// attempts holds the budgets of wrong keys: one for all networks together, and 1,024 for single
-// networks. A hash of the network selects its budget, so the memory is bounded.
+// attempts holds the budgets for the two limits on wrong keys. The field all is for all addresses
+// together. The field one is for single address ranges (see networkOf): a hash of the range selects
+// one of 1,024 budgets, so that the memory is bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget
@@ -41,8 +43,8 @@ func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	return next
 }
 
-// networkOf returns the network of an address: the address itself for IPv4, and its /64 network for
-// IPv6. All addresses of a network share one limit.
+// networkOf returns the range of addresses that share one limit with an address: only the address
+// itself for IPv4, and its /64 prefix for IPv6. The parameter remote is the address with a port.
 func networkOf(remote string) netip.Prefix {
 	host, _, _ := net.SplitHostPort(remote)
 	a, _ := netip.ParseAddr(host)

@@ -38,15 +38,15 @@ type Monitor struct {
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age of the fleet's counts on a page. If counting takes long, it is
-	// countRest times that duration instead, so that counting uses at most a twentieth of one
-	// processor.
+	// countMaxAge is the maximum age of the fleet's counts on a page. If a count takes longer than
+	// a twentieth of countMaxAge, its maximum age is countRest times the time that it took, so that
+	// counting uses at most a twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
 )
 
-// NewMonitor returns a monitor of a fleet. The parameter maxAge is the time for which a verdict
-// answers queries. If now is nil, time.Now is used.
+// NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
+// If now is nil, time.Now is used.
 func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
 	if now == nil {
 		now = time.Now
@@ -55,8 +55,8 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 		curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
 }
 
-// Put updates the lists with a vehicle's newest verdicts and its state. If the state is nil, it is
-// not in memory; the time when a verdict began is then unknown until a page reads the state.
+// Put updates the lists of vehicles in a jam and with an anomaly from a vehicle's newest verdicts and
+// its state. If the state is nil, it is not in memory; the time when a verdict began is then unknown until a page reads the state.
 func (m *Monitor) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	m.watchlist.put(id, d, t, s)
 }
@@ -87,8 +87,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// readMetrics adds the present values of the metrics to figures, which has those of the last
-// minute.
+// readMetrics reads the present values of the metrics and appends them to the field figures. It
+// removes values that are not needed for the rates over the last minute.
 func (m *Monitor) readMetrics() {
 	f := readFigures(m.gatherer, m.now())
 	m.mu.Lock()

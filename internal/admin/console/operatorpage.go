@@ -70,8 +70,8 @@ func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session
 	c.showSecret(w, s, "Operator added", o, secretView{Secret: key})
 }
 
-// rotateAdminKey replaces the admin key. This also ends the caller's session, because the key of
-// that session ends.
+// rotateAdminKey replaces the admin key. This also ends the caller's session, because the caller
+// has logged in with the replaced key.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if _, ok := c.form(w, r, s, smallForm); !ok || s.who.Admin && !c.sure(w, s, r, replaceKey) {
 		return

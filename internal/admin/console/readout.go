@@ -54,8 +54,9 @@ func levelsOf(s *plot.Scale) (levels []level) {
 	return levels
 }
 
-// readouts holds the texts that a chart shows for the position of the pointer: Xs has the positions
-// and Texts the texts, both from left to right.
+// readouts holds the texts that a chart shows when the pointer is over one of its points, from left
+// to right. Xs holds the horizontal positions of the points in SVG units, separated by spaces.
+// Texts holds the texts, separated by "|".
 type readouts struct{ Xs, Texts string }
 
 // newReadouts makes the texts that a chart with n points shows when the pointer is over a point. The

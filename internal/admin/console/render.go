@@ -109,8 +109,8 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	w.Write(b.Bytes())
 }
 
-// showTo is like show, for a request with a session. The page also shows the notice that the
-// session has for its next page.
+// showTo is like show, for a request with a session. The page also shows the notice that an earlier
+// request of the session has left for it, if any (see leaveNotice).
 func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
 	if p.Notice == "" {
@@ -125,7 +125,8 @@ func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, pro
 }
 
 // export answers with a complete list as a file, which the function serve writes. If the format is
-// unknown or serve returns an error, export answers with an error page.
+// unknown or serve returns an error, export answers with an error page with the given title. The
+// parameter action is the name of the operation in the log.
 func (c *Console) export(w http.ResponseWriter, s *session, title, action, format string, serve func() error) {
 	if _, known := ops.ExportFormats[format]; !known {
 		c.fail(w, s, http.StatusBadRequest, title, "format is ndjson or csv")

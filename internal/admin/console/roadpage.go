@@ -31,7 +31,8 @@ type roadsView struct {
 // Empty reports whether there is no stretch to show.
 func (v roadsView) Empty() bool { return v.Known == 0 }
 
-// stretchView is a stretch of road in the list of the worst.
+// stretchView is a stretch of road in the list of those with the slowest traffic, compared to free
+// flow.
 type stretchView struct {
 	Name     string
 	Class    string // see classOf
@@ -126,8 +127,8 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers with status 401, on which the script of the map reloads the page. The browser then
-// gets the login or a page without a map.
+// noMap answers with status 401. The script that draws the map then reloads the page, and the
+// browser gets the login or a page without a map.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "log in first", http.StatusUnauthorized)
 }

@@ -49,12 +49,12 @@ type sessions struct {
 	sent []access.Hash // hashes of the marks of submitted forms, of all sessions
 }
 
-// The cookie and the paths of a session. A browser sends a cookie to every port of a host, but only
-// with requests for paths below the cookie's path. So each session has a random root, under which
-// all its pages are, as the path of its plain cookie. Another server on the same host does not know
-// the root, so the plain cookie never reaches it. A request needs both the cookie and the root.
-// With TLS, the cookie has the prefix __Host-, so that no other host and no plain HTTP response can
-// set it; its path must then be /.
+// The cookie and the paths of a session. All pages of a session have paths that begin with a random
+// prefix, the session's root. A request needs both the root and the cookie. A browser sends a
+// cookie to every port of a host, but only with requests for paths below the cookie's path. So
+// without TLS, the path of the cookie is the root: another server on the same host does not know
+// the root and never receives the cookie. With TLS, the cookie has the prefix __Host-, so that no
+// other host and no plain HTTP response can set it; its path must then be /.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
@@ -72,7 +72,8 @@ func (n *session) cookie(value string, maxAge int) *http.Cookie {
 	return c
 }
 
-// rootOf returns the session's root in a request's path, or "" if there is none.
+// rootOf returns the beginning of a request's path that identifies the session, such as "/s/ABC".
+// It returns "" if the path belongs to no session.
 func rootOf(r *http.Request) string {
 	if name := r.PathValue("session"); name != "" {
 		return "/s/" + name
@@ -128,8 +129,9 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	}
 }
 
-// of returns the valid session of a request, or nil. The parameter made says that a person made the
-// request, not a script of a page. Only a person's request restarts the idle timeout.
+// of returns the session of a request, or nil if the request has no valid session. The parameter
+// made is true if a person made the request, and false if a script of a page did. Only a person's
+// request restarts the idle timeout.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -161,7 +163,8 @@ func (s *sessions) isValid(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }
 
-// alive reports whether a session is still valid, for a request that takes long.
+// alive reports whether a session exists and is still valid. A response that keeps a page up to
+// date checks this before each update.
 func (s *sessions) alive(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

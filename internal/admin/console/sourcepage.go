@@ -20,13 +20,14 @@ type sourcesView struct {
 	All     int       // number of all sources
 }
 
-// sourceRow is one source, with the root of the session's paths for links.
+// sourceRow is one source and the prefix of the URL paths to which its links lead.
 type sourceRow struct {
 	Root string // prefix of the session's paths
 	ops.SourceRecord
 }
 
-// ShortList returns the vids in the source's grant, or "" if there are too many to edit in a form.
+// ShortList returns the vids in the source's grant, one per line. It returns "" if the grant is all
+// vehicles, or has too many vids to edit in a form.
 func (r sourceRow) ShortList() string {
 	const few = 500
 	if r.Vehicles.Len() > few {

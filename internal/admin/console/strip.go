@@ -11,8 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The limits of strips, which show a vehicle's last hour in a list of vehicles. A page requests the
-// strips only of the rows in sight, two at a time. All scans for strips together use at most one
+// The limits of strips. A strip is a small chart of a vehicle's last hour, in a list of vehicles. A
+// page requests the strips only of the rows that are visible, two at a time. To make a strip, the
+// vehicle's retained samples are read (a scan). All scans for strips together use at most one
 // processor, and only while a reader waits, because a canceled request cancels its scan.
 const (
 	maxStrips  = 1                      // concurrent scans
@@ -36,7 +37,8 @@ type stripView struct {
 	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
 }
 
-// hour answers with the strip of a vehicle as HTML, which the browser puts into the list.
+// hour answers with the strip of a vehicle, the small chart of its last hour, as HTML. The browser
+// puts it into the list.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 	if c.sessions.of(r, false) == nil {
 		http.Error(w, "log in first", http.StatusUnauthorized)

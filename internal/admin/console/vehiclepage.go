@@ -44,7 +44,8 @@ type vehicleView struct {
 	MoreTokens int
 }
 
-// verdictView is one verdict with its reason, as an answer to a question that the page shows.
+// verdictView is one verdict with its reason. The page shows it as the answer to the question in
+// the field Question.
 type verdictView struct {
 	Question string
 	Class    string // see classOf and throttleClass
@@ -77,7 +78,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 }
 
 // unknownYet is appended to the URL of the live updates if the open page says that there is no data
-// yet. Once there is data, the browser must reload the page.
+// yet. Once there is data, the live updates make the browser reload the page.
 const unknownYet = "?unknown"
 
 // withWay is appended to the URL of the live updates if the open page has a map of the vehicle's

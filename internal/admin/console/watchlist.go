@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxWatched is the maximum number of vehicles in a list. If more vehicles belong to it, the list
-// keeps those that were added first; their total number comes from the fleet table.
+// maxWatched is the maximum number of vehicles in each list of a [watchlist]. A full list accepts
+// no more vehicles. The fleet page then shows the total number that the fleet table has.
 const maxWatched = 10_000
 
 // watchlist lists the vehicles in a jam and the vehicles with an anomaly. It stores when each jam
@@ -24,7 +24,7 @@ type watchlist struct {
 // watched holds the time when a verdict began, and the time of the reading that it is based on.
 type watched struct{ since, read vehicle.UnixMilli }
 
-// Watched is one vehicle of a list.
+// Watched is one vehicle in the list of jams or of anomalies.
 type Watched struct {
 	ID    vehicle.ID
 	Since time.Time // the Unix epoch: unknown until the state is read
@@ -35,8 +35,8 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// put updates the lists with a vehicle's newest verdicts and its state. If the state is nil, it is
-// not in memory; the time when a verdict began is then unknown until a page reads the state.
+// put updates the list of jams and the list of anomalies from a vehicle's newest verdicts and its
+// state. If the state is nil, it is not in memory; the time when a verdict began is then unknown until a page reads the state.
 func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	jam := d.State == vehicle.TrafficJam
 	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
@@ -63,8 +63,8 @@ func (w *watchlist) clear() {
 	clear(w.anomalies)
 }
 
-// note adds a vehicle to a list, or updates it, if the parameter listed is true. Otherwise it
-// removes the vehicle. mu must be held.
+// note adds a vehicle with the times x to a list if listed is true, or replaces its times. If
+// listed is false, note removes the vehicle. It adds no vehicle to a full list. mu must be held.
 func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool, x watched) {
 	if !listed {
 		if len(list) > 0 {
