@@ -31,7 +31,8 @@ func errorf(format string, args ...any) *Error {
 	return &Error{text: fmt.Sprintf(format, args...)}
 }
 
-// unreachable returns the error for a call without a response.
+// unreachable returns the error for a call without a response. The parameter where is the URL of
+// the service, and err is the error of the HTTP client.
 func unreachable(where string, err error) *Error {
 	e := errorf("%s could not be reached: %s (--admin-addr)", where, access.OneLine(innermost(err)))
 	var late interface{ Timeout() bool }
@@ -51,7 +52,8 @@ func unreachable(where string, err error) *Error {
 	return e
 }
 
-// innermost returns an error of net/http without the method and the URL that net/http adds.
+// innermost returns an error of an HTTP client without the method and the URL that net/http adds to
+// it.
 func innermost(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -87,7 +89,8 @@ func refused(where string, resp *http.Response) *Error {
 	return e
 }
 
-// shown returns a URL for an error text, without a password that it may contain.
+// shown returns the URL in text as errors show it: without its password, and without anything that
+// looks like a secret. If text is not a valid URL, shown returns "the address given".
 func shown(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
