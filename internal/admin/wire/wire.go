@@ -161,8 +161,8 @@ type (
 	BuryReport struct {
 		Buried int `json:"buried"`
 	}
-	// RestoreLine is one line of the response to a restore: progress in numbers of records, or the
-	// final report or error.
+	// RestoreLine is one line of the response to a restore. Each line but the last reports the
+	// progress: how many of the records are done. The last line has the report or the error.
 	RestoreLine struct {
 		Done   int                   `json:"done"`
 		Total  int                   `json:"total"`
