@@ -19,8 +19,9 @@ import (
 type Collection struct {
 	Type string    `json:"type"` // "FeatureCollection"
 	At   time.Time `json:"at"`
-	// Known is the number of stretches in the box whose free-flow speed is known. If Truncated is
-	// set, Features contains only the worst of them.
+	// Known is the number of stretches in the requested area whose free-flow speed is known. If
+	// Truncated is set, Features contains only those with the slowest traffic, compared to free
+	// flow.
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
 	// Way holds the names of the stretches that a car drove last, newest first.
@@ -55,7 +56,7 @@ type Stretch struct {
 	Young       bool       `json:"young"`         // free-flowing traffic was not observed yet
 }
 
-// Sizes for the line that shows a stretch.
+// Lengths for drawing a stretch as a line, in metres.
 const (
 	halfMetres  = 35 // half of the line's length
 	asideMetres = 8  // distance from the middle of the cell, to the right
@@ -92,9 +93,9 @@ func feature(c road.Condition) Feature {
 	return Feature{"Feature", lineOf(c.Stretch), p}
 }
 
-// lineOf returns the line that shows a stretch. It lies beside the middle of the stretch's cell,
-// asideMetres to the right of it, so that the two directions of a road are drawn side by side. It
-// ends at the date line if it would cross that.
+// lineOf returns the line that shows a stretch on a map. The line has the direction of travel and
+// is asideMetres to the right of the middle of the stretch's cell, so that the two directions of a
+// road are drawn side by side. A line that would cross the date line ends there.
 func lineOf(s vehicle.Stretch) Line {
 	latitude, longitude := road.Centre(s)
 	sin, cos := math.Sincos(road.HeadingDegrees(s) * math.Pi / 180)

@@ -39,7 +39,8 @@ type Selection struct {
 	// free-flow speed is first; stretches with too few cars at present are last. Several Selections
 	// share the slice, so it must not be changed.
 	Worst []road.Condition
-	// Known is the number of all these stretches, and ByState their number in each driving state.
+	// Known is the number of stretches in the box whose free-flow speed is known. ByState has the
+	// number of them in each driving state.
 	Known   int
 	ByState [4]int
 }
