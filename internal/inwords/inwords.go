@@ -17,8 +17,8 @@ var units = [...]struct {
 	unit time.Duration
 }{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Duration formats d, rounded down, in the largest unit that fits into d at least twice, or in
-// seconds if none does.
+// Duration formats d, rounded down, such as "90 s" or "3 h". It uses the largest unit that gives a
+// number of at least 2, or seconds if none does.
 func Duration(d time.Duration) string {
 	for _, u := range units {
 		if d >= 2*u.unit {
@@ -28,7 +28,8 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago formats a time in the past. d is how long ago it was.
+// Ago formats a time in the past, such as "3 h ago", or "now" if it was less than a second ago. d
+// is how long ago it was.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"
