@@ -33,6 +33,7 @@ type batch struct {
 	ignored  ignored
 	source   *access.Grant // the sender of all samples; if nil, no source's counters change
 	bytes    int           // estimated memory, rather too high than too low
+	length   int           // bytes of an HTTP body, after decompression
 }
 
 // Estimated memory, in bytes, of the parts of a batch, and of the request or message that carries

@@ -107,15 +107,9 @@ func (h *HTTP) Shutdown(ctx context.Context) error {
 // handle responds to one request and records its duration.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
-	var o outcome
-	// A connection cannot be evicted before its sender has received the acknowledgement of stored
-	// samples. Other responses do not prevent eviction, because otherwise a client without a key
-	// could hold connections by not reading its responses.
-	netguard.Hold(r.Context())
-	defer func() { netguard.Release(r.Context(), o == stored) }()
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
-	o = h.respond(w, inSpan(ctx, r, span))
+	o := h.respond(w, inSpan(ctx, r, span))
 	h.in.observe(start, o)
 	endSpan(span, o)
 }
@@ -236,6 +230,11 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return failUnavailable(w, overQuota)
 	}
 	defer c.endRequest()
+	// A connection cannot be evicted before its sender has received the acknowledgement of stored
+	// samples. Until then the connection is part of the source's share. A client without a key
+	// prevents no eviction by not reading its responses.
+	netguard.Hold(r.Context())
+	defer netguard.Release(r.Context())
 	o := h.in.origin(source, "")
 	o.memory = &reservation{of: h.memory, source: source.Name}
 	defer o.memory.release()
@@ -245,7 +244,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	}
 	samples := 1
 	if b != nil {
-		samples = max(b.size(), 1)
+		samples = max(b.size(), 1, b.length/chargedBytes)
 	}
 	if !h.withinRate(w, source, samples) {
 		h.in.refuse(source, access.OverRate, samples)
@@ -260,6 +259,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	}
 	return h.storeAndRespond(w, r, b)
 }
+
+// chargedBytes is the length of text for which a body is charged at least one sample of its source's
+// rate. Without it, bodies of white space would cost processor time and nothing of the rate.
+const chargedBytes = 4 << 10
 
 // notYet is the text of the error (503) of a node that is starting or cannot store at present.
 const notYet = "the service is not ready for telemetry: send the same again later"

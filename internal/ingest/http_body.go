@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/netguard"
 )
 
 // format is the encoding of a body.
@@ -83,13 +84,15 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	if !whole {
 		body = io.MultiReader(body, &a.limited)
 	}
+	text := &a.limited
 	if f.gzip {
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
 		if err := z.Reset(body); err != nil {
 			return nil, err
 		}
-		body = &limited{z, MaxBody}
+		text = &limited{z, MaxBody}
+		body = text
 	}
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
@@ -98,6 +101,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 		read = rd.lineBatch
 	}
 	b, err := read(body, o)
+	b.length = MaxBody - text.left
 	if err == nil {
 		// While the samples are stored, the server continues to read, in order to notice a
 		// disconnect. The deadline of the body must not apply to that read.
@@ -249,8 +253,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
-	// An error means that the client has disconnected.
-	_, _ = w.Write(append(body, '\n'))
+	netguard.Send(w, append(body, '\n'))
 }
 
 // redactor removes secrets from what net/http logs by itself.

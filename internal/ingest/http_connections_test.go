@@ -111,6 +111,60 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 	}
 }
 
+// TestHTTPUnreadAnswersOfOneSource checks that a source whose clients do not read their answers holds
+// at most half of the connections, so that requests of another source are served. The clients use
+// HTTP/2 with a window of 0 bytes, in which no body of an answer can be sent.
+func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
+	f := newFixture(t)
+	f.MaxHTTPConnections = 8
+	var config *tls.Config
+	f.TLS, config = testTLS(t)
+	h, url := startHTTP(t, f)
+	_, key := f.add(t, "gateway", f.source.Vehicles)
+	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
+	http2 := config.Clone()
+	http2.NextProtos = []string{"h2"}
+	line := sampleLine("V1", 1, 50)
+	unread := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2Frame(4, 0, 0, "\x00\x04\x00\x00\x00\x00") +
+		http2Frame(1, 4, 1, http2Headers(":method", "POST", ":scheme", "https", ":path", telemetryPath, ":authority", "a",
+			"authorization", "Bearer "+f.key, "content-type", "application/json")) + http2Frame(0, 1, 1, line)
+	for range 2 * f.MaxHTTPConnections {
+		// The server may evict the connection at any time.
+		_, _ = io.WriteString(tls.Client(dialHTTP(t, address, ""), http2), unread)
+	}
+	testkit.Await(t, "the source's share is used up", func() bool {
+		return h.slots.inUse() == 4 && f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
+	})
+	http1 := config.Clone()
+	http1.NextProtos = []string{"http/1.1"}
+	for range 20 {
+		c := tls.Client(dialHTTP(t, address, ""), http1)
+		if _, err := io.WriteString(c, posting(key, sampleLine("V1", 2, 1))); err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, c, http.StatusAccepted)
+		_ = c.Close()
+	}
+}
+
+// http2Frame returns a frame of HTTP/2.
+func http2Frame(kind, flags, stream byte, payload string) string {
+	n := len(payload)
+	return string([]byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, 0, 0, 0, stream}) + payload
+}
+
+// http2Headers encodes names and values, each shorter than 127 bytes, without compression (RFC 7541,
+// 6.2.2).
+func http2Headers(texts ...string) (encoded string) {
+	for i, text := range texts {
+		if i%2 == 0 {
+			encoded += "\x00"
+		}
+		encoded += string([]byte{byte(len(text))}) + text
+	}
+	return encoded
+}
+
 // wantCut opens one connection beyond the limit and waits until the server has closed it.
 func wantCut(t *testing.T, address string) {
 	t.Helper()

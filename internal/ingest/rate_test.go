@@ -75,6 +75,20 @@ func TestHTTPRateCountsWhatIsRefused(t *testing.T) {
 	f.store.wants(t)
 }
 
+// TestHTTPRateCountsWhiteSpace checks that a long body costs its source more than one sample of its
+// rate, although nearly all of it is white space, compressed or not.
+func TestHTTPRateCountsWhiteSpace(t *testing.T) {
+	for header, encode := range map[string]func(string) string{
+		"": func(text string) string { return text }, "Content-Encoding: gzip": zip,
+	} {
+		f, key, _ := rated(t)
+		_, url := startHTTP(t, f)
+		body := strings.Repeat("\n", 4*chargedBytes) + sampleLine("V1", 1, 1)
+		request{header: header, body: encode(body), status: 202}.send(t, url, key)
+		request{body: sampleLine("V1", 2, 1), status: 429}.send(t, url, key)
+	}
+}
+
 func TestMQTTSourceOverItsRate(t *testing.T) {
 	f, key, forward := rated(t)
 	_, addr := startMQTT(t, f.Config)

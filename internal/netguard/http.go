@@ -5,22 +5,47 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // inHTTP is the state of a connection that is served by net/http.
 type inHTTP struct {
 	// mu guards all fields below. The connection's [Use] is computed from these fields under mu, so
 	// that it always agrees with them.
-	mu     sync.Mutex
-	holds  int  // requests between Hold and Release: HTTP/2 has many at a time
-	answer bool // the connection is held until the answer in progress was written
-	active bool // net/http has a request, from its head to the end of the answer
+	mu      sync.Mutex
+	holds   int  // requests between Hold and Release: HTTP/2 has many at a time
+	answer  bool // the connection is held until the answer in progress was written
+	active  bool // net/http has a request, from its head to the end of the answer
+	streams int  // requests of HTTP/2 whose answer was not sent yet
 }
+
+// maxStreams is the maximum number of requests that an HTTP/2 connection may have at a time. RFC
+// 9113 recommends at least 100.
+const maxStreams = 100
 
 // Attach makes a server of net/http report the states of its connections to the guard. The server
 // must accept its connections from [Guard.Listener]. Attach replaces the server's ConnState. The
 // server's ConnContext is still called.
+//
+// Attach also limits the requests of HTTP/2, because one connection has up to maxStreams of them.
+// The first request of each connection is always served. The others, over all connections, may be
+// at most [Config.Max]; beyond that, a request is reset without an answer. A request of HTTP/2 counts
+// until its answer is sent (see [Send]).
 func (g *Guard) Attach(s *http.Server) {
+	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
+	handler := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c := ConnOf(r.Context()); r.ProtoMajor == 2 && c != nil {
+			if !c.beginStream() {
+				panic(http.ErrAbortHandler) // resets the stream
+			}
+			defer c.endStream()
+			handler.ServeHTTP(w, r)
+			Send(w, nil)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
 	next := s.ConnContext
 	if next == nil {
 		next = func(ctx context.Context, _ net.Conn) context.Context { return ctx }
@@ -45,6 +70,44 @@ type connKey struct{}
 func ConnOf(request context.Context) *Conn {
 	c, _ := request.Value(connKey{}).(*Conn)
 	return c
+}
+
+// beginStream counts a request of HTTP/2 on the connection and returns true. If the request is not
+// the first on its connection, and too many such requests are in progress on all connections, it
+// counts nothing and returns false.
+func (c *Conn) beginStream() bool {
+	c.http.mu.Lock()
+	defer c.http.mu.Unlock()
+	if c.http.streams > 0 {
+		if c.guard.streams.Add(1) > int64(c.guard.c.Max) {
+			c.guard.streams.Add(-1)
+			return false
+		}
+	}
+	c.http.streams++
+	return true
+}
+
+// endStream ends the counting of a request for which beginStream returned true.
+func (c *Conn) endStream() {
+	c.http.mu.Lock()
+	defer c.http.mu.Unlock()
+	if c.http.streams--; c.http.streams > 0 {
+		c.guard.streams.Add(-1)
+	}
+}
+
+// sendWithin is the time in which a client must take the end of an answer.
+const sendWithin = 10 * time.Second
+
+// Send writes the rest of an answer to w, and returns when the whole answer is on its way to the
+// client. If the client does not take it within 10 s, Send gives up, and the answer stays incomplete.
+func Send(w http.ResponseWriter, rest []byte) {
+	to := http.NewResponseController(w)
+	// Errors mean that the client has gone.
+	_ = to.SetWriteDeadline(time.Now().Add(sendWithin))
+	_, _ = w.Write(rest)
+	_ = to.Flush()
 }
 
 // applyState updates the connection's [Use] after net/http has reported the state of the
@@ -84,14 +147,12 @@ func Hold(request context.Context) {
 	}
 }
 
-// Release ends a [Hold]. If answered is set, the connection remains held until the answer has been
-// written.
-func Release(request context.Context, answered bool) {
+// Release ends a [Hold].
+func Release(request context.Context) {
 	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()
 		defer c.http.mu.Unlock()
 		c.http.holds--
-		c.http.answer = c.http.answer || answered && c.http.active // not active if the client has gone
 		c.settle()
 	}
 }
@@ -99,6 +160,10 @@ func Release(request context.Context, answered bool) {
 // HoldUntilAnswered prevents the eviction of a request's connection until its answer has been
 // written.
 func HoldUntilAnswered(request context.Context) {
-	Hold(request)
-	Release(request, true)
+	if c := ConnOf(request); c != nil {
+		c.http.mu.Lock()
+		defer c.http.mu.Unlock()
+		c.http.answer = c.http.answer || c.http.active // not active if the client has gone
+		c.settle()
+	}
 }

@@ -92,6 +92,8 @@ type Guard struct {
 	// noneUntil is the time, in Unix nanoseconds, until which no search for a connection to evict
 	// is made, because the last search found none.
 	noneUntil int64
+
+	streams atomic.Int64 // requests of HTTP/2 beyond the first of their connection
 }
 
 // New returns a guard. [Guard.Listener] puts the connections of a listener under it.

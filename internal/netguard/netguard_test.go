@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -203,7 +204,8 @@ func TestAttach_HoldsRequests(t *testing.T) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
 			Hold(r.Context())
-			defer Release(r.Context(), true)
+			defer Release(r.Context())
+			defer Send(w, []byte("answer"))
 		}
 		began <- ConnOf(r.Context())
 		<-finish
@@ -260,10 +262,70 @@ func TestAttach_HoldsRequests(t *testing.T) {
 	}
 }
 
-// TestRelease_HoldsUntilWritten checks that a connection is held until its answer was written, and
+// TestAttach_BoundsStreams checks that the requests in progress on HTTP/2 connections are bounded:
+// the first of each connection is served, and at most Max others.
+func TestAttach_BoundsStreams(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most, requests = 4, 20
+	g := New(Config{Max: most})
+	began, finish := make(chan struct{}, requests), make(chan struct{})
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-finish
+	}))
+	srv.EnableHTTP2 = true
+	g.Attach(srv.Config)
+	_ = srv.Listener.Close()
+	srv.Listener = g.Listener(plain)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	pool := srv.Client().Transport.(*http.Transport)
+	client := func() *http.Client {
+		own := pool.Clone()
+		t.Cleanup(own.CloseIdleConnections)
+		return &http.Client{Transport: own}
+	}
+	ask := func(c *http.Client) error {
+		resp, err := c.Get(srv.URL)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	many, answers := client(), make(chan error, requests+1)
+	first := func(c *http.Client) {
+		go func() { answers <- ask(c) }()
+		<-began
+	}
+	first(many)
+	for range requests - 1 {
+		go func() { answers <- ask(many) }()
+	}
+	for range requests - 1 - most {
+		if err := <-answers; err == nil {
+			t.Error("a request beyond the limit was answered")
+		}
+	}
+	for range most {
+		<-began
+	}
+	first(client()) // the first request of another connection
+	close(finish)
+	for range most + 2 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	testkit.Await(t, "no request is counted any more", func() bool { return g.streams.Load() == 0 })
+}
+
+// TestHoldUntilAnswered checks that a connection is held until its answer was written, and
 // no longer. If the client has gone before the handler ends, the connection is not held for the
 // answer.
-func TestRelease_HoldsUntilWritten(t *testing.T) {
+func TestHoldUntilAnswered(t *testing.T) {
 	_, dial := open(t, Config{Max: 10})
 	_, c := dial()
 	request := context.WithValue(t.Context(), connKey{}, c)
@@ -274,13 +336,11 @@ func TestRelease_HoldsUntilWritten(t *testing.T) {
 		}
 	}
 	c.applyState(http.StateActive)
-	Hold(request)
-	Release(request, true)
+	HoldUntilAnswered(request)
 	wants(Held, "while the answer is being written")
 	c.applyState(http.StateIdle)
 	wants(Idle, "after it")
-	Hold(request)
-	Release(request, true)
+	HoldUntilAnswered(request)
 	wants(Idle, "without a client")
 }
 

@@ -121,8 +121,8 @@ func untilClosed(ctx context.Context, conn net.Conn, what []byte, begun func()) 
 	return err
 }
 
-// streams is the number of HTTP/2 streams per connection.
-const streams = 210
+// streams is the number of HTTP/2 streams per connection, which is the most that the node permits.
+const streams = 100
 
 // overHTTP2 sends many requests over each connection.
 func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {

@@ -56,7 +56,8 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 }
 
 // Put updates the lists of vehicles in a jam and with an anomaly from a vehicle's newest verdicts and
-// its state. If the state is nil, it is not in memory; the time when a verdict began is then unknown until a page reads the state.
+// its state. If the state is nil, it is not in memory; the time when a verdict began is then unknown
+// until a page reads the state.
 func (m *Monitor) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	m.watchlist.put(id, d, t, s)
 }

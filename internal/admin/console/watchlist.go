@@ -36,7 +36,8 @@ func newWatchlist() *watchlist {
 }
 
 // put updates the list of jams and the list of anomalies from a vehicle's newest verdicts and its
-// state. If the state is nil, it is not in memory; the time when a verdict began is then unknown until a page reads the state.
+// state. If the state is nil, it is not in memory; the time when a verdict began is then unknown
+// until a page reads the state.
 func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	jam := d.State == vehicle.TrafficJam
 	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
