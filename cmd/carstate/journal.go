@@ -28,8 +28,8 @@ var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 // priorities maps a log level to the prefix that gives a line its priority in the systemd journal.
 var priorities = map[string]string{"DEBUG": "<7>", "INFO": "<6>", "WARN": "<4>", "ERROR": "<3>"}
 
-// Write writes one log line after its priority. Each call must have exactly one line, as the calls
-// of slog's handlers do.
+// Write writes one log line, and before it the prefix that gives it its priority, such as "<6>". Each
+// call must have exactly one line, as the calls of slog's handlers do.
 func (j journal) Write(line []byte) (int, error) {
 	priority := priorities["INFO"]
 	if m := levelOf.FindSubmatch(line[:min(len(line), 100)]); m != nil {

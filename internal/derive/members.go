@@ -214,8 +214,9 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// checkLeases reassigns the partitions of dead nodes. It drops the nodes that have been silent for
-// removeAfter lease times, and returns their names, so that their leases can be deleted.
+// checkLeases reassigns the partitions of nodes that have not renewed their lease in time. It removes
+// the nodes whose last renewal is removeAfter lease times ago from the members, and returns their
+// names, so that the caller can delete their leases.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -48,8 +48,8 @@ const (
 	rejectionBytes = 500
 	// The name of an unknown signal, and the known name that the response suggests for it.
 	ignoredBytes = 128
-	// An HTTP request in progress: its connection, the first 4 KiB of its body (headBytes), the
-	// samples decoded from them, and the response.
+	// The memory that an HTTP request reserves at its beginning: for its connection, the first 4 KiB
+	// of its body (headBytes), the samples decoded from them, and the response.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
 	// The buffers for decoding a body that is compressed or longer than 4 KiB (headBytes).

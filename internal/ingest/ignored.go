@@ -113,8 +113,9 @@ func (g *ignored) countFor(source *access.Grant) {
 	}
 }
 
-// maxDigits is the maximum number of digits in a name that is stored. VSS names have at most two
-// digits. A position or time that a sender puts in place of a name has more than four.
+// maxDigits is the maximum number of digits in the name of an unknown signal that is stored. Names of
+// the Vehicle Signal Specification (VSS) have at most two. The limit keeps out positions and times,
+// which have more than four digits, if a sender puts them in place of a name.
 const maxDigits = 4
 
 // isKept reports whether the name of an unknown signal, which the response may repeat to its

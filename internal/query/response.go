@@ -80,7 +80,7 @@ func (w *response) setFrom(name string, start int) {
 	w.headers = append(w.headers, header{name, w.values[start:len(w.values):len(w.values)]})
 }
 
-// fail turns the response into the answer of a failure.
+// fail turns the response into the error response that f describes.
 func (w *response) fail(f *failure) {
 	w.status, w.outcome = f.status, f.outcome
 	w.closes = w.closes || f.closes

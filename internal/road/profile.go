@@ -39,10 +39,10 @@ const (
 	// traffic) is computed from the fastest quarter hours of the present period and of the one
 	// before. So the speed at long roadworks is learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
-	// A stretch is young until it was seen in youngQuarters quarter hours and two cars drove there
-	// at streetKmh or faster. Until then its free flow (speed in light traffic) is a guess. The
-	// guess is at least streetKmh, the mean speed that a street with traffic lights allows, and at
-	// least half of the highest speed that two cars reached.
+	// A stretch is young until two conditions hold: cars drove there in youngQuarters quarter
+	// hours, and two of them at streetKmh or faster. The free flow (speed in light traffic) of a
+	// young stretch is a guess. The guess is at least streetKmh, the mean speed that a street with
+	// traffic lights allows, and at least half of the highest speed that two different cars reached.
 	youngQuarters = 4
 	streetKmh     = 25
 	// leastFreeKmh is the lowest possible speed in light traffic (free flow) on a road that is

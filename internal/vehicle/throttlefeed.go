@@ -65,10 +65,11 @@ func (m *LagMemory) learn(lag uint16) {
 	}
 }
 
-// observeLags folds the readings taken at t into Lags, after all of them have arrived. When one
-// sensor of a pair moves, the other is expected to follow only if both have the time stamp t: a
-// source that gives each reading its own time repeats no old values. observeLags reports for each
-// pair whether one sensor has just followed the other.
+// observeLags updates Lags from the readings of the time t. It must be called after all readings of t
+// have arrived. For each pair of sensors it reports whether one has just followed a movement of the
+// other. A sensor can seem to follow because its source repeats an old value under the time of newer
+// ones. So if one sensor moves, the other is expected to follow only if both have a reading of the
+// time t. A source that gives each reading its own time repeats no old values.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {

@@ -33,7 +33,7 @@ const WaySteps = 12
 type WayStep struct {
 	Stretch Stretch
 	// Metres and Seconds are the distance and the time driven on the stretch since the car
-	// entered it. If the car leaves the stretch and comes back to it within the Way, they
+	// entered it. If the car comes back to a stretch that is still one of the Way's steps, they
 	// continue from their last values.
 	Metres, Seconds float32
 }

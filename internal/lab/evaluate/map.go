@@ -70,8 +70,9 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look counts the places that have a jam now. If there are more than at every earlier call, it
-// stores the driving states of all places.
+// look counts the places of the map at which a car is in a jam now. If there are more than at every
+// earlier call, it keeps the present driving states at all places, so that the map shows the worst
+// moment.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {

@@ -66,8 +66,8 @@ func Open(ctx context.Context, path string) (*Fleet, error) {
 }
 
 // Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
-// row's own time. Rows without a reading are left out. Samples ends after the first error, which is
-// like those of [Open].
+// row's own time. Rows without a reading are left out. Samples yields the first error and ends. An
+// error is meant for people, or is ctx.Err if ctx ended.
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)

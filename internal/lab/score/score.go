@@ -17,8 +17,8 @@ type Agreement struct {
 	MacroF1 float64 `json:"macro_f1"`
 }
 
-// Add adds one row. The truth is a driving state; the verdict is a driving state, or 0 if there is
-// none.
+// Add adds one row: one comparison of a verdict with the true driving state of the car at that time.
+// A missing verdict is 0.
 func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
 	a.Confusion[truth-1][verdict]++
 	a.count()

@@ -252,9 +252,9 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is the store's memory divided by the size of a memtable, in which Pebble collects new
-// records in memory. When memtables use three quarters of the memory, writes wait, so that a
-// quarter remains for the block cache.
+// memTables is the number of memtables that would fill the store's memory. In a memtable, Pebble
+// collects new records. While all but one of them are full, writes wait, so that a quarter of the
+// memory remains for the block cache.
 const memTables = 4
 
 // Sizes of the blocks of the tables on disk. A start with a million vehicles took 3.2 s with
