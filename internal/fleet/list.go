@@ -113,7 +113,7 @@ func (p Place) compare(q Place) int {
 		cmp.Compare(p.Hash[0], q.Hash[0]), cmp.Compare(p.Hash[1], q.Hash[1]))
 }
 
-// Listed is one vehicle of a list.
+// Listed is one vehicle in the list of vehicles that an operator sees, with its verdicts.
 type Listed struct {
 	ID vehicle.ID
 	Answer

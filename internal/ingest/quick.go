@@ -99,7 +99,8 @@ func (q *quick) space() byte {
 	return 0
 }
 
-// take skips white space and reads the byte c. If the next byte is another one, quick gives up.
+// take skips white space and reads the byte c. If the next byte is another one, quick gives up, and
+// the general parser decodes the line instead.
 func (q *quick) take(c byte) {
 	if q.space() != c {
 		q.fail()

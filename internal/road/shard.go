@@ -65,8 +65,8 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 }
 
 // mostLate is the maximum number of stretches of a shard for which late readings of a quarter hour
-// are collected (see lateQuarter). When it is reached, the next late reading ends all other
-// collected quarter hours: they are added to what the map stores of their stretches.
+// are collected (see lateQuarter). When it is reached, the next late reading first empties the
+// collection: each quarter hour in it is added to what the map stores of its stretch.
 const mostLate = 4096
 
 // addLate adds what a car drove on the stretch with the number i, according to a late reading. Such

@@ -27,8 +27,8 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// changes returns for each row the cells that differ from the last known value of their column. A
-// changed cell was certainly newly read.
+// changes returns for each row the cells that differ from the last known value of their column. These
+// cells are new readings; an equal cell can be a repetition of the last one by the logger.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := make([]float32, len(t.columns))
@@ -145,7 +145,7 @@ func only(s readSet) (column int, single bool) {
 	return column, true
 }
 
-// How a carOBD logger reads the sensors.
+// Times and counts that describe how the logger program carOBD reads the sensors of a car.
 const (
 	// snapshotCycle is the number of rows within which each sensor is read again. Between two
 	// changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54 files, never 1,

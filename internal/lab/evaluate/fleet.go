@@ -57,11 +57,12 @@ const dayBefore = 24 * time.Hour
 // progressEvery is the number of readings between two calls of Progress.
 const progressEvery = 4096
 
-// Fleet folds the readings of fleet in their order and determines, at the time of each label, what
-// the service would answer about the label's car. The labels must be ordered by time. The readings
-// of learn are folded first, dated one day earlier, so that the rules learn from them. Fleet
-// returns an error if no label is about a car that sends (see FleetConfig.Share). If learn is nil,
-// nothing is learned first.
+// Fleet compares the answers of the service with labels, each of which has the true driving state of a
+// car at a time. It folds the readings of fleet in their order, and takes at the time of each label
+// the answer about the label's car. The labels must be ordered by time. The readings of learn are
+// folded before those of fleet, dated one day earlier, so that the map knows the roads. Fleet returns
+// an error if all labels are about cars that FleetConfig.Share leaves out. If learn is nil, only
+// fleet is folded.
 func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	if learn != nil {

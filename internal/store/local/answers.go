@@ -18,15 +18,15 @@ type Answers interface {
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
-// Answer implements [store.Partition]. It may publish a state to queries before the state is
-// stored, because the state's samples are on disk: after a crash, the next start folds them again
+// Answer publishes a vehicle's new state to queries, as [store.Partition] describes. The state need
+// not be stored yet, because its samples are on disk: after a crash, the next start folds them again
 // before the node answers queries.
 //
-// After a restore or a forget, the partition is taken again, and all samples after its cursor are
-// folded a second time. Queries may already use the states from the first time, or newer ones. So
-// Answer does not publish the states from the second time, because the event time of a vehicle's
-// answer must not decrease. It publishes them only for a forgotten vehicle, whose answer was
-// removed.
+// After a restore or a forget, derive takes the partition again and folds all samples after its
+// cursor a second time. The states of these samples were published already, and newer ones may have
+// been. So Answer ignores the states until a sample is folded for the first time; otherwise the
+// event time of a vehicle's answer could decrease. A forgotten vehicle is an exception, because its
+// answer was removed.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.answers.Store(true)
 	e := t.s.e

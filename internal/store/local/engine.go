@@ -387,8 +387,9 @@ func (e *Engine) Close() error {
 // next start reads the rest of the records from the log.
 const flushWithin = 2 * time.Second
 
-// closeWithin is the maximum time for closing the database, including the flush. A node that shuts
-// down waits for a shorter time; see internal/node.
+// closeWithin is the maximum time for which Close waits until the database is closed, including the
+// flush. A node that shuts down has a shorter limit of its own (internal/node), after which the
+// process exits.
 const closeWithin = flushWithin + 20*time.Second
 
 // flush writes all records to tables, if the disk accepts them within flushWithin.

@@ -28,7 +28,7 @@ type Cluster struct {
 	opts  []nats.Option
 }
 
-// Node is one server process of a cluster.
+// Node is one process of a NATS server, in a cluster of several.
 type Node struct {
 	Name   string
 	Addr   string // address for clients, the same at each start
