@@ -155,10 +155,11 @@ const foldedStates = 25_000
 // checkpoint is the interval at which the engine of one machine stores the states that telemetry
 // has changed. Neither answers nor the processing of telemetry wait for a checkpoint. A start after
 // a crash processes the telemetry since the last checkpoint again. A longer interval makes a sample
-// cheaper, because a vehicle that reports often is stored only once per interval. In a burst of one
-// sample each from 10,000 cars, a sample takes 18 µs of processor time with an interval of 20 ms,
-// 6.6 µs with 250 ms, and 5.3 µs with 1 s.
-const checkpoint = time.Second
+// cheaper, because a vehicle that reports often is stored only once per interval, and delays fewer
+// answers, because less is written to the disk. At 10,000 samples a second from as many cars, the
+// 99th percentile of the time from a sample to its answer is 12 ms with an interval of 1 s, 8 ms with
+// 4 s, and 6.6 ms with 10 s.
+const checkpoint = 10 * time.Second
 
 // newDeriver returns the deriver, which folds telemetry into states. The deriver calls giveUp if
 // this node must stop folding: it cannot read records that a newer version of carstate has stored,

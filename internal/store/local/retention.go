@@ -34,23 +34,26 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBacklog measures the telemetry that is stored but not folded. If a part of it was stored
-// longer ago than half of the retention, or its size exceeds half of Config.TelemetryBytes, Append
-// refuses samples until enough is folded. Trim never removes telemetry that is not folded.
+// measureBacklog measures the age of the oldest telemetry that is stored but not folded, and the size
+// of the telemetry whose states are not stored yet, which Trim does not remove. If the age exceeds
+// half of the retention, or the size half of Config.TelemetryBytes, Append refuses samples until
+// enough is folded.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
 	now := e.now()
 	for n, s := range e.partitions {
 		cursor := s.cursor.Load()
-		if s.stored() == cursor {
+		s.mu.Lock()
+		last, folded := s.last, max(s.answered, cursor)
+		s.mu.Unlock()
+		if last == cursor {
 			continue
 		}
-		seq, stored, err := e.firstGroup(n, cursor+1)
-		if err != nil || seq == 0 {
-			continue // the engine has failed, or nothing is left
+		// Without a sequence, the engine has failed, or nothing is left.
+		if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 && folded < last {
+			oldest = max(oldest, now.Sub(stored))
 		}
-		oldest = max(oldest, now.Sub(stored))
 		if unfolded, err := e.db.EstimateDiskUsage(telemetryKey(n, cursor+1), telemetryKey(n+1, 0)); err == nil {
 			bytes += unfolded
 		}
