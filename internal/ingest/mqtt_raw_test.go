@@ -8,6 +8,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // rawClient is an MQTT client that works with bytes, so that a test sees what is sent and can send
@@ -35,7 +37,7 @@ func dialRaw(t *testing.T, addr string, version byte) *rawClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
