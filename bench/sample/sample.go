@@ -122,9 +122,11 @@ func (b *run) flood(ctx context.Context, perCar int) error {
 	b.results.Measure(report.Figure{Part: part, Subject: name, Name: "samples acknowledged", Unit: "1/s", Remark: remark,
 		AtLeast: acknowledged}, rates...)
 	b.aimed(name, "backlog folded after the last sample", "s", "", backlog, drains...)
-	b.aimed(name, "server CPU a sample, until folded", "µs", "user and system time of the process",
+	b.aimed(name, "server CPU a sample, until folded", "µs",
+		"user and system time of the process, without later checkpoints",
 		map[int]float64{10: 3, 1: 4.5}[perCar], cpus...)
-	b.figure(name, "states stored a sample", "", "a backlog is folded so that a vehicle in it is stored once", states...)
+	b.figure(name, "states stored a sample", "", "until the samples are folded; later checkpoints are not included",
+		states...)
 	return nil
 }
 
