@@ -365,13 +365,5 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 func openCluster(t *testing.T, c cluster.Config) *cluster.Engine {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return testkit.Opened(t, e, err)
 }

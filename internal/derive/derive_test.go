@@ -141,15 +141,7 @@ func newWorld(t *testing.T) world {
 func openStore(t *testing.T) *local.Engine {
 	t.Helper()
 	e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir(), Partitions: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return testkit.Opened(t, e, err)
 }
 
 // deriver returns a deriver of all partitions. Its reads and commits are recorded in s.

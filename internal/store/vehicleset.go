@@ -172,8 +172,8 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets collects the set records of a feed or a backup, each of which lists a part of the vehicles
-// of a large grant. They arrive before the record of the credential that has the grant. The key of
+// sets collects the set records of a feed or a backup. A set record lists a part of the vehicles of a
+// large grant. Set records arrive before the record of the credential that has the grant. The key of
 // the map is the subject of the credential's record.
 type sets map[string]*setParts
 

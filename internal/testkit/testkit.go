@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,21 @@ func Await(t *testing.T, what string, ok func() bool) {
 		case <-tick.C:
 		}
 	}
+}
+
+// Opened returns what a function has opened, and closes it with the test. The parameter err is the
+// error of that function; if it is not nil, Opened ends the test.
+func Opened[C io.Closer](t testing.TB, c C, err error) C {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // Clock is a clock that a test controls. It is safe for concurrent use.

@@ -57,8 +57,8 @@ const dayBefore = 24 * time.Hour
 // progressEvery is the number of readings between two calls of Progress.
 const progressEvery = 4096
 
-// Fleet compares the answers of the service with labels, each of which has the true driving state of a
-// car at a time. It folds the readings of fleet in their order, and takes at the time of each label
+// Fleet compares the answers of the service with labels. A label has the true driving state of a car
+// at a time. It folds the readings of fleet in their order, and takes at the time of each label
 // the answer about the label's car. The labels must be ordered by time. The readings of learn are
 // folded before those of fleet, dated one day earlier, so that the map knows the roads. Fleet returns
 // an error if all labels are about cars that FleetConfig.Share leaves out. If learn is nil, only

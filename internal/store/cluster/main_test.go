@@ -9,6 +9,7 @@ import (
 
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -28,13 +29,5 @@ func TestMain(m *testing.M) {
 func open(t testing.TB, c cluster.Config) *cluster.Engine {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return testkit.Opened(t, e, err)
 }

@@ -25,15 +25,7 @@ func open(t testing.TB, c Config) *Engine {
 		c.DataDir = "/data"
 	}
 	e, err := Open(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return testkit.Opened(t, e, err)
 }
 
 func sample(vid string, ms int64, speed float64) vehicle.Sample {

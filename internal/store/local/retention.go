@@ -50,9 +50,11 @@ func (e *Engine) measureBacklog() {
 		if last == cursor {
 			continue
 		}
-		// Without a sequence, the engine has failed, or nothing is left.
-		if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 && folded < last {
-			oldest = max(oldest, now.Sub(stored))
+		if folded < last {
+			// Without a sequence, the engine has failed, or nothing is left.
+			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
+				oldest = max(oldest, now.Sub(stored))
+			}
 		}
 		if unfolded, err := e.db.EstimateDiskUsage(telemetryKey(n, cursor+1), telemetryKey(n+1, 0)); err == nil {
 			bytes += unfolded
