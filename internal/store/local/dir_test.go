@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -387,5 +388,50 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	commit(6)
 	if got := first(); got != 4 {
 		t.Errorf("three are within the hour, and the first is %d", got)
+	}
+}
+
+// TestBacklog_OfUnfoldedSamples checks that the engine refuses samples while the oldest sample that
+// is not folded is older than half of the retention, and accepts them again once it is folded, even
+// if the folded states are not stored yet.
+func TestBacklog_OfUnfoldedSamples(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	clock := testkit.NewClock(time.Now())
+	e := open(t, Config{Now: clock.Now, Retention: time.Hour})
+	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(31 * time.Minute)
+	e.measureBacklog()
+	if got := e.backlogAge(); got < 31*time.Minute || got > 32*time.Minute {
+		t.Errorf("age of the backlog: got %v, want 31 minutes", got)
+	}
+	if err := e.Append(ctx, []vehicle.Sample{sample("v", 2000, 50)}); !errors.Is(err, store.ErrBacklog) {
+		t.Errorf("Append with a sample that waits too long: got %v, want ErrBacklog", err)
+	}
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, _, err := p.Next(ctx); err != nil {
+		t.Fatal(err)
+	}
+	// The engine learns that the sample is folded when the owner asks for the next one.
+	asking, stop := context.WithCancel(ctx)
+	var asked sync.WaitGroup
+	asked.Go(func() { p.Next(asking) })
+	defer asked.Wait()
+	defer stop()
+	testkit.Await(t, "the sample to be folded", func() bool {
+		e.measureBacklog()
+		return e.backlogAge() == 0
+	})
+	if err := e.Append(ctx, []vehicle.Sample{sample("v", 3000, 50)}); err != nil {
+		t.Errorf("Append after the sample was folded: got %v, want nil", err)
+	}
+	if got := e.partitions[0].cursor.Load(); got != 0 {
+		t.Errorf("cursor: got %d, want 0, because no state is stored", got)
 	}
 }
