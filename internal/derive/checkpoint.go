@@ -86,6 +86,20 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return nil
 }
 
+// checkpointNow starts to store the folded states, or makes a checkpoint in progress skip its
+// pauses.
+func (c *checkpoints) checkpointNow(ctx context.Context) error {
+	if c.f.seq != 0 {
+		if err := c.checkpoint(ctx); err != nil {
+			return err
+		}
+	}
+	if c.done != nil {
+		c.hurry()
+	}
+	return nil
+}
+
 // makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all
 // folded states. Afterwards folding.touched is empty, so other vehicles can be folded.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
@@ -120,6 +134,13 @@ func (c *checkpoints) store(
 	return c.part.Commit(ctx, seq, slice)
 }
 
+// storeNow stores one checkpoint in slices, without pauses.
+func (c *checkpoints) storeNow(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
+	hurried := make(chan struct{})
+	close(hurried)
+	return c.store(ctx, seq, states, hurried)
+}
+
 // finish ends the checkpoint in progress, given err, the result of storing it, and returns err.
 func (c *checkpoints) finish(err error) error {
 	c.stop()
@@ -152,7 +173,11 @@ func (c *checkpoints) commit(ctx context.Context) error {
 	}
 	start := time.Now()
 	seq, states := c.f.begin()
-	if err := c.part.Commit(ctx, seq, states); err != nil {
+	store := c.part.Commit
+	if c.every > 0 {
+		store = c.storeNow
+	}
+	if err := store(ctx, seq, states); err != nil {
 		return err
 	}
 	if c.every == 0 {

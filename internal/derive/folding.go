@@ -147,6 +147,21 @@ func (f *folding) answer(part store.Partition) {
 	f.unanswered = f.unanswered[:0]
 }
 
+// state returns the state of a vehicle that is in memory, or nil. The caller must not keep the
+// pointer.
+func (f *folding) state(id vehicle.ID) *vehicle.State {
+	if t, ok := f.touched[id]; ok {
+		return &t.state
+	}
+	if t, ok := f.storing[id]; ok {
+		return &t.state
+	}
+	if s, ok := f.cache.get(id); ok {
+		return &s
+	}
+	return nil
+}
+
 // begin starts a commit of all folded states. It returns the new sequence of the cursor and the
 // states to store. finish must be called before begin is called again.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {

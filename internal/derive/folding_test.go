@@ -338,6 +338,56 @@ func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
 	})
 }
 
+// TestCheckpoint_CommitsAllAtShutdown checks that the states of two checkpoints, one of them in
+// progress, are stored when the context ends, even if storing them takes more than a second.
+func TestCheckpoint_CommitsAllAtShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10 * sliceStates
+		part := &script{takes: 50 * time.Millisecond}
+		seq := uint64(0)
+		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+			if seq == 2 || seq == 1 && time.Since(began) < time.Minute {
+				return 0, nil, silence(ctx)
+			}
+			seq++
+			samples := make([]vehicle.Sample, n)
+			for i := range samples {
+				samples[i] = sampleOf(vehicle.ID(fmt.Sprint("car", i)), vehicle.UnixMilli(seq))
+			}
+			return seq, samples, nil
+		}
+		runEvery(t, part, time.Minute, time.Minute+time.Second)
+		last := part.commits[len(part.commits)-1]
+		if last.seq != 2 || part.stored["car0"].Time != 2 || last.after < time.Minute+1500*time.Millisecond {
+			t.Fatalf("last commit %+v, want one with the cursor at 2; all: %+v", last, part.commits)
+		}
+	})
+}
+
+// TestStateRequest_AnsweredFromMemory checks that the owner of a partition tells the state of a
+// vehicle that is not stored yet, and that this stores nothing.
+func TestStateRequest_AnsweredFromMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []*vehicle.State
+		asked := []vehicle.ID{"car1", "unknown"}
+		part := &script{next: cars(1, func(ctx context.Context) error {
+			if len(asked) == 0 {
+				return silence(ctx)
+			}
+			id := asked[0]
+			asked = asked[1:]
+			return &store.StateRequest{Vehicle: id, Reply: func(s *vehicle.State) { got = append(got, s) }}
+		})}
+		runEvery(t, part, time.Minute, time.Second)
+		if len(got) != 2 || got[0] == nil || got[0].Time == 0 || got[1] != nil {
+			t.Errorf("states: got %+v, want that of the car and nil", got)
+		}
+		if len(part.commits) != 1 || part.commits[0].after != time.Second {
+			t.Errorf("commits: got %+v, want only the one at the end", part.commits)
+		}
+	})
+}
+
 // cars returns a Next function that returns one sample of each of n cars, in groups of at most 999
 // samples with one sequence each. After that it calls last and returns its error.
 func cars(n int, last func(context.Context) error) func(context.Context) (uint64, []vehicle.Sample, error) {

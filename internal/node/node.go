@@ -63,8 +63,8 @@ type Node struct {
 // so that a supervisor need not kill it.
 const (
 	stopWithin       = 4500 * time.Millisecond
-	answersWithin    = 2 * time.Second // for requests in progress
-	backgroundWithin = time.Second     // for work in the background to end by itself
+	answersWithin    = 2 * time.Second         // for requests in progress
+	backgroundWithin = 2500 * time.Millisecond // for work in the background to end by itself
 	cutWithin        = 500 * time.Millisecond
 )
 

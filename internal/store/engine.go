@@ -150,6 +150,9 @@ type Engine interface {
 	// Settle waits until every state that queries already use is stored. It gives up when ctx ends,
 	// after a time limit of the engine, or if writes to the store fail.
 	Settle(ctx context.Context)
+	// Unstored returns the state of a vehicle that this process has folded, if it may differ from
+	// the stored state. Otherwise ok is false.
+	Unstored(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool)
 
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
 	Forgotten() *access.Forgotten
@@ -193,8 +196,9 @@ type Partition interface {
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
 	// Next waits for stored samples that are not folded yet, and returns the oldest of them. The
 	// caller folds them and then passes seq to Commit. The slice may be empty, for example because
-	// the samples of forgotten vehicles are left out. The error [ErrSettle] asks the caller to
-	// commit the folded states now.
+	// the samples of forgotten vehicles are left out. Two errors are requests to the caller, who
+	// then calls Next again: [ErrSettle] asks for a commit of the folded states, and a
+	// [*StateRequest] for one state.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
 	// Stored returns the time at which the samples of the last Next were stored, by the engine's
 	// clock.
@@ -239,7 +243,7 @@ var (
 	// since then, and must drop the partition.
 	ErrFenced = errors.New("another node has taken the partition")
 	// ErrSettle is returned by [Partition.Next] to ask the owner of a partition to commit its
-	// folded states now, because a call of [Engine.Settle] waits for them.
+	// folded states soon, because a call of [Engine.Settle] waits for them.
 	ErrSettle = errors.New("the folded states must be committed now")
 	// ErrConflict means that nothing was stored, because another writer had changed the record
 	// first. [Change] returns it only after repeated attempts.
@@ -257,9 +261,23 @@ var (
 	ErrStop = errors.New("the scan was stopped")
 )
 
-// State reads the state of one vehicle. ok is false if the vehicle has none.
+// StateRequest is returned by [Partition.Next] to ask the owner of a partition for the state of one
+// vehicle. The owner calls Reply once, at once: with the state, or with nil if the state is not in
+// its memory. Reply keeps a copy of the state.
+type StateRequest struct {
+	Vehicle vehicle.ID
+	Reply   func(*vehicle.State)
+}
+
+// Error implements error.
+func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
+
+// State returns the newest state of one vehicle, also if it is not stored yet. ok is false if the
+// vehicle has none.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
-	e.Settle(ctx)
+	if s, ok = e.Unstored(ctx, id); ok {
+		return s, true, nil
+	}
 	r, err := e.Last(ctx, codec.States, codec.StateSubject(codec.PartitionOf(id, e.Partitions()), id))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
 		return vehicle.State{}, false, err

@@ -210,6 +210,8 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 // samples; after the second, ingest nodes accept them. With a single step, a node that had not
 // received the change could still drop samples that another node had already acknowledged.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
+	// After the fence, the owner folds again what is not stored. That should be little.
+	k.engine.Settle(ctx)
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
 		return err

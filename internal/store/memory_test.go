@@ -269,3 +269,8 @@ func (m *memory) stateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 
 // Settle implements [Engine].
 func (m *memory) Settle(context.Context) {}
+
+// Unstored implements [Engine].
+func (m *memory) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
+	return vehicle.State{}, false
+}

@@ -277,6 +277,11 @@ func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 // so there is nothing to wait for.
 func (e *Engine) Settle(context.Context) {}
 
+// Unstored implements [store.Engine]. It returns no state, because queries use only stored states.
+func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
+	return vehicle.State{}, false
+}
+
 // Commit stores states, at most [store.MaxStates], and sets the cursor, so that all samples up to
 // sequence seq count as folded. It retries until it succeeds, the context ends, or another node
 // turns out to own the partition ([store.ErrFenced]). With seq 0 and no states, it only stores the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"carstate/internal/store"
@@ -37,9 +38,58 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
-	if e.put != nil {
+	if e.put != nil && !t.s.restored.isNewer(id, state) {
 		e.put(id, state)
 	}
+}
+
+// maxRestored is the maximum number of vehicles in a restoredStates. At the limit, the owner takes
+// the partition again, which empties the set.
+const maxRestored = 100_000
+
+// restoredStates holds the times of states that a restore has stored while the owner of their
+// partition may have an older state of the vehicle in memory, for example because the vehicle sends
+// a backlog. The owner must then neither store nor publish that state, but take the partition again.
+type restoredStates struct {
+	any   atomic.Bool // times is not empty
+	mu    sync.Mutex
+	times map[vehicle.ID]vehicle.UnixMilli
+}
+
+// add adds the time of a restored state, and reports whether there is room for more.
+func (r *restoredStates) add(id vehicle.ID, at vehicle.UnixMilli) (room bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.any.Store(true)
+	r.times[id] = at
+	return len(r.times) < maxRestored
+}
+
+// remove removes a vehicle, because the owner reads its stored state.
+func (r *restoredStates) remove(id vehicle.ID) {
+	if r.any.Load() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.times, id)
+	}
+}
+
+// isNewer reports whether a restored state of the vehicle is newer than the state s.
+func (r *restoredStates) isNewer(id vehicle.ID, s *vehicle.State) bool {
+	if !r.any.Load() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.Time < r.times[id]
+}
+
+// clear empties the set.
+func (r *restoredStates) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.times)
+	r.any.Store(false)
 }
 
 // wasAnswered reports whether all samples up to sequence seq were folded before, by the present
@@ -180,20 +230,29 @@ func (e *Engine) putRecord(r store.Record) {
 	if !ok {
 		return
 	}
+	p := e.partitions[codec.PartitionOf(id, len(e.partitions))]
+	var s vehicle.State
+	if !codec.IsMarker(r.Body) {
+		var err error
+		if s, err = codec.DecodeState(r.Body); err != nil {
+			e.fail(err)
+			return
+		}
+	}
+	// Only this goroutine changes the owner.
+	if owned := p.taken != nil && p.taken.lost() == nil; owned && !p.restored.add(id, s.Time) {
+		p.ownership.Lock()
+		p.recall()
+		p.ownership.Unlock()
+	}
 	e.putMu.Lock()
 	defer e.putMu.Unlock()
 	if e.put == nil {
 		return
 	}
-	p := e.partitions[codec.PartitionOf(id, len(e.partitions))]
 	delete(p.unmerged, id)
 	if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
 		e.put(id, &vehicle.State{})
-		return
-	}
-	s, err := codec.DecodeState(r.Body)
-	if err != nil {
-		e.fail(err)
 		return
 	}
 	if !e.putUnlessOlder(id, &s) {

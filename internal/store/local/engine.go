@@ -27,6 +27,8 @@ type Config struct {
 	store.Config
 	// SyncInterval relaxes durability: it is the maximum time from the acknowledgement of data
 	// until the data is synced to disk. 0 means that data is synced before it is acknowledged.
+	// Until the sync, Pebble may hold the data in the memory of this process. So not only a power
+	// cut can lose it, but also the end of the process by a signal or a crash.
 	SyncInterval time.Duration
 	// MemoryBytes is the maximum memory of the store, in bytes, for the block cache and the records
 	// that are not in tables yet. 0 means [DefaultMemoryBytes].
@@ -238,6 +240,11 @@ func (e *Engine) options() *pebble.Options {
 					e.tablesFailing.Store(false)
 				}
 			},
+			CompactionEnd: func(i pebble.CompactionInfo) {
+				if i.Err == nil {
+					e.tablesFailing.Store(false)
+				}
+			},
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
@@ -334,14 +341,16 @@ func (e *Engine) safely(write func() error) (err error) {
 	return nil
 }
 
-// sync returns Pebble's options for a write. If SyncInterval is 0, the write waits until the data
-// is synced to disk, otherwise it does not wait.
-func (e *Engine) sync() *pebble.WriteOptions {
-	if e.config.SyncInterval > 0 {
-		e.unsynced.Store(true)
-		return pebble.NoSync
+// commit stores a batch whose data is acknowledged afterwards. If SyncInterval is 0, it waits until
+// the data is synced to disk. Otherwise it does not wait, and syncNowAndThen syncs the data later.
+func (e *Engine) commit(b *pebble.Batch) error {
+	if e.config.SyncInterval == 0 {
+		return b.Commit(pebble.Sync)
 	}
-	return pebble.Sync
+	// The flag is set after the commit: a sync between the two would not include the data.
+	err := b.Commit(pebble.NoSync)
+	e.unsynced.Store(true)
+	return err
 }
 
 // syncNowAndThen syncs the acknowledged data to disk, once per SyncInterval.

@@ -202,6 +202,83 @@ func TestRestoreBehindAnswer(t *testing.T) {
 	}
 }
 
+// TestRestoreNewerThanFolded restores a state that is newer than the one that the partition's owner
+// has in memory. It checks that the owner's next commit does not replace it, that a late sample
+// does not become the answer, and that the owner must take the partition again.
+func TestRestoreNewerThanFolded(t *testing.T) {
+	ctx := testkit.Context(t)
+	e, answers := openWithAnswers(t)
+	take := func() store.Partition {
+		t.Helper()
+		p, err := e.Take(ctx, 0, "me", store.Anyone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := take()
+	var state vehicle.State
+	fold := func(ms int64) (seq uint64) {
+		t.Helper()
+		if err := e.Append(ctx, []vehicle.Sample{sample("v", ms, 50)}); err != nil {
+			t.Fatal(err)
+		}
+		seq, samples, err := p.Next(ctx)
+		if err != nil || len(samples) != 1 {
+			t.Fatalf("Next: got %v, %v, want one sample", samples, err)
+		}
+		state = vehicle.Observe(state, samples[0])
+		p.Answer("v", &state)
+		return seq
+	}
+	fold(5000)
+	restoreState(ctx, t, e, 10_000)
+	seq := fold(6000)
+	if got := answers.get("v").Time; got != 10_000 {
+		t.Errorf("time of the answer after a late sample: got %d, want 10000", got)
+	}
+	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}); !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
+	}
+
+	// The next owner reads the restored state.
+	p.Close()
+	p = take()
+	if err := p.Load(ctx, []vehicle.ID{"v"}, func(_ int, s vehicle.State) { state = s }); err != nil {
+		t.Fatal(err)
+	}
+	if state.Time != 10_000 {
+		t.Errorf("time of the stored state: got %d, want 10000", state.Time)
+	}
+	var err error
+	for range 2 {
+		if seq, _, err = p.Next(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seq = fold(12_000); answers.get("v").Time != 12_000 {
+		t.Errorf("time of the answer after a newer sample: got %d, want 12000", answers.get("v").Time)
+	}
+	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}); err != nil {
+		t.Errorf("Commit of a newer state: got %v, want nil", err)
+	}
+}
+
+// TestRestore_RecallsOwner checks that the owner takes the partition again after very many vehicles
+// were restored, so that the memory for their times is bounded.
+func TestRestore_RecallsOwner(t *testing.T) {
+	r := restoredStates{times: make(map[vehicle.ID]vehicle.UnixMilli)}
+	for i := range maxRestored {
+		if room, want := r.add(vehicle.ID(fmt.Sprint(i)), 1), i < maxRestored-1; room != want {
+			t.Fatalf("room after %d vehicles: got %v, want %v", i+1, room, want)
+		}
+	}
+	r.clear()
+	if !r.add("v", 2) || !r.isNewer("v", &vehicle.State{Time: 1}) || r.isNewer("w", &vehicle.State{Time: 1}) {
+		t.Error("after clear the set does not contain only the vehicle v")
+	}
+}
+
 // TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an older
 // reading, because a trouble code was cleared. It checks that the restored state becomes the
 // answer.

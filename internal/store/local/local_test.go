@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -148,10 +150,85 @@ func TestSettle_StoresFoldedStates(t *testing.T) {
 		folding <- err
 	}()
 	testkit.Await(t, "the state is stored", func() bool {
-		_, ok, err := store.State(ctx, e, "v")
-		return ok && err == nil
+		e.Settle(ctx)
+		r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v"))
+		return err == nil && r.Seq != 0
 	})
 	if err := <-folding; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestState_NotStoredYet checks that State returns the newest state of a vehicle, which the owner of
+// its partition has in memory, and the stored state once the owner has none.
+func TestState_NotStoredYet(t *testing.T) {
+	ctx := testkit.Context(t)
+	e := open(t, Config{})
+	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, samples, err := p.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := vehicle.Observe(vehicle.State{}, samples[0])
+	if err := p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}); err != nil {
+		t.Fatal(err)
+	}
+	newer := vehicle.Observe(older, sample("v", 2000, 60))
+	idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	_, _, _ = p.Next(idle) // the engine learns that the sample is folded
+	cancel()
+	for _, c := range []struct {
+		inMemory *vehicle.State
+		want     vehicle.State
+	}{{&newer, newer}, {nil, older}} {
+		var owner sync.WaitGroup
+		owner.Go(func() {
+			_, _, err := p.Next(ctx)
+			if r, ok := errors.AsType[*store.StateRequest](err); !ok || r.Vehicle != "v" {
+				t.Errorf("Next: got %v, want a request for the state", err)
+			} else {
+				r.Reply(c.inMemory)
+			}
+		})
+		got, ok, err := store.State(ctx, e, "v")
+		if err != nil || !ok || got != c.want {
+			t.Errorf("state: got %+v, %v, %v, want %+v", got, ok, err, c.want)
+		}
+		owner.Wait()
+	}
+}
+
+// TestSyncInterval_SyncsLater checks that with a SyncInterval, a sample is on disk after the
+// interval, also if nothing else is stored afterwards, and not necessarily before.
+func TestSyncInterval_SyncsLater(t *testing.T) {
+	ctx := testkit.Context(t)
+	// onDisk returns the last sequence that an engine finds after a power cut.
+	onDisk := func(fs *vfs.MemFS) uint64 {
+		e, err := Open(ctx, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		return e.telemetryEnd()
+	}
+	for _, interval := range []time.Duration{time.Millisecond, time.Hour} {
+		fs := vfs.NewCrashableMem()
+		e := open(t, Config{FS: fs, SyncInterval: interval})
+		for n := range int64(3) {
+			if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*n+1000, 50)}); err != nil {
+				t.Fatal(err)
+			}
+			if interval == time.Millisecond {
+				testkit.Await(t, "the sample to be on disk", func() bool { return onDisk(fs) == uint64(n)+1 })
+			} else if got := onDisk(fs); got != 0 {
+				t.Errorf("samples on disk before the interval has passed: got %d, want 0", got)
+			}
+		}
 	}
 }

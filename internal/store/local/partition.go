@@ -45,13 +45,16 @@ type partitionState struct {
 	taken     *Partition // the result of the last Take; nil if there was none
 	owner     string     // "" if released
 
-	settle chan struct{} // holds a value while a caller waits for folded states to be stored
-	cursor atomic.Uint64 // everything up to this sequence is folded and stored
+	settle chan struct{}            // holds a value while a caller waits for folded states to be stored
+	asked  chan *store.StateRequest // holds requests for states in the owner's memory
+	cursor atomic.Uint64            // everything up to this sequence is folded and stored
 
 	// unmerged holds the vehicles whose stored state comes from a restore and is older than the
 	// vehicle's answer (see putRecord). Only the goroutine that makes all changes of STATES uses
 	// it.
 	unmerged map[vehicle.ID]struct{}
+
+	restored restoredStates
 }
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
@@ -60,7 +63,9 @@ func (e *Engine) loadPartitions() error {
 	for n := range e.dir.Partitions {
 		p := &partitionState{
 			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),
+			asked:    make(chan *store.StateRequest),
 			unmerged: make(map[vehicle.ID]struct{}),
+			restored: restoredStates{times: make(map[vehicle.ID]vehicle.UnixMilli)},
 		}
 		value, closer, err := e.db.Get(cursorKey(n))
 		switch {
@@ -153,6 +158,7 @@ func (e *Engine) Take(
 			return store.ErrHeld
 		}
 		s.fence()
+		s.restored.clear()
 		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
 		s.resetQueue(true)
 		return nil
@@ -256,12 +262,17 @@ func (e *Engine) Folding() map[int]bool {
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
-		if s.taken != nil {
-			s.taken.recalled = true
-			s.taken.wakeUp()
-		}
+		s.recall()
 		return nil
 	})
+}
+
+// recall makes the partition's owner take it again. The caller has locked ownership.
+func (s *partitionState) recall() {
+	if s.taken != nil {
+		s.taken.recalled = true
+		s.taken.wakeUp()
+	}
 }
 
 const (
@@ -296,6 +307,7 @@ func (t *Partition) load(
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		t.s.restored.remove(id) // before reading, so that a later restore is noticed
 		r, err := e.lastOf(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
 		if err != nil {
 			return err
@@ -320,7 +332,20 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 			return 0, nil, err
 		}
 		s.mu.Lock()
+		asked := s.asked
+		if t.next <= s.answered {
+			asked = nil // the caller folds again what was answered before, so its states are too old
+		}
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
+		s.mu.Unlock()
+		select { // also if there are samples, because a backlog can last for minutes
+		case r := <-asked:
+			return 0, nil, r
+		case <-s.settle:
+			return 0, nil, store.ErrSettle
+		default:
+		}
+		s.mu.Lock()
 		if t.next <= s.last {
 			break
 		}
@@ -328,6 +353,8 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		s.mu.Unlock()
 		select {
 		case <-arrived:
+		case r := <-s.asked:
+			return 0, nil, r
 		case <-s.settle:
 			return 0, nil, store.ErrSettle
 		case <-t.wake:
@@ -419,7 +446,15 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if err := t.check(); err != nil {
 			return err
 		}
-		if err := s.commit(b, last, pebble.NoSync); err != nil {
+		for id, state := range states {
+			if t.s.restored.isNewer(id, state) {
+				t.s.ownership.Lock()
+				t.s.recall()
+				t.s.ownership.Unlock()
+				return t.check()
+			}
+		}
+		if err := s.commit(b, last, func(b *pebble.Batch) error { return b.Commit(pebble.NoSync) }); err != nil {
 			return err
 		}
 		if seq != 0 {
@@ -505,5 +540,44 @@ func (e *Engine) Settle(ctx context.Context) {
 			case <-time.After(settlePoll):
 			}
 		}
+	}
+}
+
+// stateWithin is the maximum time that Unstored waits for the owner of a partition. The owner may
+// be reading states, or may wait until a checkpoint is stored.
+const stateWithin = 5 * time.Second
+
+// Unstored implements [store.Engine]: it asks the owner of the vehicle's partition, unless the
+// cursor says that all states are stored.
+func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
+	n := codec.PartitionOf(id, len(e.partitions))
+	s := e.partitions[n]
+	s.mu.Lock()
+	answered := s.answered
+	s.mu.Unlock()
+	if s.cursor.Load() >= answered || !e.Folding()[n] {
+		return vehicle.State{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, stateWithin)
+	defer cancel()
+	reply := make(chan vehicle.State, 1)
+	r := &store.StateRequest{Vehicle: id, Reply: func(x *vehicle.State) {
+		if x != nil {
+			reply <- *x
+		}
+		close(reply)
+	}}
+	select {
+	case s.asked <- r:
+	case <-ctx.Done():
+		return vehicle.State{}, false
+	case <-e.writesFailed.Done():
+		return vehicle.State{}, false
+	}
+	select {
+	case x, ok := <-reply:
+		return x, ok && x.Time != 0
+	case <-ctx.Done():
+		return vehicle.State{}, false
 	}
 }

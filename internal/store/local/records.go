@@ -130,7 +130,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 				return err
 			}
 		}
-		if err := s.commit(b, last, e.sync()); err != nil {
+		if err := s.commit(b, last, e.commit); err != nil {
 			return err
 		}
 		stored = last
@@ -168,14 +168,14 @@ func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, se
 // reserve assigns sequences to n records and returns the last of them.
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
-// commit stores a batch of records. The parameter last is the sequence of the last record. commit
-// runs on the stream's goroutine.
-func (s *stream) commit(b *pebble.Batch, last uint64, sync *pebble.WriteOptions) error {
+// commit stores a batch of records with the function write. The parameter last is the sequence of
+// the last record. commit runs on the stream's goroutine.
+func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) error) error {
 	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
 		return err
 	}
-	if err := b.Commit(sync); err != nil {
+	if err := write(b); err != nil {
 		return err
 	}
 	s.last.Store(last)
@@ -411,7 +411,7 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 				e.noteRemoved(answersKey(key))
 			}
 		}
-		return b.Commit(e.sync())
+		return e.commit(b)
 	})
 }
 

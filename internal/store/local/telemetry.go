@@ -217,7 +217,7 @@ func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []grou
 			return nil, err
 		}
 	}
-	return groups, b.Commit(e.sync())
+	return groups, e.commit(b)
 }
 
 // telemetryEnd returns the greatest sequence of telemetry in any partition.

@@ -245,7 +245,10 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 			}
 			s, ok := states[x.Vehicle]
 			if !ok {
-				s, _ = n.StateOf(t, x.Vehicle)
+				put := func(_ int, is vehicle.State) { s = is }
+				if err := part.Load(t.Context(), []vehicle.ID{x.Vehicle}, put); err != nil {
+					t.Fatal(err)
+				}
 			}
 			states[x.Vehicle] = n.Roads.Observe(s, x)
 		}
