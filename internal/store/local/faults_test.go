@@ -3,9 +3,12 @@ package local
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -54,69 +57,99 @@ func fills(op errorfs.Op) bool {
 }
 
 // TestDiskFull fills the disk at many different writes of a workload. It checks that the next start
-// finds all data that was acknowledged, and that the engine neither hangs nor ends the process.
+// finds all data that was acknowledged, and that the engine neither hangs nor ends the process. At
+// least 90 % of the rounds must really fill the disk.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	first := firstSeed(t)
-	folds := allFolds(first)
-	writes := *fullWrites
+	wanted := *fullWrites
 	if testing.Short() {
-		writes /= 10
+		wanted /= 10
 	}
 	if raceDetector {
-		writes /= 10
+		wanted /= 10
+	}
+	var folds [2]*[workVehicles][]vehicle.State // one for each number of partitions
+	var writes [2]int64                         // of a workload whose disk is never full
+	for i := range folds {
+		folds[i] = allFolds(first + uint64(i))
+		n, _, err := fillDisk(ctx, first+uint64(i), math.MaxInt64, folds[i])
+		if err != nil {
+			t.Fatalf("-seed %d: %v", first, err)
+		}
+		writes[i] = n
 	}
 	r := rand.New(rand.NewPCG(first, 5))
-	for at := int64(1); at <= int64(writes); at++ {
-		n := at
-		if at%2 == 0 { // every second one is at a later write, where tables are written
-			n = int64(r.IntN(4000))
+	filled, rounds := 0, 0
+	for ; filled < wanted; rounds++ {
+		i := rounds / 2 % 2
+		n := int64(1 + rounds)
+		// Every second round is at a later write, where tables are written. Two runs of a workload do
+		// not have equally many writes.
+		if last := writes[i] * 8 / 10; rounds%2 == 1 || n > last {
+			n = 1 + r.Int64N(last)
 		}
-		if err := fillDisk(ctx, first, n, folds); err != nil {
+		_, full, err := fillDisk(ctx, first+uint64(i), n, folds[i])
+		if err != nil {
 			t.Fatalf("-seed %d: the disk was full at write %d: %v", first, n, err)
 		}
+		if full {
+			filled++
+		}
+		if unfilled := rounds + 1 - filled; unfilled > 1+wanted/10 {
+			t.Fatalf("-seed %d: %d of %d rounds filled the disk, want at least 90 %%", first, filled, rounds+1)
+		}
 	}
-	t.Logf("done %d full disks", writes)
+	t.Logf("done %d full disks", filled)
 }
 
-func fillDisk(ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State) error {
+// fillDisk runs a workload whose disk is full from the write number at on. It returns how many
+// writes the workload tried, and whether the disk was ever full.
+func fillDisk(
+	ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State,
+) (writes int64, full bool, err error) {
 	mem := vfs.NewCrashableMem()
 	w := &workload{seed: seed}
 	var count atomic.Int64
-	var room atomic.Bool // there is space again
+	var room, refused atomic.Bool // room: there is space again
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fills(op) && count.Add(1) >= at && !room.Load() {
+			refused.Store(true)
 			return syscall.ENOSPC
 		}
 		return nil
 	}))
-	e, err := Open(ctx, small(fs))
+	err = w.open(ctx, fs)
 	if err == nil {
-		w.e = e
 		working, stop := context.WithCancel(ctx)
 		defer stop()
-		ended := make(chan struct{})
-		go func() { w.run(working); close(ended) }()
+		ended := make(chan error, 1)
+		go func() { ended <- w.run(working) }()
 		select {
-		case <-ended:
-		case <-e.writesFailed.Done():
-			if e.Writable() == nil {
-				return fmt.Errorf("it stores nothing and does not say so")
+		case err = <-ended:
+		case <-w.e.writesFailed.Done():
+			if w.e.Writable() == nil {
+				return 0, true, fmt.Errorf("it stores nothing and does not say so")
 			}
+			stop()
+			<-ended
 		case <-time.After(30 * time.Second):
-			return fmt.Errorf("the workload hangs")
+			return 0, true, fmt.Errorf("the workload hangs")
 		}
-		stop()
-		<-ended
 	}
-	acked, shown := w.promised()
+	if err != nil && !refused.Load() {
+		return 0, false, err
+	}
+	p := w.promised()
 	room.Store(true)
-	if e != nil {
-		_ = e.Close() // the disk may have been full
+	if w.e != nil {
+		_ = w.e.Close() // the disk may have been full
 	}
-	left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(seed, 6))})
-	return check(ctx, left, seed, folds, acked, shown)
+	left := mem.CrashClone(vfs.CrashCloneCfg{
+		UnsyncedDataPercent: 100 * int(at%2), RNG: rand.New(rand.NewPCG(seed, 6)),
+	})
+	return count.Load(), refused.Load(), check(ctx, left, seed, folds, p)
 }
 
 // TestFailsOnceThereIsRoom checks that an engine that met a full disk reports a failure, but only
@@ -156,9 +189,79 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	}
 }
 
+// TestEngine_RoomForLogOnly checks a running engine that can write its log but no tables. It must
+// say so, keep no caller of Append for longer than the caller waits, and still answer queries. Once
+// there is room, it must continue without a restart.
+func TestEngine_RoomForLogOnly(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && strings.HasSuffix(op.Path, ".sst") && fills(op) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	e, err := Open(ctx, small(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	acked := 0
+	put := func(wait time.Duration) error {
+		batch := make([]vehicle.Sample, 100)
+		for i := range batch {
+			batch[i] = sample("v", int64(1000*(acked+i+1)), 50)
+		}
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- e.Append(waiting, batch) }()
+		select {
+		case err := <-done:
+			if err == nil {
+				acked += len(batch)
+			}
+			return err
+		case <-time.After(wait + testkit.Patience):
+			t.Fatal("Append hangs")
+			return nil
+		}
+	}
+	holds := func(when string) {
+		t.Helper()
+		if found, err := e.Recent(ctx, "v", math.MaxInt); err != nil || len(found.Samples) < acked {
+			t.Errorf("samples %s: got %d, %v, want at least %d", when, len(found.Samples), err, acked)
+		}
+	}
+	full.Store(true)
+	for put(time.Second) == nil { // the log has room until the memory is full
+	}
+	if err := e.Writable(); !errors.Is(err, errTablesFailing) || e.Alive() != nil {
+		t.Errorf("Writable: got %v, want %v; Alive: got %v, want nil", err, errTablesFailing, e.Alive())
+	}
+	holds("without room")
+	full.Store(false)
+	testkit.Await(t, "the engine is writable", func() bool { return e.Writable() == nil })
+	if err := put(testkit.Patience); err != nil {
+		t.Errorf("Append with room: got %v, want nil", err)
+	}
+	holds("with room")
+	select {
+	case err := <-e.Failed():
+		t.Errorf("Failed: got %v, want nothing", err)
+	default:
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = open(t, small(fs))
+	holds("after a restart")
+}
+
 // TestDamage changes a byte, truncates a file or removes a file, in the store of a closed engine or
 // of a killed process. It checks that either a start or a reader reports the damage, or all
-// promised data is still there. After a kill, it accepts that a damaged log loses data.
+// promised data is still there. Only at the end of the log of a killed process may damage lose data
+// unnoticed. Even then, what is left must be correct.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -174,21 +277,22 @@ func TestDamage(t *testing.T) {
 	refused := 0
 	for range n / 100 {
 		mem := vfs.NewCrashableMem()
-		e, err := Open(ctx, small(mem))
-		if err != nil {
+		w := &workload{seed: first}
+		if err := w.open(ctx, mem); err != nil {
 			t.Fatal(err)
 		}
-		w := &workload{seed: first, e: e}
-		w.run(ctx)
-		closed := first%2 == 0
+		if err := w.run(ctx); err != nil {
+			t.Fatalf("-seed %d: the workload: %v", first, err)
+		}
+		closed := first/2%2 == 0 // an odd seed has two partitions
 		clone := func() *vfs.MemFS {
 			return mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(first, 7))})
 		}
 		running := clone()
-		if err := e.Close(); err != nil {
+		if err := w.e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		acked, shown := w.promised()
+		promised := w.promised()
 		from := mem
 		if !closed {
 			from = running // as after a kill
@@ -196,17 +300,18 @@ func TestDamage(t *testing.T) {
 		for k := range 100 {
 			r := rand.New(rand.NewPCG(first, uint64(k)))
 			fs := from.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r})
-			what, cut := damage(t, fs, r)
-			err := check(ctx, fs, first, folds, acked, shown)
+			what, atEnd := damage(t, fs, r)
+			err := check(ctx, fs, first, folds, promised)
+			_, lost := errors.AsType[lossError](err)
 			switch {
 			case err == nil:
 			case strings.Contains(err.Error(), "damaged") && strings.Contains(err.Error(), "restore a backup"),
 				strings.Contains(err.Error(), "an older carstate"), strings.Contains(err.Error(), "a newer carstate"),
 				strings.Contains(err.Error(), "not carstate's"):
 				refused++
-			// After a kill, a log that was truncated cannot be distinguished from a log whose end
+			// After a kill, a log whose end is damaged cannot be distinguished from a log whose end
 			// was not written.
-			case cut && !closed:
+			case !closed && atEnd && lost:
 			default:
 				t.Errorf("-seed %d: %s: %v", first, what, err)
 			}
@@ -220,63 +325,54 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
-// damage damages one file and describes the damage. The result cut says whether the file is a log.
-func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, cut bool) {
+// damage damages one file and describes the damage. The result atEnd says whether the newest log has
+// lost its end, or all of it, or has a changed byte in its last block. Pebble finds a changed byte
+// only from what a later block says.
+//
+// damage removes no log but the newest, because a start after a kill does not notice that an older
+// one is missing.
+func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string, atEnd bool) {
 	t.Helper()
 	names, err := fs.List("/data/store")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := []string{"/data/" + identityFile}
+	slices.Sort(names)
+	files, newest := []string{"/data/" + identityFile}, ""
 	for _, n := range names {
 		if n != "LOCK" {
 			files = append(files, "/data/store/"+n)
 		}
+		if isLog(n) {
+			newest = "/data/store/" + n
+		}
 	}
 	name := files[r.IntN(len(files))]
-	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	content, err := readFile(fs, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := strings.HasSuffix(name, ".log")
-	switch size := info.Size(); {
-	case r.IntN(10) == 0 || size == 0:
+	size := len(content)
+	atEnd = name == newest
+	switch remove, cut := r.IntN(10) == 0, r.IntN(4) == 0; {
+	case size == 0, remove && (atEnd || !isLog(name)):
 		if err := fs.Remove(name); err != nil {
 			t.Fatal(err)
 		}
-		return name + " is removed", log
-	case r.IntN(4) == 0:
-		length := r.Int64N(size)
-		text, err := readFile(fs, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		short, err := fs.Create(name, vfs.WriteCategoryUnspecified)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer short.Close()
-		if _, err := short.Write(text[:length]); err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprintf("%s of %d bytes has %d", name, size, length), log
+		return name + " is removed", atEnd
+	case cut:
+		content = content[:r.IntN(size)]
+		what = fmt.Sprintf("%s of %d bytes has %d", name, size, len(content))
 	default:
-		at := r.Int64N(size)
-		b := make([]byte, 1)
-		if _, err := f.ReadAt(b, at); err != nil {
-			t.Fatal(err)
-		}
-		b[0] ^= byte(1 + r.IntN(255))
-		if _, err := f.WriteAt(b, at); err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprintf("byte %d of %s of %d bytes is flipped", at, name, size), log
+		at := r.IntN(size)
+		content[at] ^= byte(1 + r.IntN(255))
+		what = fmt.Sprintf("byte %d of %s of %d bytes is flipped", at, name, size)
+		atEnd = atEnd && at/logBlockBytes == (size-1)/logBlockBytes
 	}
+	if err := writeFile(fs, name, content); err != nil {
+		t.Fatal(err)
+	}
+	return what, atEnd
 }
 
 // TestLogDamage flips a bit in the log of a killed process. Between acknowledged records, the log

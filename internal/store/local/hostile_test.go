@@ -61,9 +61,10 @@ type answers struct {
 	states map[vehicle.ID]vehicle.State
 }
 
-// Put implements [Answers]. It records that the vehicle is known, and gives it an empty state.
-func (a *answers) Put(id vehicle.ID, _ vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
-	a.put(id, &vehicle.State{})
+// Put implements [Answers]. It records that the vehicle is known, and gives it a state that has
+// only the time of a verdict.
+func (a *answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
+	a.put(id, &vehicle.State{Time: d.Time})
 }
 
 func (a *answers) put(id vehicle.ID, s *vehicle.State) {
