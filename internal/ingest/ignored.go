@@ -217,12 +217,18 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 }()
 
 // similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
-// case. ok is false if every known name differs by more than maxEdits letters, or if the unknown
-// name is one of otherSignals.
+// case. An unknown name without the prefix, such as Speed or OBD.Speed, is similar to the first
+// known name that ends in it. Otherwise ok is false if every known name differs by more than
+// maxEdits letters, or if the unknown name is one of otherSignals.
 func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {
 		return 0, false
+	}
+	for s, known := range lowerNames {
+		if prefix, ok := strings.CutSuffix(known, name); ok && strings.HasSuffix(prefix, ".") {
+			return vehicle.Signal(s), true
+		}
 	}
 	for edits := range maxEdits + 1 {
 		for s, known := range lowerNames {

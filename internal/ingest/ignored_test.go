@@ -37,6 +37,8 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine("Vehicle.Sped"), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 		{body: signalsLine("Vehicle.Speed"), status: 202, answer: `{"accepted":1,"rejected":[]}`},
+		{body: signalsLine("Speed"), status: 202,
+			answer: `{"accepted":1,"rejected":[],"ignored":["Speed"],"did_you_mean":{"Speed":"Vehicle.Speed"}}`},
 		// The response has the names of all samples, each once, sorted.
 		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"),
 			status: 202,
@@ -88,14 +90,15 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	send := func(body string) { request{body: body, status: 202}.send(t, url, key) }
 	send(signalsLine("Vehicle.Sped", "Vehicle.Horn") + "\n" + signalsLine("Vehicle.Sped"))
 	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // both parsers read a part of it
+	send(signalsLine("Speed"))
 	send(signalsLine("Vehicle.52.5200.13.4050", "NHeN4UqVsohGS55I7LBdh", "u33dc0cppjs7", "ä", "17", key))
-	want := map[string]int64{"Vehicle.Sped": 3, "Vehicle.Horn": 1}
-	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 10 {
-		t.Errorf("got %v of %d, want %v of 10", s.IgnoredByName, s.Ignored, want)
+	want := map[string]int64{"Vehicle.Sped": 3, "Vehicle.Horn": 1, "Speed": 1}
+	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 11 {
+		t.Errorf("got %v of %d, want %v of 11", s.IgnoredByName, s.Ignored, want)
 	}
 	send(strings.ReplaceAll(signalsLine(unknownNames(9)...), "x.", "Vehicle.X"))
-	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 19 {
-		t.Errorf("got %v of %d, want %d names of 19", s.IgnoredByName, s.Ignored, access.MaxIgnoredNames)
+	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 20 {
+		t.Errorf("got %v of %d, want %d names of 20", s.IgnoredByName, s.Ignored, access.MaxIgnoredNames)
 	}
 }
 
@@ -270,6 +273,13 @@ func TestResemblingNames(t *testing.T) {
 		"Vehicle.CurrentLocation.Altitude":   "",
 		"Vehicle.OBD.ThrottlePositionC":      "",
 		"Vehicle.OBD.AcceleratorPositionF":   "",
+		"Speed":                              "Vehicle.Speed",
+		"obd.speed":                          "Vehicle.OBD.Speed",
+		"Latitude":                           "Vehicle.CurrentLocation.Latitude",
+		"freeflowspeed":                      "x-carstate.FreeFlowSpeed",
+		"peed":                               "",
+		".Speed":                             "",
+		"D":                                  "",
 		"Vehicle.AverageSpeed":               "",
 		"Vehicle":                            "",
 		"x":                                  "",
