@@ -221,9 +221,9 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if r.ContentLength > MaxBody {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
 	}
-	if !h.withinRate(w, source, 0) {
-		h.in.refuse(source, access.OverRate, 1)
-		return failRate(w, source.Rate)
+	if over := h.takeRate(w, source, 0); over != nil {
+		h.in.refuse(source, over.kind, 1)
+		return fail(w, http.StatusTooManyRequests, over.text)
 	}
 	if !c.beginRequest(h.slots, source.Name) {
 		h.in.refuse(source, access.NoRoom, 1)
@@ -246,9 +246,9 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if b != nil {
 		samples = max(b.size(), 1, b.length/chargedBytes)
 	}
-	if !h.withinRate(w, source, samples) {
-		h.in.refuse(source, access.OverRate, samples)
-		return failRate(w, source.Rate)
+	if over := h.takeRate(w, source, samples); over != nil {
+		h.in.refuse(source, over.kind, samples)
+		return fail(w, http.StatusTooManyRequests, over.text)
 	}
 	if errors.Is(err, errNoMemory) {
 		h.in.refuse(source, access.NoRoom, 1)

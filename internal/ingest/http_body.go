@@ -186,15 +186,15 @@ func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err e
 		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
 }
 
-// withinRate reports whether the source may send now, that is, whether its rate allows at least one
-// more sample. If so, withinRate subtracts the given number of samples from the number that the
-// rate still allows, even if the latter becomes negative. The source may then not send again until
-// that number is positive. With samples = 0, withinRate only checks. It also sets the RateLimit
-// headers of the response, and Retry-After if it returns false.
-func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples int) bool {
+// takeRate subtracts the given number of samples from the number that the source's rate still
+// allows, even if the latter becomes negative. The source may then not send again until that number
+// is positive. If the rate allows no more sample now, takeRate subtracts nothing and returns the
+// refusal. With samples = 0, it only checks. It also sets the RateLimit headers of the response,
+// and Retry-After with a refusal.
+func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Rate
 	if !r.Limited() {
-		return true
+		return nil
 	}
 	remaining, next, ok := source.Budget.TakeBatch(r, samples, h.in.Now())
 	refilled := next
@@ -204,21 +204,24 @@ func (h *HTTP) withinRate(w http.ResponseWriter, source *access.Grant, samples i
 	header := w.Header()
 	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
 	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, seconds(refilled)))
-	if !ok {
-		header.Set("Retry-After", strconv.FormatInt(seconds(next), 10))
+	if ok {
+		return nil
 	}
-	return ok
+	header.Set("Retry-After", strconv.FormatInt(seconds(next), 10))
+	over := overRate(r, next)
+	over.text += "; nothing of this request was accepted"
+	return over
 }
 
-// failRate responds with 429 to a request of a source that is over its rate r.
-func failRate(w http.ResponseWriter, r access.Rate) outcome {
-	return fail(w, http.StatusTooManyRequests,
-		rateText(r)+": wait for the seconds in Retry-After; nothing of this request was accepted")
-}
-
-// rateText returns the text of the error for a source that is over its rate r.
-func rateText(r access.Rate) string {
-	return fmt.Sprintf("the policy of this source allows %d samples in %d s", r.Calls, int64(r.Window/time.Second))
+// overRate returns the refusal of a source that is over its rate r, and may send again after the
+// given time.
+func overRate(r access.Rate, wait time.Duration) *refusal {
+	unit := "samples"
+	if r.Calls == 1 {
+		unit = "sample"
+	}
+	return refuse(access.OverRate, fmt.Sprintf("the policy of this source allows %d %s in %d s: wait %d s",
+		r.Calls, unit, int64(r.Window/time.Second), seconds(wait)))
 }
 
 // seconds rounds d up to whole seconds, at least one.

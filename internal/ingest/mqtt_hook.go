@@ -249,7 +249,7 @@ func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool
 		if !canRefuse && m.in.Now().Add(next).Sub(p.since) <= maxPause && c.pause(next) {
 			continue
 		}
-		p.batch, p.outcome, p.refusal = nil, rejected, withReason(packets.ErrQuotaExceeded, rateText(rate))
+		p.batch, p.outcome, p.refusal = nil, rejected, withReason(packets.ErrQuotaExceeded, overRate(rate, next).text)
 		m.in.refuse(c.grant, access.OverRate, max(samples, 1))
 		if canRefuse {
 			m.enqueue(cl, c, p)

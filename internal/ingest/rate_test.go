@@ -39,7 +39,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	_, url := startHTTP(t, f)
 	const policy = "RateLimit-Policy: \"source\";q=4;w=60\n"
 	const over = `{"error":"the policy of this source allows 4 samples in 60 s: ` +
-		`wait for the seconds in Retry-After; nothing of this request was accepted"}`
+		`wait 60 s; nothing of this request was accepted"}`
 	two := sampleLine("V1", 1, 1) + "\nno sample"
 	five := strings.Repeat(sampleLine("V1", 2, 1)+"\n", 5)
 	for _, r := range []struct {
@@ -61,6 +61,18 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	if s.Accepted != 7 || s.Refused[access.Malformed] != 1 || s.Refused[access.OverRate] != 2 ||
 		s.Reason != access.OverRate || !s.LastRefused.Equal(testNow.Add(59*time.Second)) {
 		t.Errorf("unexpected activity: got %+v", s)
+	}
+}
+
+func TestOverRate_SaysHowLongToWait(t *testing.T) {
+	for want, rate := range map[string]access.Rate{
+		"the policy of this source allows 1 sample in 60 s: wait 2 s":     {Calls: 1, Window: time.Minute},
+		"the policy of this source allows 1000 samples in 1 s: wait 2 s":  {Calls: 1000, Window: time.Second},
+		"the policy of this source allows 20 samples in 3600 s: wait 2 s": {Calls: 20, Window: time.Hour},
+	} {
+		if got := overRate(rate, 1500*time.Millisecond).text; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 
