@@ -221,6 +221,9 @@ var (
 	ErrRevoked  = errors.New("it was revoked")
 	ErrExpired  = errors.New("it has expired")
 	ErrReplaced = errors.New("it was replaced by a newer one")
+	// ErrIsToken means that an access token was used in place of a source's key.
+	ErrIsToken = errors.New("it is an access token, which is for queries: " +
+		"telemetry takes a source's key, which begins with " + string(SourceKind))
 	// ErrUnread means that the secret is unknown to this node but may be valid: a newer version of
 	// carstate has stored credentials that this node cannot read, and the secret may belong to one
 	// of them. A node of the newer version can decide this.

@@ -248,9 +248,12 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 
 // Verify is like [Tokens.Verify], for the key of a source. In the counters of the source, it also
 // records now as the time of the last use of the key or, if the key is refused, of the last
-// refusal.
+// refusal. If key looks like an access token, the error is [ErrIsToken].
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
+	if err == ErrMalformed && (bytes.HasPrefix(key, []byte(TokenKind)) || bytes.HasPrefix(key, []byte(SandboxKind))) {
+		err = ErrIsToken
+	}
 	if g != nil {
 		g.note(err, now)
 	}

@@ -268,6 +268,7 @@ func TestSources_VerifyAndList(t *testing.T) {
 	b, keyB := addSource(t, "b")
 	b.Expires = noon.Add(time.Minute)
 	token, _ := access.NewSecret(access.TokenKind)
+	sandbox, _ := access.NewSecret(access.SandboxKind)
 	table.Put(b)
 	table.Put(a)
 
@@ -283,7 +284,10 @@ func TestSources_VerifyAndList(t *testing.T) {
 	verify("a", keyA, noon, nil)
 	verify("b", keyB, noon, nil)
 	verify("b", keyB, noon.Add(time.Minute), access.ErrExpired)
-	verify("a", token, noon, access.ErrMalformed)
+	verify("a", token, noon, access.ErrIsToken)
+	verify("a", token[:9], noon, access.ErrIsToken)
+	verify("a", sandbox, noon, access.ErrIsToken)
+	verify("a", "csx_", noon, access.ErrMalformed)
 	if s, err := table.VerifyNamed("b", []byte(keyA), noon); err == nil {
 		t.Errorf("the key of a opens b as %v", s.Name)
 	}

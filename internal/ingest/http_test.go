@@ -161,7 +161,9 @@ func TestHTTPRefuses(t *testing.T) {
 		{header: "Authorization: Bearer ", body: good, status: 401, wants: challenge},
 		{header: "Authorization: Bearer " + mistyped(f.key), body: good, status: 401, wants: invalid},
 		{header: "Authorization: Bearer " + removedKey, body: good, status: 401, wants: invalid},
-		{header: "Authorization: Bearer " + token, body: good, status: 401, wants: invalid},
+		{header: "Authorization: Bearer " + token, body: good, status: 401, wants: invalid,
+			answer: `{"error":"the source key is refused: it is an access token, which is for queries: ` +
+				`telemetry takes a source's key, which begins with css_"}`},
 
 		{header: "Content-Type:", body: good, status: 415, wants: formats},
 		{header: "Content-Type: text/plain", body: good, status: 415, wants: formats},
