@@ -144,6 +144,9 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 		fmt.Fprintln(w.out, "\nOn this node since it started:")
 		line("last seen", "%s", day(s.Seen.LastSeenAt, "-"))
 		line("last refused", "%s", lastRefused(s.Seen))
+		if s.Seen.LastRefusedText != "" {
+			line("  in words", "%s", s.Seen.LastRefusedText)
+		}
 		line("accepted", "%d samples", s.Seen.Accepted)
 		line("refused", "%d samples", s.Seen.Refused.Total())
 		for _, why := range slices.Sorted(maps.Keys(s.Seen.Refused)) {

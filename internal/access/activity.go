@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,7 @@ type SourceActivity struct {
 	LastSeen    time.Time // when its key was last accepted, in whole seconds; zero: never
 	LastRefused time.Time // when its key or a sample was last refused, in whole seconds; zero: never
 	Reason      Refusal   // of the last refusal
+	Text        string    // of the last refusal, in words; at most MaxRefusalText bytes
 
 	Accepted int64 // samples
 	Ignored  int64 // signals that no rule uses
@@ -78,13 +80,25 @@ type SourceActivity struct {
 // less than 2 KB for each source that sends such signals.
 const MaxIgnoredNames = 8
 
+// MaxRefusalText is the maximum length of the text of a source's last refusal, in bytes. A longer
+// text is cut.
+const MaxRefusalText = 200
+
 // telemetry holds a node's counters for the telemetry of a source.
 type telemetry struct {
 	accepted, ignored atomic.Int64
 	refused           [SampleRefusals]atomic.Int64
+	last              atomic.Pointer[lastRefusal]
 
 	mu     sync.Mutex       // guards byName
 	byName map[string]int64 // ignored signals
+}
+
+// lastRefusal is the newest refusal of a source's key or of one of its samples.
+type lastRefusal struct {
+	at   int64 // Unix seconds
+	why  Refusal
+	text string
 }
 
 // counts returns the counters for a source's telemetry. The first call creates them, because a
@@ -124,12 +138,22 @@ func (u *usage) CountIgnored(name string, n int) {
 	t.byName[name] += int64(n)
 }
 
-// CountRefused counts n samples of the source that were refused at time now for the reason r. It
-// takes no lock.
-func (u *usage) CountRefused(r Refusal, n int, now time.Time) {
-	u.counts().refused[r].Add(int64(n))
-	noteRefusal(&u.lastRefused, now.Unix(), r)
+// CountRefused counts n samples of the source that were refused for the reason r. It takes no lock.
+func (u *usage) CountRefused(r Refusal, n int) { u.counts().refused[r].Add(int64(n)) }
+
+// NoteRefused records that something of the source was refused at time now for the reason r. The
+// text says why, in words. It must be safe to show: without a vehicle, a key or other input. The
+// latest call wins, whatever its time, because an earlier one may have had a fast clock.
+func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
+	if len(text) > MaxRefusalText {
+		const mark = "…"
+		text = strings.ToValidUTF8(text[:MaxRefusalText-len(mark)], "") + mark
+	}
+	u.counts().last.Store(&lastRefusal{now.Unix(), r, text})
 }
+
+// KeyRefused begins the text of an answer to a source whose key is refused. The reason follows.
+const KeyRefused = "the source key is refused: "
 
 // note records that the source's key was presented at time now. If err is not nil, the key was
 // refused because of err.
@@ -137,7 +161,7 @@ func (u *usage) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {
 	case err != nil:
-		noteRefusal(&u.lastRefused, at, refusalOf(err))
+		u.NoteRefused(refusalOf(err), KeyRefused+err.Error(), now)
 	case u.lastUsed.Load() != at: // at most one write a second
 		u.lastUsed.Store(at)
 	}
@@ -146,8 +170,10 @@ func (u *usage) note(err error, now time.Time) {
 // Seen returns a copy of this node's counters for a source.
 func (u *usage) Seen() SourceActivity {
 	s := SourceActivity{LastSeen: u.latestUse()}
-	s.LastRefused, s.Reason = unpackRefusal[Refusal](u.lastRefused.Load())
 	if t := u.telemetry.Load(); t != nil {
+		if l := t.last.Load(); l != nil {
+			s.LastRefused, s.Reason, s.Text = time.Unix(l.at, 0).UTC(), l.why, l.text
+		}
 		s.Accepted, s.Ignored = t.accepted.Load(), t.ignored.Load()
 		for r := range t.refused {
 			s.Refused[r] = t.refused[r].Load()

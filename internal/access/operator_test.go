@@ -95,6 +95,7 @@ func TestSourceSighting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seen := seen(); !seen.LastRefused.Equal(noon.Add(2*time.Hour)) || seen.Reason != access.KeyReplaced ||
+		seen.Text != "the source key is refused: it was replaced by a newer one" ||
 		!seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
@@ -113,11 +114,13 @@ func TestSourceSighting(t *testing.T) {
 		g.CountIgnored(string(rune('a'+i)), 1)
 	}
 	g.CountIgnored("a", 4)
-	g.CountRefused(access.Impossible, 3, noon.Add(4*time.Hour))
+	g.CountRefused(access.Impossible, 3)
+	g.NoteRefused(access.Impossible, "too fast", noon.Add(4*time.Hour))
 	table.Put(src)
 	if seen := seen(); seen.Accepted != 7 || seen.Ignored != 2 || seen.Refused[access.Impossible] != 3 ||
 		len(seen.IgnoredByName) != access.MaxIgnoredNames || seen.IgnoredByName["a"] != 5 ||
-		seen.Reason != access.Impossible || !seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
+		seen.Reason != access.Impossible || seen.Text != "too fast" ||
+		!seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
 		t.Errorf("after telemetry: %+v", seen)
 	}
 	again, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()},
@@ -128,5 +131,39 @@ func TestSourceSighting(t *testing.T) {
 	table.Put(again)
 	if seen := seen(); !reflect.DeepEqual(seen, access.SourceActivity{}) {
 		t.Errorf("another source of this name: %+v", seen)
+	}
+}
+
+// TestLastRefusal_NewestOfASecond checks that of several refusals within a second, the newest one
+// is the last one, whatever its reason.
+func TestLastRefusal_NewestOfASecond(t *testing.T) {
+	var table access.Sources
+	src, _ := addSource(t, "gateway")
+	table.Put(src)
+	g, _ := table.Get("gateway")
+	for i, why := range []access.Refusal{access.Malformed, access.Impossible, access.Malformed} {
+		at := noon.Add(time.Duration(i) * time.Millisecond)
+		g.NoteRefused(why, why.String()+" in words", at)
+		if seen := g.Seen(); seen.Reason != why || seen.Text != why.String()+" in words" || !seen.LastRefused.Equal(noon) {
+			t.Errorf("got %v %v %q, want %v %v in words", seen.LastRefused, seen.Reason, seen.Text, noon, why)
+		}
+	}
+}
+
+// TestLastRefusal_LongText checks that the text of a refusal is cut between two characters.
+func TestLastRefusal_LongText(t *testing.T) {
+	var table access.Sources
+	src, _ := addSource(t, "gateway")
+	table.Put(src)
+	g, _ := table.Get("gateway")
+	for text, want := range map[string]string{
+		strings.Repeat("x", 200): strings.Repeat("x", 200),
+		strings.Repeat("x", 201): strings.Repeat("x", 197) + "…",
+		strings.Repeat("ä", 101): strings.Repeat("ä", 98) + "…",
+	} {
+		g.NoteRefused(access.Impossible, text, noon)
+		if got := g.Seen().Text; got != want {
+			t.Errorf("got %d bytes %q, want %q", len(got), got, want)
+		}
 	}
 }

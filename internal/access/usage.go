@@ -263,7 +263,7 @@ func (u *usage) running() (r Usage) {
 		r.addDay(c.day, &calls)
 	}
 	r.LastUsed = u.latestUse()
-	r.LastRefused, r.Reason = unpackRefusal[Outcome](u.lastRefused.Load())
+	r.LastRefused, r.Reason = unpackRefusal(u.lastRefused.Load())
 	return r
 }
 
@@ -283,26 +283,26 @@ func (u *usage) latestUse() time.Time {
 
 // packRefusal packs the time and the reason into one number, so that a later time gives a larger
 // number.
-func packRefusal[T Outcome | Refusal](at int64, why T) int64 { return at<<8 | int64(why) }
+func packRefusal(at int64, why Outcome) int64 { return at<<8 | int64(why) }
 
-func unpackRefusal[T Outcome | Refusal](n int64) (time.Time, T) {
+func unpackRefusal(n int64) (time.Time, Outcome) {
 	if n == 0 {
 		return time.Time{}, 0
 	}
-	return time.Unix(n>>8, 0).UTC(), T(n & 0xff)
+	return time.Unix(n>>8, 0).UTC(), Outcome(n & 0xff)
 }
 
 // dayAfter returns the start of the day after at. Both times are in Unix seconds.
 func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
-// noteRefusal stores the time and the reason of a refusal in v, unless v already has a later
-// refusal on the same day. A stored refusal on a later day is replaced, because it was noted by a
+// noteRefusal stores the time and the reason of a refusal in v, unless v already has a refusal of a
+// later second on the same day. A stored refusal on a later day is replaced, because it was noted by a
 // fast clock and would otherwise hide all refusals until that day.
-func noteRefusal[T Outcome | Refusal](v *atomic.Int64, at int64, why T) {
-	n, ahead := packRefusal(at, why), packRefusal[T](dayAfter(at), 0)
+func noteRefusal(v *atomic.Int64, at int64, why Outcome) {
+	n, next, ahead := packRefusal(at, why), packRefusal(at+1, 0), packRefusal(dayAfter(at), 0)
 	for {
 		old := v.Load()
-		if n <= old && old < ahead || v.CompareAndSwap(old, n) {
+		if old == n || next <= old && old < ahead || v.CompareAndSwap(old, n) {
 			return
 		}
 	}

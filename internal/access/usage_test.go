@@ -62,6 +62,10 @@ func TestUsageTellsTheLastRefusal(t *testing.T) {
 	if u = table.Usage(g.Name, noon); u.Reason != access.Replaced || u.LastUsed != noon.Add(4*time.Minute) {
 		t.Errorf("a secret that does not count was used: %v, %v", u.Reason, u.LastUsed)
 	}
+	g.Count(access.CarDrivingState, access.RateLimited, noon.Add(time.Hour+time.Millisecond))
+	if u = table.Usage(g.Name, noon); u.Reason != access.RateLimited || u.LastRefused != noon.Add(time.Hour) {
+		t.Errorf("got %v: %v, want the newest refusal of the second: rate_limited", u.LastRefused, u.Reason)
+	}
 }
 
 // TestUsageOfNodes checks that the usage of all nodes is summed, and that the usage that a node

@@ -30,6 +30,7 @@ type batch struct {
 	accepted int              // accepted samples, those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
+	first    *refusal // of the first refused line; of the last message, after a join
 	ignored  ignored
 	source   *access.Grant // the sender of all samples; if nil, no source's counters change
 	bytes    int           // estimated memory, rather too high than too low
@@ -215,13 +216,16 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 }
 
 func (b *batch) reject(line int, err error) {
-	k := access.Malformed
-	if r, ok := errors.AsType[*refusal](err); ok {
-		k = r.kind
+	r, ok := errors.AsType[*refusal](err)
+	if !ok {
+		r = refuse(access.Malformed, err.Error())
 	}
-	b.refused[k]++
+	b.refused[r.kind]++
+	if b.first == nil {
+		b.first = r
+	}
 	if len(b.rejected) < maxRejections {
-		b.rejected = append(b.rejected, rejection{line, err.Error()})
+		b.rejected = append(b.rejected, rejection{line, r.text})
 		b.bytes += rejectionBytes
 	}
 }
@@ -237,6 +241,9 @@ func (b *batch) join(other *batch) {
 	}
 	b.accepted += other.accepted
 	b.ignored.join(&other.ignored)
+	if other.first != nil {
+		b.first = other.first
+	}
 	for k, n := range other.refused {
 		b.refused[k] += n
 	}

@@ -222,12 +222,11 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
 	}
 	if over := h.takeRate(w, source, 0); over != nil {
-		h.in.refuse(source, over.kind, 1)
-		return fail(w, http.StatusTooManyRequests, over.text)
+		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
 	}
 	if !c.beginRequest(h.slots, source.Name) {
-		h.in.refuse(source, access.NoRoom, 1)
-		return failUnavailable(w, overQuota)
+		h.in.refuse(source, errOverQuota, 1)
+		return failUnavailable(w, errOverQuota.text)
 	}
 	defer c.endRequest()
 	// A connection cannot be evicted before its sender has received the acknowledgement of stored
@@ -247,12 +246,11 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		samples = max(b.size(), 1, b.length/chargedBytes)
 	}
 	if over := h.takeRate(w, source, samples); over != nil {
-		h.in.refuse(source, over.kind, samples)
-		return fail(w, http.StatusTooManyRequests, over.text)
+		return h.refuse(w, http.StatusTooManyRequests, source, over, samples)
 	}
 	if errors.Is(err, errNoMemory) {
-		h.in.refuse(source, access.NoRoom, 1)
-		return failUnavailable(w, overQuota)
+		h.in.refuse(source, errOverQuota, 1)
+		return failUnavailable(w, errOverQuota.text)
 	}
 	if err != nil {
 		return h.failUnreadable(w, source, err)
@@ -269,10 +267,6 @@ const notYet = "the service is not ready for telemetry: send the same again late
 
 // readOnly is the text of the error (503) while an operator has switched telemetry off.
 const readOnly = "this node is read-only for maintenance: send the same again later"
-
-// overQuota is the text of the error (503) if all memory or all connections for telemetry are in
-// use, or if the source has used up its share of them.
-const overQuota = "too much telemetry is in progress, in total or of this source; nothing of this request was accepted"
 
 // challenge is the value of WWW-Authenticate in a response to a missing key. If a key is invalid or
 // does not permit the request, a parameter named error is appended.
@@ -297,7 +291,7 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 		err = fmt.Errorf("%w, which is css_ and 36 letters and digits (carstate source add)", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the source key is refused: %w", err)
+		return nil, fmt.Errorf("%s%w", access.KeyRefused, err)
 	}
 	w.Header().Del("WWW-Authenticate")
 	return s, nil
@@ -307,7 +301,7 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 // are on disk.
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	if err := h.in.store(r.Context(), b); err != nil {
-		return failUnavailable(w, "telemetry cannot be stored now; nothing of this request was accepted")
+		return failUnavailable(w, errNotStored.text)
 	}
 	total := b.rejectedTotal()
 	if b.accepted == 0 && total == 0 {

@@ -171,19 +171,20 @@ func (l *limited) Read(p []byte) (int, error) {
 // failUnreadable responds to a request whose body was refused as a whole or could not be read.
 func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
 	if whole, ok := errors.AsType[*refusal](err); ok {
-		h.in.refuse(source, whole.kind, 1)
-		return fail(w, http.StatusRequestEntityTooLarge, whole.text)
+		return h.refuse(w, http.StatusRequestEntityTooLarge, source, whole, 1)
 	}
 	// Because the end of the body is unknown, the start of the next request is unknown, too.
 	w.Header().Set("Connection", "close")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		h.in.refuse(source, access.TooSlow, 1)
-		return fail(w, http.StatusRequestTimeout,
-			"the body arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total")
+		return h.refuse(w, http.StatusRequestTimeout, source, errSlowBody, 1)
 	}
-	h.in.refuse(source, access.Malformed, 1)
-	return fail(w, http.StatusBadRequest,
-		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
+	return h.refuse(w, http.StatusBadRequest, source, errUnreadable, 1)
+}
+
+// refuse counts n samples of source as refused for the reason why, and tells the sender.
+func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, why *refusal, n int) outcome {
+	h.in.refuse(source, why, n)
+	return fail(w, status, why.text)
 }
 
 // takeRate subtracts the given number of samples from the number that the source's rate still

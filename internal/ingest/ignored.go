@@ -188,13 +188,18 @@ func withSuggestion(name string) string {
 }
 
 // refusal returns the reason why a sample with unknown signals is refused if its source is strict,
-// that is, may send only known signals.
+// that is, may send only known signals. Operators see the signal's name only if it may be stored.
 func (g *ignored) refusal() *refusal {
-	what := "a signal"
-	if len(g.first) > 0 {
-		what = withSuggestion(string(g.first))
+	const unknown = " is unknown, and this source is strict: it may send only known signals"
+	if len(g.first) == 0 {
+		return refuse(access.UnknownSignal, "a signal"+unknown)
 	}
-	return refuse(access.UnknownSignal, what+" is unknown, and this source is strict: it may send only known signals")
+	name := string(g.first)
+	r := refuse(access.UnknownSignal, withSuggestion(name)+unknown)
+	if !isKept(name) {
+		r.shown = "a signal" + unknown
+	}
+	return r
 }
 
 // maxEdits is how many letters of a misspelt name may be wrong, missing or additional, compared

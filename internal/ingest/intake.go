@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,30 +104,43 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of source that were refused for the reason why. If source is nil, the
-// samples are counted in the metrics, but for no source.
-func (in *intake) refuse(source *access.Grant, why access.Refusal, n int) {
-	if n == 0 {
-		return
+// refuse counts n samples of source that were refused for the reason why, and notes why as the
+// source's last refusal.
+func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
+	in.refused[why.kind].Add(float64(n))
+	source.CountRefused(why.kind, n)
+	in.note(source, why)
+}
+
+// countRefused counts the refused lines of b, which has some, and notes the first one as the
+// source's last refusal.
+func (in *intake) countRefused(b *batch) {
+	for why, n := range b.refused {
+		if n > 0 {
+			in.refused[why].Add(float64(n))
+			b.source.CountRefused(access.Refusal(why), n)
+		}
 	}
-	in.refused[why].Add(float64(n))
-	if source != nil {
-		source.CountRefused(why, n, in.Now())
-	}
+	in.note(b.source, b.first)
+}
+
+// note notes why as the last refusal of source.
+func (in *intake) note(source *access.Grant, why *refusal) {
+	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
 }
 
 // store stores the accepted samples of b, and counts accepted and refused ones. Nothing of b may be
 // acknowledged unless store returns nil.
 func (in *intake) store(ctx context.Context, b *batch) error {
-	for why, n := range b.refused {
-		in.refuse(b.source, access.Refusal(why), n)
+	if b.first != nil {
+		in.countRefused(b)
 	}
 	in.ignored.Add(float64(b.ignored.count))
 	in.noteBatch(ctx, b)
 	err := in.append(ctx, b.samples)
 	accepted := b.accepted
 	if err != nil {
-		in.refuse(b.source, access.NotStored, b.accepted)
+		in.refuse(b.source, errNotStored, b.accepted)
 		accepted = 0
 	}
 	in.accepted.Add(float64(accepted))

@@ -334,7 +334,7 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	if held < readerBytes+92_000 || held > readerBytes+92_000+2*reservationStep {
 		t.Errorf("got %g bytes in use, want %d and at most 2 steps more", held, readerBytes+92_000)
 	}
-	const full = `{"error":"` + overQuota + `"}`
+	full := `{"error":"` + errOverQuota.text + `"}`
 	request{header: "Content-Encoding: gzip", body: zip(tooLarge), status: 503, answer: full,
 		wants: "Retry-After: 1"}.send(t, url, f.key)
 	second := make(chan struct{})

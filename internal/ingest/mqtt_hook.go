@@ -83,9 +83,8 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	}
 	c.logIn(source, bytes.Clone(pk.Connect.Password))
 	c.slow = func() {
-		h.m.in.refuse(c.grant, access.TooSlow, 1)
-		why := errSlow.Error() + ": the minimum is 1 KB/s, and at most 60 s in total"
-		h.m.disconnect(cl, withReason(packets.ErrImplementationSpecificError, why))
+		h.m.in.refuse(c.grant, errSlowPacket, 1)
+		h.m.disconnect(cl, withReason(packets.ErrImplementationSpecificError, errSlowPacket.text))
 	}
 	// A client that connects with the client ID of another takes over its session. Because of the
 	// prefix, the other client can only be one of the same source.
@@ -116,12 +115,12 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 	c := cl.Net.Conn.(*conn)
 	switch {
 	case pk.FixedHeader.Qos > 1:
-		h.m.in.refuse(c.grant, access.BadQoS, 1)
-		h.m.disconnect(cl, packets.ErrQosNotSupported)
+		h.m.in.refuse(c.grant, errQoS, 1)
+		h.m.disconnect(cl, withReason(packets.ErrQosNotSupported, errQoS.text))
 		return pk, packets.ErrRejectPacket
 	case len(pk.TopicName) > maxTopic || strings.HasPrefix(pk.TopicName, "$"):
-		h.m.in.refuse(c.grant, access.BadTopic, 1)
-		h.m.disconnect(cl, packets.ErrTopicNameInvalid)
+		h.m.in.refuse(c.grant, errTopic, 1)
+		h.m.disconnect(cl, withReason(packets.ErrTopicNameInvalid, errTopic.text))
 		return pk, packets.ErrRejectPacket
 	}
 	// The topic that the library returns shares memory with the whole packet. Without a copy, a
@@ -164,7 +163,7 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	}
 	source, err := m.in.Sources.VerifyNamed(c.source, c.key, p.since)
 	if err != nil {
-		m.in.refuse(nil, access.NotAllowed, 1) // VerifyNamed has counted it for the source
+		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has noted it for the source
 		m.in.observe(p.since, unauthorised)
 		code := packets.ErrNotAuthorized
 		if errors.Is(err, access.ErrUnread) {
@@ -181,11 +180,10 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	id, ok := vehicleOf(pk.TopicName)
 	switch {
 	case !ok:
-		m.in.refuse(source, access.BadTopic, 1)
-		p.outcome, p.refusal = rejected, withReason(packets.ErrTopicNameInvalid,
-			"wrong topic: send telemetry to vehicles/VID/telemetry; a VID has letters and digits only")
+		m.in.refuse(source, errTopic, 1)
+		p.outcome, p.refusal = rejected, withReason(packets.ErrTopicNameInvalid, errTopic.text)
 	case !source.Vehicles.Include(id):
-		m.in.refuse(source, access.NotAllowed, 1)
+		m.in.refuse(source, errNotAllowed, 1)
 		p.outcome, p.refusal = unauthorised, withReason(packets.ErrNotAuthorized, errNotAllowed.text)
 	default:
 		b, err := m.read(source, id, pk.Payload)
@@ -249,8 +247,9 @@ func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool
 		if !canRefuse && m.in.Now().Add(next).Sub(p.since) <= maxPause && c.pause(next) {
 			continue
 		}
-		p.batch, p.outcome, p.refusal = nil, rejected, withReason(packets.ErrQuotaExceeded, overRate(rate, next).text)
-		m.in.refuse(c.grant, access.OverRate, max(samples, 1))
+		over := overRate(rate, next)
+		p.batch, p.outcome, p.refusal = nil, rejected, withReason(packets.ErrQuotaExceeded, over.text)
+		m.in.refuse(c.grant, over, max(samples, 1))
 		if canRefuse {
 			m.enqueue(cl, c, p)
 		} else {
@@ -280,15 +279,15 @@ func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {
 	case errors.As(err, &whole):
-		m.in.refuse(source, whole.kind, 1)
+		m.in.refuse(source, whole, 1)
 		return whole.text
-	case len(b.rejected) == 0:
-		m.in.refuse(source, access.Malformed, 1)
-		return "the message has no sample"
+	case b.first == nil:
+		m.in.refuse(source, errNoSample, 1)
+		return errNoSample.text
 	}
 	// There are no samples to store, so this only counts.
 	_ = m.in.store(m.ctx, b)
-	return b.rejected[0].Reason
+	return b.first.text
 }
 
 // disconnect closes the connection. An MQTT 5 client gets a DISCONNECT with code first.

@@ -59,7 +59,8 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "rate")
 	s := f.seen(t)
 	if s.Accepted != 7 || s.Refused[access.Malformed] != 1 || s.Refused[access.OverRate] != 2 ||
-		s.Reason != access.OverRate || !s.LastRefused.Equal(testNow.Add(59*time.Second)) {
+		s.Reason != access.OverRate || s.Text != "the policy of this source allows 4 samples in 60 s: "+
+		"wait 1 s; nothing of this request was accepted" || !s.LastRefused.Equal(testNow.Add(59*time.Second)) {
 		t.Errorf("unexpected activity: got %+v", s)
 	}
 }
@@ -188,7 +189,7 @@ func TestSourceCounters(t *testing.T) {
 	request{body: sampleLine("V1", 1, 1), status: 503}.send(t, url, key)
 	s := f.seen(t)
 	if s.Accepted != 1 || s.Ignored != 2 || s.Refused[access.NotAllowed] != 1 || s.Refused[access.NotStored] != 1 ||
-		s.Reason != access.NotStored || !s.LastRefused.Equal(testNow.Truncate(time.Second)) {
+		s.Reason != access.NotStored || s.Text != errNotStored.text || !s.LastRefused.Equal(testNow.Truncate(time.Second)) {
 		t.Errorf("unexpected activity: got %+v", s)
 	}
 }

@@ -9,13 +9,14 @@ import (
 // sender. It repeats no input, with one exception: if the source is strict, that is, may send only
 // known signals, the text may name an unknown signal.
 type refusal struct {
-	kind access.Refusal
-	text string
+	kind  access.Refusal
+	text  string
+	shown string // what operators see in place of text if text repeats input
 }
 
 func (r *refusal) Error() string { return r.text }
 
-func refuse(k access.Refusal, text string) *refusal { return &refusal{k, text} }
+func refuse(k access.Refusal, text string) *refusal { return &refusal{kind: k, text: text} }
 
 // Refusals of a sample with a constant text.
 var (
@@ -54,4 +55,17 @@ var (
 	errBodyTooLarge   = refuse(access.OverLimit, "the body is larger than 8 MiB after decompression")
 	errSampleTooLarge = refuse(access.OverLimit, "a sample is larger than 64 KiB")
 	errTooManySamples = refuse(access.OverLimit, "there are more than 10,000 samples: send them in several batches")
+	errUnreadable     = refuse(access.Malformed,
+		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
+	errSlowBody   = refuse(access.TooSlow, "the body"+tooSlow)
+	errSlowPacket = refuse(access.TooSlow, "the packet"+tooSlow)
+	errOverQuota  = refuse(access.NoRoom,
+		"too much telemetry is in progress, in total or of this source; nothing of this request was accepted")
+	errNotStored = refuse(access.NotStored, "telemetry cannot be stored now; nothing of this request was accepted")
+	errNoSample  = refuse(access.Malformed, "the message has no sample")
+	errQoS       = refuse(access.BadQoS, "QoS 2 is not supported: use QoS 0 or 1")
+	errTopic     = refuse(access.BadTopic, "wrong topic: send telemetry to vehicles/VID/telemetry; "+
+		"a VID has letters and digits only")
 )
+
+const tooSlow = " arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total"

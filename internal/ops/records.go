@@ -130,6 +130,7 @@ type SourceActivity struct {
 	LastSeenAt        *time.Time  `json:"last_seen_at"`        // null: never
 	LastRefusedAt     *time.Time  `json:"last_refused_at"`     // when its key or a sample was refused; null: never
 	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
+	LastRefusedText   string      `json:"last_refused_text"`   // the reason in words; empty: never
 	Accepted          int64       `json:"accepted"`            // number of samples
 	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
@@ -188,7 +189,7 @@ func (s SourceActivity) IgnoredOthers() int64 {
 func (s *SourceActivity) add(seen access.SourceActivity) {
 	s.LastSeenAt, s.LastRefusedAt = orNil(seen.LastSeen), orNil(seen.LastRefused)
 	if s.LastRefusedAt != nil {
-		s.LastRefusedReason = seen.Reason.String()
+		s.LastRefusedReason, s.LastRefusedText = seen.Reason.String(), seen.Text
 	}
 	s.Accepted, s.IgnoredSignals, s.IgnoredByName = seen.Accepted, seen.Ignored, seen.IgnoredByName
 	for why, n := range seen.Refused {

@@ -33,11 +33,12 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	g, _ := f.store.Sources.Get("gateway")
 	g.CountSamples(12345, 3)
 	g.CountIgnored("Vehicle.Sped", 2)
-	g.CountRefused(access.Impossible, 2, noon.Add(-2*time.Minute))
+	g.CountRefused(access.Impossible, 2)
+	g.NoteRefused(access.Impossible, "Vehicle.Speed must be <= 500", noon.Add(-2*time.Minute))
 	f.want(f.get("/sources"), http.StatusOK, `<td class="n">12,345</td>`, "<code>impossible</code> 2", "2 min ago",
 		": <code>impossible</code>", `<td class="n">3</td>`)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago",
-		": <code>impossible</code>", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
+		": <code>impossible</code>, Vehicle.Speed must be &lt;= 500<", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
 	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestListsAreSorted(t *testing.T) {
 	}
 	for i, name := range []string{"gamma", "beta"} {
 		g, _ := f.store.Sources.Get(name)
-		g.CountRefused(access.Impossible, 1, noon.Add(time.Duration(i)*time.Minute))
+		g.NoteRefused(access.Impossible, "", noon.Add(time.Duration(i)*time.Minute))
 	}
 	for address, want := range map[string]string{
 		"/sources":               "Alpha beta gamma",
