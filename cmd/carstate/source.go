@@ -152,6 +152,12 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 		for _, why := range slices.Sorted(maps.Keys(s.Seen.Refused)) {
 			line("  "+why, "%d", s.Seen.Refused[why])
 		}
+		if n := s.Seen.RefusedKeys.Total(); n > 0 {
+			line("refused keys", "%d", n)
+		}
+		for _, why := range slices.Sorted(maps.Keys(s.Seen.RefusedKeys)) {
+			line("  "+why, "%d", s.Seen.RefusedKeys[why])
+		}
 		_, err := fmt.Fprintf(w.out, "ignored signals  %d\n", s.Seen.IgnoredSignals)
 		for _, name := range slices.Sorted(maps.Keys(s.Seen.IgnoredByName)) {
 			fmt.Fprintf(w.out, "  %s  %d\n", name, s.Seen.IgnoredByName[name])

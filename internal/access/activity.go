@@ -13,9 +13,9 @@ import (
 // sender cannot cause new counters or labels with texts of its choice.
 type Refusal uint8
 
-// The values of [Refusal]. A sample is refused for one of the reasons from Malformed to OverRate,
-// and the metrics count refused samples by these reasons. A message that is refused before it is
-// parsed counts as one sample. A source's key is refused for one of the other reasons, from
+// The values of [Refusal]. A sample is refused for one of the reasons from Malformed to Empty, and
+// the metrics count refused samples by these reasons. A request or message that is refused before
+// it is parsed counts as one sample. A source's key is refused for one of the other reasons, from
 // KeyExpired on.
 const (
 	Malformed Refusal = iota // not one JSON object
@@ -39,21 +39,29 @@ const (
 	NoRoom        // the memory quota of the node or of the source is exhausted
 	TooSlow       // the body or packet came too slowly
 	OverRate      // the source's rate limit is exceeded
+	ContentType   // HTTP: a wrong Content-Type or Content-Encoding
+	Method        // HTTP: not POST
+	Unreadable    // HTTP: a body that is incomplete or cannot be decompressed
+	Empty         // a body or message without a sample
 
 	KeyExpired
 	KeyRevoked
 	KeyReplaced
+	WrongKey // MQTT: the password for the source's name is not its key
+
+	refusals = iota
 )
 
 // SampleRefusals is the number of reasons for which samples are refused.
-const SampleRefusals = OverRate + 1
+const SampleRefusals = Empty + 1
 
 // String returns the reason's name in metrics, in the API and in the console.
 func (r Refusal) String() string {
 	return [...]string{
 		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
 		"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit",
-		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "expired", "revoked", "replaced",
+		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "content_type", "method", "unreadable",
+		"empty", "expired", "revoked", "replaced", "wrong_key",
 	}[r]
 }
 
@@ -66,9 +74,9 @@ type SourceActivity struct {
 	Reason      Refusal   // of the last refusal
 	Text        string    // of the last refusal, in words; at most MaxRefusalText bytes
 
-	Accepted int64 // samples
-	Ignored  int64 // signals that no rule uses
-	Refused  [SampleRefusals]int64
+	Accepted int64           // samples
+	Ignored  int64           // signals that no rule uses
+	Refused  [refusals]int64 // samples and, from KeyExpired on, uses of keys
 
 	// IgnoredByName counts ignored signals by name, for at most MaxIgnoredNames names. The signals
 	// of all other names are counted in Ignored only.
@@ -87,7 +95,7 @@ const MaxRefusalText = 200
 // telemetry holds a node's counters for the telemetry of a source.
 type telemetry struct {
 	accepted, ignored atomic.Int64
-	refused           [SampleRefusals]atomic.Int64
+	refused           [refusals]atomic.Int64
 	last              atomic.Pointer[lastRefusal]
 
 	mu     sync.Mutex       // guards byName
@@ -138,7 +146,8 @@ func (u *usage) CountIgnored(name string, n int) {
 	t.byName[name] += int64(n)
 }
 
-// CountRefused counts n samples of the source that were refused for the reason r. It takes no lock.
+// CountRefused counts n samples of the source, or n uses of its key, that were refused for the
+// reason r. It takes no lock.
 func (u *usage) CountRefused(r Refusal, n int) { u.counts().refused[r].Add(int64(n)) }
 
 // NoteRefused records that something of the source was refused at time now for the reason r. The
@@ -152,6 +161,12 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	u.counts().last.Store(&lastRefusal{now.Unix(), r, text})
 }
 
+// refuseKey counts and records that the source's key was refused at time now for the reason r.
+func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
+	u.CountRefused(r, 1)
+	u.NoteRefused(r, text, now)
+}
+
 // KeyRefused begins the text of an answer to a source whose key is refused. The reason follows.
 const KeyRefused = "the source key is refused: "
 
@@ -161,7 +176,7 @@ func (u *usage) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {
 	case err != nil:
-		u.NoteRefused(refusalOf(err), KeyRefused+err.Error(), now)
+		u.refuseKey(refusalOf(err), KeyRefused+err.Error(), now)
 	case u.lastUsed.Load() != at: // at most one write a second
 		u.lastUsed.Store(at)
 	}

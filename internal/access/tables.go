@@ -3,6 +3,7 @@ package access
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -261,14 +262,27 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 }
 
 // VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. A
-// valid key of another source is refused with [ErrNotKnown].
+// valid key of another source is refused with [ErrNotKnown]. If the key is not one of the named
+// source, VerifyNamed records this for the named source, too. Anybody who can connect can cause such
+// a record, so it costs no memory beyond the source's counters.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
-	if err == nil && g.Name != name {
-		return nil, ErrNotKnown
+	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {
+		return g, err
+	}
+	why := err
+	if g != nil {
+		g, err, why = nil, cmp.Or(err, ErrNotKnown), errOfAnother
+	}
+	if named, ok := t.Get(name); ok {
+		named.refuseKey(WrongKey, "the password is not the key of this source: "+why.Error(), now)
 	}
 	return g, err
 }
+
+// errOfAnother is the reason that is recorded for a source if the key of another one was sent with
+// its name. The client must not be told.
+var errOfAnother = errors.New("it is the key of another one")
 
 // Verify is like [Tokens.Verify], for the key of an operator.
 func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {

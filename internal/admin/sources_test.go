@@ -52,7 +52,7 @@ func TestSourceSeen(t *testing.T) {
 	s := start(t)
 	s.add(t, "car-7")
 	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +
-		`"last_refused_text":"","accepted":0,"refused":{},"ignored_signals":0,"ignored_by_name":{}}`
+		`"last_refused_text":"","accepted":0,"refused":{},"refused_keys":{},"ignored_signals":0,"ignored_by_name":{}}`
 	if got := s.do(t, "GET", "/v1/sources", ""); !strings.Contains(got.body, before) {
 		t.Errorf("before anything came: %s", got.body)
 	}
@@ -61,12 +61,14 @@ func TestSourceSeen(t *testing.T) {
 	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2)
 	g.CountRefused(access.OverRate, 1)
+	g.CountRefused(access.WrongKey, 1)
 	g.NoteRefused(access.OverRate, "too many: wait 3 s", noon)
 	for _, path := range []string{"/v1/sources", "/v1/sources/car-7"} {
 		got := s.do(t, "GET", path, "")
 		for _, want := range []string{
 			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",` +
-				`"last_refused_text":"too many: wait 3 s","accepted":12,"refused":{"impossible":2,"rate":1},"ignored_signals":3,` +
+				`"last_refused_text":"too many: wait 3 s","accepted":12,"refused":{"impossible":2,"rate":1},` +
+				`"refused_keys":{"wrong_key":1},"ignored_signals":3,` +
 				`"ignored_by_name":{"Vehicle.Sped":2}}`,
 		} {
 			if !strings.Contains(got.body, want) {

@@ -193,7 +193,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return fail(w, http.StatusMethodNotAllowed, "method not allowed: send telemetry by POST")
+		if source := h.sourceOf(r); source != nil {
+			h.in.refuse(source, errMethod, 1)
+		}
+		return fail(w, http.StatusMethodNotAllowed, errMethod.text)
 	}
 	ready := h.in.Ready() // before the key is looked up: the tables may be loaded in between
 	source, err := h.authenticate(w, r)
@@ -204,13 +207,14 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return failUnavailable(w, notYet)
 	}
 	if err != nil {
+		h.in.refuseKey(err)
 		return fail(w, http.StatusUnauthorized, err.Error())
 	}
-	f, err := formatOf(r.Header)
-	if err != nil {
+	f, wrong := formatOf(r.Header)
+	if wrong != nil {
 		w.Header().Set("Accept", "application/x-ndjson, application/json")
 		w.Header().Set("Accept-Encoding", "gzip")
-		return fail(w, http.StatusUnsupportedMediaType, err.Error())
+		return h.refuse(w, http.StatusUnsupportedMediaType, source, wrong, 1)
 	}
 	if h.in.ReadOnly() {
 		return failUnavailable(w, readOnly)
@@ -219,7 +223,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return failUnavailable(w, notYet)
 	}
 	if r.ContentLength > MaxBody {
-		return fail(w, http.StatusRequestEntityTooLarge, errBodyTooLarge.text)
+		return h.refuse(w, http.StatusRequestEntityTooLarge, source, errBodyTooLarge, 1)
 	}
 	if over := h.takeRate(w, source, 0); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
@@ -275,18 +279,13 @@ const challenge = `Bearer realm="carstate-ingest"`
 // authenticate returns the source to which the key of the request belongs. If the key is missing or
 // invalid, it sets WWW-Authenticate and returns an error whose text is for the sender.
 func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Grant, error) {
-	values := r.Header["Authorization"]
-	if len(values) == 0 {
-		w.Header().Set("WWW-Authenticate", challenge)
-		return nil, errors.New("missing source key: send it as Authorization: Bearer KEY")
-	}
-	scheme, key, _ := strings.Cut(values[0], " ")
-	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(key) == "" {
+	key, err := keyOf(r)
+	if err != nil {
 		w.Header().Set("WWW-Authenticate", challenge) // RFC 6750 has no error code for this
-		return nil, errors.New("invalid Authorization header: it must be Bearer KEY")
+		return nil, err
 	}
 	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
-	s, err := h.in.Sources.Verify([]byte(strings.TrimSpace(key)), h.in.Now())
+	s, err := h.in.Sources.Verify(key, h.in.Now())
 	if errors.Is(err, access.ErrMalformed) {
 		err = fmt.Errorf("%w, which is css_ and 36 letters and digits (carstate source add)", err)
 	}
@@ -297,6 +296,37 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 	return s, nil
 }
 
+// sourceOf returns the source to which the key of the request belongs. If the key is missing or
+// invalid, it returns nil.
+func (h *HTTP) sourceOf(r *http.Request) *access.Grant {
+	key, err := keyOf(r)
+	if err != nil {
+		return nil
+	}
+	if s, err := h.in.Sources.Verify(key, h.in.Now()); err == nil {
+		return s
+	}
+	return nil
+}
+
+// keyOf returns the key that the request has in its header. Its errors are errNoKey and errNotBearer.
+func keyOf(r *http.Request) ([]byte, error) {
+	values := r.Header["Authorization"]
+	if len(values) == 0 {
+		return nil, errNoKey
+	}
+	scheme, key, _ := strings.Cut(values[0], " ")
+	if key = strings.TrimSpace(key); len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || key == "" {
+		return nil, errNotBearer
+	}
+	return []byte(key), nil
+}
+
+var (
+	errNoKey     = errors.New("missing source key: send it as Authorization: Bearer KEY")
+	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
+)
+
 // storeAndRespond stores the batch and responds. The status is 202 only when all accepted samples
 // are on disk.
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
@@ -305,7 +335,7 @@ func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch)
 	}
 	total := b.rejectedTotal()
 	if b.accepted == 0 && total == 0 {
-		return fail(w, http.StatusBadRequest, "the body has no sample")
+		return h.refuse(w, http.StatusBadRequest, b.source, errEmptyBody, 1)
 	}
 	answer := struct {
 		Accepted int         `json:"accepted"`

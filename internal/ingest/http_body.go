@@ -27,8 +27,9 @@ type format struct {
 	gzip  bool
 }
 
-// formatOf determines the format of a body from its headers.
-func formatOf(h http.Header) (format, error) {
+// formatOf determines the format of a body from its headers. If the format is not accepted, it
+// returns the refusal.
+func formatOf(h http.Header) (format, *refusal) {
 	var f format
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
 	charset, hasCharset := params["charset"]
@@ -37,7 +38,7 @@ func formatOf(h http.Header) (format, error) {
 	}
 	switch {
 	case err != nil || media != "application/x-ndjson" && media != "application/json":
-		return f, errors.New("the Content-Type must be application/x-ndjson or application/json, in UTF-8")
+		return f, errContentType
 	case media == "application/x-ndjson":
 		f.lines = true
 	}
@@ -45,7 +46,7 @@ func formatOf(h http.Header) (format, error) {
 	case strings.EqualFold(coding, "gzip"):
 		f.gzip = true
 	case coding != "" && !strings.EqualFold(coding, "identity"):
-		return f, errors.New("the Content-Encoding must be gzip, or the header must be absent")
+		return f, errEncoding
 	}
 	return f, nil
 }

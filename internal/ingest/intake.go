@@ -21,6 +21,7 @@ type intake struct {
 	accepted prometheus.Counter
 	refused  [access.SampleRefusals]prometheus.Counter
 	ignored  prometheus.Counter
+	keys     *prometheus.CounterVec // refused keys, by reason
 	duration *prometheus.HistogramVec
 	// failing is set while the store returns errors. It limits the log to one line when an
 	// outage of the store begins and one when it ends.
@@ -37,11 +38,13 @@ const (
 	unavailable  outcome = "unavailable"
 )
 
-// Names of metrics that other packages read. Each metric counts samples; the metric of refused
-// samples has the label reason.
+// Names of metrics that other packages read. They count samples, refused samples, refused keys, and
+// refused MQTT connections. Metrics of what is refused have the label reason.
 const (
-	MetricAccepted = "carstate_samples_accepted_total"
-	MetricRefused  = "carstate_samples_refused_total"
+	MetricAccepted           = "carstate_samples_accepted_total"
+	MetricRefused            = "carstate_samples_refused_total"
+	MetricKeysRefused        = "carstate_ingest_keys_refused_total"
+	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
 // newIntake returns an intake and registers its metrics. Each metric has a label named protocol
@@ -59,6 +62,10 @@ func newIntake(c Config, protocol string) *intake {
 			Name: "carstate_signals_ignored_total",
 			Help: "Signals in samples that no rule uses.",
 		}),
+		keys: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: MetricKeysRefused,
+			Help: "Requests and MQTT logins that were refused because of their key, by reason.",
+		}, []string{"reason"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "carstate_ingest_request_duration_seconds",
 			Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
@@ -77,7 +84,10 @@ func newIntake(c Config, protocol string) *intake {
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable} {
 		in.duration.WithLabelValues(string(o))
 	}
-	c.Registry.MustRegister(in.accepted, refused, in.ignored, in.duration)
+	for _, k := range keyReasons {
+		in.keys.WithLabelValues(k.reason)
+	}
+	c.Registry.MustRegister(in.accepted, refused, in.ignored, in.keys, in.duration)
 	return in
 }
 
@@ -110,6 +120,32 @@ func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
 	in.refused[why.kind].Add(float64(n))
 	source.CountRefused(why.kind, n)
 	in.note(source, why)
+}
+
+// keyReasons are the reasons for which a key is refused, in the metric, by error. An error that is
+// not listed here counts as the first one.
+var keyReasons = []struct {
+	err    error
+	reason string
+}{
+	{access.ErrMalformed, "malformed"},
+	{errNoKey, "missing"},
+	{access.ErrIsToken, "access_token"},
+	{access.ErrNotKnown, "unknown"},
+	{access.ErrExpired, "expired"},
+	{access.ErrRevoked, "revoked"},
+	{access.ErrReplaced, "replaced"},
+}
+
+// refuseKey counts a key that was refused because of err.
+func (in *intake) refuseKey(err error) {
+	reason := keyReasons[0].reason
+	for _, k := range keyReasons {
+		if errors.Is(err, k.err) {
+			reason = k.reason
+		}
+	}
+	in.keys.WithLabelValues(reason).Inc()
 }
 
 // countRefused counts the refused lines of b, which has some, and notes the first one as the

@@ -90,7 +90,7 @@ func NewMQTT(c Config) *MQTT {
 	m.in.gauge(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "carstate_mqtt_connections_refused_total",
+		Name: MetricConnectionsRefused,
 		Help: "MQTT connections that were refused, by reason.",
 	}, []string{"reason"})
 	m.refused.WithLabelValues("not_ready") // starts at 0, because an alert uses its rate

@@ -35,7 +35,7 @@ type conn struct {
 	key    []byte        // the source's key, checked again at each message
 	grant  *access.Grant // the source as of the last message
 	slot   reservation   // of the quota of connections that have logged in
-	slow   func()        // ends the connection because a packet arrives too slowly; nil before logIn
+	failed func(error)   // handles the error of reading a packet; nil before logIn
 	queue  queue         // messages that are not acknowledged yet
 
 	greeted atomic.Bool // something was sent to the client
@@ -119,8 +119,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if err != nil {
 		c.queue.wait()
-		if c.slow != nil && errors.Is(err, errSlow) {
-			c.slow()
+		if c.failed != nil {
+			c.failed(err)
 		}
 	}
 	return n, err

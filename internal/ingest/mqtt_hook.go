@@ -65,6 +65,8 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		h.m.refused.WithLabelValues("credentials").Inc()
 		if errors.Is(err, access.ErrUnread) {
 			h.m.refuseLogin(cl, packets.ErrServerUnavailable)
+		} else {
+			h.m.in.refuseKey(err)
 		}
 		return false
 	}
@@ -82,9 +84,15 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		return false // it was evicted: no response reaches the client
 	}
 	c.logIn(source, bytes.Clone(pk.Connect.Password))
-	c.slow = func() {
-		h.m.in.refuse(c.grant, errSlowPacket, 1)
-		h.m.disconnect(cl, withReason(packets.ErrImplementationSpecificError, errSlowPacket.text))
+	c.failed = func(err error) {
+		switch {
+		case errors.Is(err, errSlow):
+			h.m.in.refuse(c.grant, errSlowPacket, 1)
+			h.m.disconnect(cl, withReason(packets.ErrImplementationSpecificError, errSlowPacket.text))
+		case errors.Is(err, errTooLarge):
+			h.m.in.refuse(c.grant, errPacketTooLarge, 1)
+			h.m.disconnect(cl, withReason(packets.ErrPacketTooLarge, errPacketTooLarge.text))
+		}
 	}
 	// A client that connects with the client ID of another takes over its session. Because of the
 	// prefix, the other client can only be one of the same source.
@@ -168,6 +176,8 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 		code := packets.ErrNotAuthorized
 		if errors.Is(err, access.ErrUnread) {
 			code = packets.ErrServerUnavailable
+		} else {
+			m.in.refuseKey(err)
 		}
 		m.disconnect(cl, code)
 		return
@@ -282,8 +292,8 @@ func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 		m.in.refuse(source, whole, 1)
 		return whole.text
 	case b.first == nil:
-		m.in.refuse(source, errNoSample, 1)
-		return errNoSample.text
+		m.in.refuse(source, errEmpty, 1)
+		return errEmpty.text
 	}
 	// There are no samples to store, so this only counts.
 	_ = m.in.store(m.ctx, b)

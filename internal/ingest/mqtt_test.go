@@ -227,7 +227,7 @@ func TestMQTTRefuses(t *testing.T) {
 		"another vid":              {2, topicV1, sampleLine("V2", 1, 1), 0x99, 0, "vid_differs"},
 		"an impossible value":      {2, topicV1, sampleLine("V1", 1, 501), 0x99, 0, "impossible"},
 		"an impossible position":   {2, topicV1, positionLine(91, 11.3), 0x99, 0, "impossible"},
-		"nothing":                  {2, topicV1, "", 0x99, 0, "malformed"},
+		"nothing":                  {2, topicV1, "", 0x99, 0, "empty"},
 		"too large a sample":       {2, topicV1, strings.Repeat("x", MaxSample+1), 0x99, 0, "over_limit"},
 		"too many samples":         {2, topicV1, strings.Repeat("{}\n", MaxSamples+1), 0x99, 0, "over_limit"},
 		"QoS 2":                    {4, topicV1, good, 0, 0x9b, "qos"},

@@ -55,17 +55,23 @@ var (
 	errBodyTooLarge   = refuse(access.OverLimit, "the body is larger than 8 MiB after decompression")
 	errSampleTooLarge = refuse(access.OverLimit, "a sample is larger than 64 KiB")
 	errTooManySamples = refuse(access.OverLimit, "there are more than 10,000 samples: send them in several batches")
-	errUnreadable     = refuse(access.Malformed,
+	errUnreadable     = refuse(access.Unreadable,
 		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
 	errSlowBody   = refuse(access.TooSlow, "the body"+tooSlow)
 	errSlowPacket = refuse(access.TooSlow, "the packet"+tooSlow)
 	errOverQuota  = refuse(access.NoRoom,
 		"too much telemetry is in progress, in total or of this source; nothing of this request was accepted")
 	errNotStored = refuse(access.NotStored, "telemetry cannot be stored now; nothing of this request was accepted")
-	errNoSample  = refuse(access.Malformed, "the message has no sample")
+	errEmptyBody = refuse(access.Empty, "the body has no sample")
+	errEmpty     = refuse(access.Empty, "the message has no sample")
 	errQoS       = refuse(access.BadQoS, "QoS 2 is not supported: use QoS 0 or 1")
 	errTopic     = refuse(access.BadTopic, "wrong topic: send telemetry to vehicles/VID/telemetry; "+
 		"a VID has letters and digits only")
+	errPacketTooLarge = refuse(access.OverLimit, "the packet is larger than 1 MiB, or too large for its type")
+	errMethod         = refuse(access.Method, "method not allowed: send telemetry by POST")
+	errContentType    = refuse(access.ContentType,
+		"the Content-Type must be application/x-ndjson or application/json, in UTF-8")
+	errEncoding = refuse(access.ContentType, "the Content-Encoding must be gzip, or the header must be absent")
 )
 
 const tooSlow = " arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total"

@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	"carstate/internal/access"
@@ -36,7 +38,8 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 	}
 }
 
-// TestLastRefusal_ByMQTT checks the same for messages, whose senders are told nothing by MQTT 3.1.1.
+// TestLastRefusal_ByMQTT checks the same for messages, also by MQTT 3.1.1, which has no words for
+// the sender.
 func TestLastRefusal_ByMQTT(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -64,4 +67,127 @@ func TestLastRefusal_ByMQTT(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestRefusedRequest_CountsForItsSource checks that a request with a valid key that is refused
+// before its samples are read counts as one refused sample of its source.
+func TestRefusedRequest_CountsForItsSource(t *testing.T) {
+	good := sampleLine("V1", 1, 1)
+	for name, tt := range map[string]struct {
+		request
+		reason access.Refusal
+	}{
+		"content type":     {request{header: "Content-Type: text/plain", body: good, status: 415}, access.ContentType},
+		"content encoding": {request{header: "Content-Encoding: br", body: good, status: 415}, access.ContentType},
+		"no gzip":          {request{header: "Content-Encoding: gzip", body: good, status: 400}, access.Unreadable},
+		"half a gzip":      {request{header: "Content-Encoding: gzip", body: zip(good)[:40], status: 400}, access.Unreadable},
+		"empty":            {request{status: 400}, access.Empty},
+		"white space":      {request{body: "\n \n", status: 400}, access.Empty},
+		"method":           {request{method: http.MethodPut, body: good, status: 405}, access.Method},
+		"length":           {request{body: strings.Repeat(" ", MaxBody+1), status: 413}, access.OverLimit},
+		"too many":         {request{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413}, access.OverLimit},
+	} {
+		f := newFixture(t)
+		_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
+		_, url := startHTTP(t, f)
+		tt.send(t, url, key)
+		s := f.seen(t)
+		if s.Refused[tt.reason] != 1 || s.Reason != tt.reason || s.Text == "" {
+			t.Errorf("%s: got %d refused, last %v: %q; want 1, %v", name, s.Refused[tt.reason], s.Reason, s.Text, tt.reason)
+		}
+		f.wantMetric(t, 1, MetricRefused, "protocol", "http")
+		f.wantMetric(t, 1, MetricRefused, "reason", tt.reason.String())
+	}
+}
+
+// TestRefusedRequest_WrongMethodWithoutKey checks that a valid key changes nothing in the answer to
+// a wrong method, and that without one, no sample is counted.
+func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	const answer = `{"error":"method not allowed: send telemetry by POST"}`
+	for _, key := range []string{f.key, mistyped(f.key), "x"} {
+		r := request{method: http.MethodPut, status: 405, answer: answer, wants: "Allow: POST\nWWW-Authenticate:"}
+		r.send(t, url, key)
+	}
+	f.wantMetric(t, 1, MetricRefused)
+	f.wantMetric(t, 0, MetricKeysRefused)
+}
+
+// TestRefusedMessage_TooLarge checks that a packet of MQTT that is too large to be read counts as
+// one refused sample of its source.
+func TestRefusedMessage_TooLarge(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
+		_, addr := startMQTT(t, f.Config)
+		c := dialRaw(t, addr, version)
+		if code := c.connect("slow", key, "", 30); code != 0 {
+			t.Fatalf("CONNACK code %#x", code)
+		}
+		c.write([]byte{0x32, 0xff, 0xff, 0xff, 0x7f})
+		c.wantClosed(0x95)
+		if s := f.seen(t); s.Refused[access.OverLimit] != 1 || s.Text != errPacketTooLarge.text {
+			t.Errorf("got %d refused, last %q; want 1, %q", s.Refused[access.OverLimit], s.Text, errPacketTooLarge.text)
+		}
+	})
+}
+
+// TestRefusedKeys_AreCounted checks that keys are counted by the reason why they are refused. The
+// counters must not depend on what strangers send.
+func TestRefusedKeys_AreCounted(t *testing.T) {
+	f := newFixture(t)
+	removed, removedKey := f.add(t, "gone", access.AllVehicles())
+	f.remove(removed)
+	unknown, _ := access.NewSecret(access.SourceKind)
+	token, _ := access.NewSecret(access.TokenKind)
+	_, url := startHTTP(t, f)
+	request{header: "Authorization:", status: 401}.send(t, url, f.key)
+	for _, key := range []string{"x", mistyped(f.key), unknown, token, removedKey} {
+		request{status: 401}.send(t, url, key)
+	}
+	for reason, want := range map[string]float64{
+		"missing": 1, "malformed": 2, "unknown": 1, "access_token": 1, "revoked": 1, "expired": 0, "replaced": 0,
+	} {
+		f.wantMetric(t, want, MetricKeysRefused, "protocol", "http", "reason", reason)
+	}
+	f.wantMetric(t, 0, MetricRefused)
+	g, _ := f.Sources.Get("gone")
+	if s := g.Seen(); s.Refused[access.KeyRevoked] != 1 {
+		t.Errorf("got %d revoked keys of the source, want 1", s.Refused[access.KeyRevoked])
+	}
+}
+
+// TestWrongPassword_IsNotedForItsSource checks that the operator sees that a source logs in by MQTT
+// with a wrong key. The client must be told the same for every name.
+func TestWrongPassword_IsNotedForItsSource(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	token, _ := access.NewSecret(access.TokenKind)
+	_, other := f.add(t, "slow", access.AllVehicles())
+	for _, tt := range []struct{ key, text string }{
+		{"wrong", "the password is not the key of this source: it does not have the form of such a secret"},
+		{mistyped(other), "the password is not the key of this source: " + access.ErrChecksum.Error()},
+		{token, "the password is not the key of this source: " + access.ErrIsToken.Error()},
+		{f.key, "the password is not the key of this source: it is the key of another one"},
+	} {
+		for _, name := range []string{"slow", "nobody"} {
+			c := dialRaw(t, addr, 5)
+			if code := c.connect(name, tt.key, "", 30); code != 0x86 {
+				t.Errorf("%s: got CONNACK code %#x, want 0x86", name, code)
+			}
+			c.wantClosed(0)
+		}
+		if s := f.seen(t); s.Reason != access.WrongKey || s.Text != tt.text {
+			t.Errorf("got last refusal %v: %q, want %v: %q", s.Reason, s.Text, access.WrongKey, tt.text)
+		}
+	}
+	if s := f.seen(t); s.Refused[access.WrongKey] != 4 || !s.LastSeen.IsZero() {
+		t.Errorf("got %d wrong keys, seen %v; want 4, never", s.Refused[access.WrongKey], s.LastSeen)
+	}
+	if _, ok := f.Sources.Get("nobody"); ok {
+		t.Error("a wrong name made a source")
+	}
+	f.wantMetric(t, 8, MetricKeysRefused, "protocol", "mqtt")
+	f.wantMetric(t, 0, MetricRefused)
 }

@@ -133,6 +133,7 @@ type SourceActivity struct {
 	LastRefusedText   string      `json:"last_refused_text"`   // the reason in words; empty: never
 	Accepted          int64       `json:"accepted"`            // number of samples
 	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
+	RefusedKeys       NamedCounts `json:"refused_keys"`        // number of uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
 }
@@ -173,7 +174,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
-		Seen:         SourceActivity{Refused: NamedCounts{}},
+		Seen:         SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{}},
 	}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
 		r.Seen.add(g.Seen())
@@ -193,8 +194,13 @@ func (s *SourceActivity) add(seen access.SourceActivity) {
 	}
 	s.Accepted, s.IgnoredSignals, s.IgnoredByName = seen.Accepted, seen.Ignored, seen.IgnoredByName
 	for why, n := range seen.Refused {
-		if n > 0 {
-			s.Refused[access.Refusal(why).String()] = n
+		why := access.Refusal(why)
+		switch {
+		case n == 0:
+		case why < access.SampleRefusals:
+			s.Refused[why.String()] = n
+		default:
+			s.RefusedKeys[why.String()] = n
 		}
 	}
 }

@@ -20,6 +20,8 @@ type figures struct {
 	queries  float64            // car driving state and throttle system queries
 	samples  map[string]float64 // refused samples, by reason
 	refused  map[string]float64 // refused queries, by outcome
+	keys     map[string]float64 // refused keys of sources, by reason
+	conns    map[string]float64 // refused MQTT connections, by reason
 	buckets  []bucket           // histogram of query durations, shortest first
 	observed float64            // number of queries in the histogram
 
@@ -41,8 +43,8 @@ var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "
 // readFigures reads the metrics. Missing metrics stay zero, because nodes with other roles have
 // other metrics.
 func readFigures(g prometheus.Gatherer, now time.Time) figures {
-	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, streams: map[string]fill{},
-		feedAge: -1}
+	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
+		conns: map[string]float64{}, streams: map[string]fill{}, feedAge: -1}
 	families, _ := g.Gather() // on an error, it still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -73,6 +75,13 @@ func (f *figures) take(name string, labels map[string]string, value float64) {
 		f.accepted += value
 	case ingest.MetricRefused:
 		f.samples[labels["reason"]] += value
+	case ingest.MetricKeysRefused:
+		f.keys[labels["reason"]] += value
+	case ingest.MetricConnectionsRefused:
+		// A refused key is counted above. A connection without a login may be a health check.
+		if why := labels["reason"]; why != "credentials" && why != "no_connect" {
+			f.conns[why] += value
+		}
 	case query.MetricQueries:
 		if labels["operation"] != "none" {
 			f.queries += value
@@ -97,8 +106,8 @@ type rates struct {
 	samples, queries float64       // per second
 	p99              float64       // seconds; 0: no queries
 	beyond           bool          // p99 is beyond the last bucket; the value is then the bucket's bound
-	samplesRefused   []reason
-	queriesRefused   []reason
+
+	samplesRefused, keysRefused, connectionsRefused, queriesRefused []reason
 }
 
 // reason is the number of refusals for one reason.
@@ -122,6 +131,8 @@ func ratesBetween(old, now *figures) rates {
 	}
 	r.samples, r.queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
 	r.samplesRefused = reasons(old.samples, now.samples, each)
+	r.keysRefused = reasons(old.keys, now.keys, each)
+	r.connectionsRefused = reasons(old.conns, now.conns, each)
 	r.queriesRefused = reasons(old.refused, now.refused, each)
 	r.p99, r.beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
 	return r

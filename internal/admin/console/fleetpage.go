@@ -54,12 +54,17 @@ type flowView struct {
 	Over             string
 	Samples, Queries float64 // per second
 	P99              string
-	SamplesRefused   []reason
-	QueriesRefused   []reason
+	Refused          []refusedKind
 	Streams          []streamBar
 	FeedAge          string
 	Backlog          string
 	Ready, Writable  string // why not; empty if it is
+}
+
+// refusedKind has the numbers of refusals of one kind, such as "sample", by reason.
+type refusedKind struct {
+	Kind    string
+	Reasons []reason
 }
 
 // bar is one bar of a chart.
@@ -172,8 +177,13 @@ func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
 	v := flowView{
 		Known: r.over > 0, Over: inwords.Duration(r.over.Round(time.Second)), Samples: r.samples, Queries: r.queries,
-		SamplesRefused: r.samplesRefused, QueriesRefused: r.queriesRefused, FeedAge: "not known yet",
-		Backlog: inwords.Seconds(now.backlog),
+		FeedAge: "not known yet", Backlog: inwords.Seconds(now.backlog),
+	}
+	for _, k := range []refusedKind{{"sample", r.samplesRefused}, {"key", r.keysRefused},
+		{"connection", r.connectionsRefused}, {"query", r.queriesRefused}} {
+		if len(k.Reasons) > 0 {
+			v.Refused = append(v.Refused, k)
+		}
 	}
 	switch {
 	case r.p99 == 0:

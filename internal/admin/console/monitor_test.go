@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,10 @@ func TestFigures_RatesBetweenTwo(t *testing.T) {
 		[]string{"protocol"})
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"},
 		[]string{"protocol", "reason"})
+	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricKeysRefused, Help: "x"},
+		[]string{"protocol", "reason"})
+	connections := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricConnectionsRefused, Help: "x"},
+		[]string{"protocol", "reason"})
 	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"},
 		[]string{"operation", "outcome"})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x",
@@ -155,7 +160,7 @@ func TestFigures_RatesBetweenTwo(t *testing.T) {
 	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricBytes, Help: "x"}, []string{"stream"})
 	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricLimit, Help: "x"}, []string{"stream"})
 	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricFeedAge, Help: "x"}, []string{"stream"})
-	registry.MustRegister(accepted, refused, queries, duration, bytes, limit, age)
+	registry.MustRegister(accepted, refused, keys, connections, queries, duration, bytes, limit, age)
 
 	if f := readFigures(registry, noon); f.feedAge >= 0 || len(f.buckets) != 0 {
 		t.Errorf("of an idle node: %+v", f)
@@ -166,6 +171,10 @@ func TestFigures_RatesBetweenTwo(t *testing.T) {
 	accepted.WithLabelValues("mqtt").Add(20)
 	refused.WithLabelValues("http", "time").Add(30)
 	refused.WithLabelValues("mqtt", "time").Add(10)
+	keys.WithLabelValues("http", "unknown").Add(20)
+	connections.WithLabelValues("mqtt", "credentials").Add(3) // their keys are counted already
+	connections.WithLabelValues("mqtt", "no_connect").Add(3)  // a probe of a load balancer, for example
+	connections.WithLabelValues("mqtt", "share").Add(10)
 	queries.WithLabelValues("throttle_system", "answered").Add(50)
 	queries.WithLabelValues("none", "not_found").Add(5)
 	for range 98 {
@@ -185,6 +194,12 @@ func TestFigures_RatesBetweenTwo(t *testing.T) {
 	if len(r.samplesRefused) != 1 || r.samplesRefused[0] != (reason{"time", 40, 4}) {
 		t.Errorf("samples refused: %+v", r.samplesRefused)
 	}
+	if len(r.keysRefused) != 1 || r.keysRefused[0] != (reason{"unknown", 20, 2}) {
+		t.Errorf("got keys refused %+v, want 20 unknown", r.keysRefused)
+	}
+	if len(r.connectionsRefused) != 1 || r.connectionsRefused[0] != (reason{"share", 10, 1}) {
+		t.Errorf("got connections refused %+v, want 10 beyond the share", r.connectionsRefused)
+	}
 	if len(r.queriesRefused) != 2 || r.queriesRefused[0] != (reason{"rate_limited", 7, 0}) ||
 		r.queriesRefused[1] != (reason{"not_found", 5, .5}) {
 		t.Errorf("queries refused: %+v", r.queriesRefused)
@@ -199,6 +214,24 @@ func TestFigures_RatesBetweenTwo(t *testing.T) {
 	}
 	if r := ratesBetween(&later, &later); r.over != 0 || r.samples != 0 {
 		t.Errorf("with no time in between: %+v", r)
+	}
+}
+
+// TestFleetPage_RefusedKeys checks that the page does not say that nothing was refused after a key
+// was.
+func TestFleetPage_RefusedKeys(t *testing.T) {
+	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricKeysRefused, Help: "x"},
+		[]string{"reason"})
+	f := newFixture(t, func(c *Config) { c.Registry.MustRegister(keys) })
+	f.logIn(f.key)
+	const none = "No sample, no source's key and no query was refused"
+	f.want(f.get("/"), http.StatusOK, none)
+	keys.WithLabelValues("unknown").Add(3)
+	f.monitor.readMetrics()
+	a := f.get("/")
+	f.want(a, http.StatusOK, `<td>key</td><th scope="row"><code>unknown</code></th><td class="n">3</td>`)
+	if strings.Contains(a.body, "was refused since") {
+		t.Error("the page says that nothing was refused")
 	}
 }
 

@@ -34,11 +34,13 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	g.CountSamples(12345, 3)
 	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2)
+	g.CountRefused(access.WrongKey, 4)
 	g.NoteRefused(access.Impossible, "Vehicle.Speed must be <= 500", noon.Add(-2*time.Minute))
 	f.want(f.get("/sources"), http.StatusOK, `<td class="n">12,345</td>`, "<code>impossible</code> 2", "2 min ago",
 		": <code>impossible</code>", `<td class="n">3</td>`)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago",
-		": <code>impossible</code>, Vehicle.Speed must be &lt;= 500<", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
+		": <code>impossible</code>, Vehicle.Speed must be &lt;= 500<", "<dt>Keys refused</dt><dd>4 ",
+		"<code>wrong_key</code> 4", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
 	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
