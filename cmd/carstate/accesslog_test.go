@@ -95,8 +95,8 @@ func TestAccessLogThatCannotBeKept(t *testing.T) {
 		exit int
 		want string
 	}{
-		{[]string{"--access-log", filepath.Join(t.TempDir(), "no", "log")}, 1,
-			"cannot open the access log for writing: no such file or directory"},
+		{[]string{"--access-log", filepath.Join(t.TempDir(), "no", "log")}, exitConfig,
+			"check --access-log: cannot open the access log for writing: no such file or directory"},
 		{[]string{"--access-log", "log", "--roles", "ingest", "--nats", "nats://127.0.0.1:1"}, exitConfig,
 			"--access-log is for a node that answers queries"},
 	} {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -28,11 +27,6 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	certificateEnds, err := node.Check(config)
 	if err != nil {
 		return err
-	}
-	if c.NatsCreds != "" {
-		if _, err := os.ReadFile(c.NatsCreds); err != nil {
-			return fmt.Errorf("the credentials cannot be read: check --nats-creds: %w", err)
-		}
 	}
 	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SETTING\tVALUE\tFROM")

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/access"
+	"carstate/internal/node"
 )
 
 // commands defines the command line: each field is a command. Each flag without the tag env:"-" can
@@ -210,10 +211,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitNoAnswer // the reason went to stdout, as an answer does
 	}
 	code = exitError
-	switch {
-	case errors.Is(err, errUsage) && parsed.Command() == "serve":
+	switch wrong := errors.Is(err, errUsage) || errors.Is(err, node.ErrConfig); {
+	case wrong && parsed.Command() == "serve":
 		code = exitConfig
-	case errors.Is(err, errUsage):
+	case wrong:
 		code = exitUsage
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		code, err = exitStopped, errors.New("stopped before it was done"+progressOf(err))

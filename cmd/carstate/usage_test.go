@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 )
 
 // TestUsage_WrongArguments checks commands with wrong arguments. They must exit with code 2 (serve
@@ -152,6 +155,37 @@ func TestUsage_WrongArguments(t *testing.T) {
 			}
 			t.Log(lines[0])
 		})
+	}
+}
+
+// TestServe_UnusableFiles checks files that settings name: if a node cannot use one of them, it exits
+// with the code for a wrong configuration and one line, because a restart does not help.
+func TestServe_UnusableFiles(t *testing.T) {
+	cert, key, _ := testkit.Certificate(t)
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage")
+	if err := os.WriteFile(garbage, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"--tls-cert /no/file --tls-key " + key:                    "check --tls-cert and --tls-key",
+		"--tls-cert " + cert + " --tls-key /no/file":              "check --tls-cert and --tls-key",
+		"--tls-cert " + garbage + " --tls-key " + key:             "check --tls-cert and --tls-key",
+		"--tls-cert " + cert + " --tls-key " + dir:                "check --tls-cert and --tls-key",
+		"--access-log /no/file":                                   "check --access-log",
+		"--access-log " + dir:                                     "check --access-log",
+		"--nats nats://127.0.0.1:1 --nats-creds /no/file":         "check --nats-creds",
+		"--nats nats://127.0.0.1:1 --nats-creds " + dir:           "check --nats-creds",
+		"--nats nats://127.0.0.1:1 --nats-creds /no/file --check": "check --nats-creds",
+		"--tls-cert /no/file --tls-key /no/file --check":          "check --tls-cert and --tls-key",
+	} {
+		fields := append(strings.Fields("serve --query-addr 127.0.0.1:0 --ingest-addr 127.0.0.1:0 "+
+			"--mqtt-addr 127.0.0.1:0 --admin-addr 127.0.0.1:0 --data-dir "+dir+"/never"), strings.Fields(args)...)
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), fields, &stdout, &stderr)
+		if code != exitConfig || !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%s: got exit code %d, %q, want %d, one line with %q", args, code, &stderr, exitConfig, want)
+		}
 	}
 }
 

@@ -1,7 +1,10 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"syscall"
 
 	"carstate/internal/query"
 )
@@ -18,7 +21,15 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	case "-":
 		c.File, c.Out = "", os.Stdout
 	}
-	return query.OpenAccessLog(c)
+	log, err := query.OpenAccessLog(c)
+	if err != nil {
+		err = fmt.Errorf("check --access-log: %w", err)
+		if !errors.Is(err, syscall.ENOSPC) { // a full disk may get room, but a wrong path stays wrong
+			err = configError{err}
+		}
+		return nil, err
+	}
+	return log, nil
 }
 
 // closeAccessLog writes the buffered lines and closes the log. It is called after the last query

@@ -81,7 +81,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	// ports (a port in use is the most likely failure) and the access log, and reject an admin key
 	// that cannot be used. If one of them fails, or the process crashes here, the data directory is
 	// as it was.
-	if n.cert, err = openKeyPair(c.TLSCert, c.TLSKey, c.Log); err != nil {
+	if n.cert, err = openFiles(&c); err != nil {
 		return nil, err
 	}
 	if n.traces, err = newTraces(ctx, &c); err != nil {
@@ -152,11 +152,11 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check reads the certificate, its key and the admin key from their files, and returns an error if
-// a node could not start with them. It opens no port and changes nothing. certificateEnds is the
+// Check reads the certificate, its key, the credentials and the admin key from their files, and
+// returns an error if a node could not start with them. It opens no port and changes nothing. certificateEnds is the
 // time when the certificate expires, or zero if there is none.
 func Check(c Config) (certificateEnds time.Time, err error) {
-	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
+	cert, err := openFiles(&c)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -164,6 +164,30 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 		certificateEnds = cert.expires()
 	}
 	return certificateEnds, checkAdminKey(&c)
+}
+
+// ErrConfig marks, for errors.Is, an error of a file that the configuration names. A new start with
+// the same configuration fails in the same way.
+var ErrConfig = errors.New("wrong configuration")
+
+type configError struct{ error }
+
+func (e configError) Unwrap() error        { return e.error }
+func (e configError) Is(target error) bool { return target == ErrConfig }
+
+// openFiles reads the certificate and its key, and checks that the file of credentials can be read.
+// It returns nil if there is no certificate.
+func openFiles(c *Config) (*keyPair, error) {
+	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
+	if err != nil {
+		return nil, configError{err}
+	}
+	if c.Cluster.CredsFile != "" {
+		if _, err := os.ReadFile(c.Cluster.CredsFile); err != nil {
+			return nil, configError{fmt.Errorf("the credentials cannot be read: check --nats-creds: %w", err)}
+		}
+	}
+	return cert, nil
 }
 
 // Ready returns what /readyz reports: nil, or the reason why the node does not do all of its work
@@ -185,6 +209,9 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 	n.cluster, err = openWithin(ctx, func() (*cluster.Engine, error) { return cluster.Open(ctx, c.Cluster) })
 	if err == nil {
 		n.engine = n.cluster
+	}
+	if errors.Is(err, cluster.ErrFile) {
+		return configError{err}
 	}
 	return err
 }

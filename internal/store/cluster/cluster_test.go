@@ -16,8 +16,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// refused checks that an engine does not open, and that the error is one line that contains want.
-func refused(t *testing.T, c cluster.Config, want string) {
+// refused checks that an engine does not open, and returns the error, which must be one line that
+// contains want.
+func refused(t *testing.T, c cluster.Config, want string) error {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)
 	if err == nil {
@@ -27,6 +28,7 @@ func refused(t *testing.T, c cluster.Config, want string) {
 	if text := err.Error(); strings.Contains(text, "\n") || !strings.Contains(text, want) {
 		t.Fatalf("the error is %q; want one line with %q", text, want)
 	}
+	return err
 }
 
 // TestUnfitCluster checks that a cluster that lacks something is refused at the start, with an

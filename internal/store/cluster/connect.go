@@ -94,6 +94,15 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
+// ErrFile marks, for errors.Is, an error of a file that the configuration names: the credentials, or
+// the certificate authority.
+var ErrFile = errors.New("the file cannot be used")
+
+type fileError struct{ error }
+
+func (e fileError) Unwrap() error        { return e.error }
+func (e fileError) Is(target error) bool { return target == ErrFile }
+
 // unreachable returns the error of an attempt to connect that failed with err. It says what the
 // operator can do.
 func unreachable(err error) error {
@@ -101,7 +110,7 @@ func unreachable(err error) error {
 	malformed, isMalformed := errors.AsType[*url.Error](err)
 	_, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, isOther := errors.AsType[x509.HostnameError](err)
-	what := "do its servers run, and listen where --nats says?"
+	what, wrongFile := "do its servers run, and listen where --nats says?", false
 	switch {
 	case isMalformed:
 		what, err = "check --nats, which lists addresses such as tls://host:4222", malformed.Err
@@ -110,7 +119,7 @@ func unreachable(err error) error {
 		if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 			what = "is SSL_CERT_FILE the certificate of the authority that issued the servers'?"
 			if f, ferr := os.Open(file); ferr != nil {
-				what = "the file that SSL_CERT_FILE names cannot be read"
+				what, wrongFile = "the file that SSL_CERT_FILE names cannot be read", true
 			} else {
 				_ = f.Close() // it was only opened to see whether it can be read
 			}
@@ -122,11 +131,15 @@ func unreachable(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission),
 		strings.Contains(err.Error(), "signing nonce"):
 		// The client library has no error type for a malformed file of credentials.
-		what = "--nats-creds must name a file of credentials, with a JWT and a seed, that can be read"
+		what, wrongFile = "--nats-creds must name a file of credentials, with a JWT and a seed, that can be read", true
 	case isRefusal(err):
 		what = "it refuses the login: check the name and password in --nats, or --nats-creds"
 	}
-	return fmt.Errorf("the NATS cluster cannot be reached: %s: %w", what, err)
+	err = fmt.Errorf("the NATS cluster cannot be reached: %s: %w", what, err)
+	if wrongFile {
+		return fileError{err}
+	}
+	return err
 }
 
 // greetTimeout bounds the wait for the first message of a server, which contains its version.

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -253,7 +254,10 @@ func TestBadLogins(t *testing.T) {
 			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
+			err := refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
+			if got, want := errors.Is(err, cluster.ErrFile), name != "nobody knows the issuer"; got != want {
+				t.Errorf("got %t that the file cannot be used, want %t", got, want)
+			}
 		})
 	}
 	refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: filepath.Join(t.TempDir(), "none")},
