@@ -204,7 +204,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		// The table of sources may not be loaded yet, or a newer version may have written the
 		// record of the source. A sender that got 401 would give up.
 		w.Header().Del("WWW-Authenticate")
-		return failUnavailable(w, notYet)
+		return h.failNotReady(w)
 	}
 	if err != nil {
 		h.in.refuseKey(err)
@@ -216,11 +216,8 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		w.Header().Set("Accept-Encoding", "gzip")
 		return h.refuse(w, http.StatusUnsupportedMediaType, source, wrong, 1)
 	}
-	if h.in.ReadOnly() {
-		return failUnavailable(w, readOnly)
-	}
 	if ready != nil {
-		return failUnavailable(w, notYet)
+		return h.failNotReady(w)
 	}
 	if r.ContentLength > MaxBody {
 		return h.refuse(w, http.StatusRequestEntityTooLarge, source, errBodyTooLarge, 1)
@@ -230,7 +227,8 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	}
 	if !c.beginRequest(h.slots, source.Name) {
 		h.in.refuse(source, errOverQuota, 1)
-		return failUnavailable(w, errOverQuota.text)
+		failUnavailable(w, errOverQuota.text)
+		return noRoom
 	}
 	defer c.endRequest()
 	// A connection cannot be evicted before its sender has received the acknowledgement of stored
@@ -254,7 +252,8 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	}
 	if errors.Is(err, errNoMemory) {
 		h.in.refuse(source, errOverQuota, 1)
-		return failUnavailable(w, errOverQuota.text)
+		failUnavailable(w, errOverQuota.text)
+		return noRoom
 	}
 	if err != nil {
 		return h.failUnreadable(w, source, err)
@@ -271,6 +270,15 @@ const notYet = "the service is not ready for telemetry: send the same again late
 
 // readOnly is the text of the error (503) while an operator has switched telemetry off.
 const readOnly = "this node is read-only for maintenance: send the same again later"
+
+// failNotReady responds while the node does not accept telemetry.
+func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
+	if h.in.ReadOnly() {
+		failUnavailable(w, readOnly)
+		return readOnlyNow
+	}
+	return failUnavailable(w, notYet)
+}
 
 // challenge is the value of WWW-Authenticate in a response to a missing key. If a key is invalid or
 // does not permit the request, a parameter named error is appended.

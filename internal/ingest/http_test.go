@@ -226,6 +226,21 @@ func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_stored")
 }
 
+// TestHTTPReadOnly checks that requests to a read-only node are counted apart from those of an outage,
+// because an alert must not page for what an operator asked for.
+func TestHTTPReadOnly(t *testing.T) {
+	f := newFixture(t)
+	f.ReadOnly = func() bool { return true }
+	f.Ready = func() error { return errors.New("read-only") }
+	_, url := startHTTP(t, f)
+	unknown, _ := access.NewSecret(access.SourceKind)
+	for _, key := range []string{f.key, unknown} {
+		request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, key)
+	}
+	f.wantMetric(t, 2, "carstate_ingest_request_duration_seconds", "outcome", "read_only")
+	f.wantMetric(t, 0, "carstate_ingest_request_duration_seconds", "outcome", "unavailable")
+}
+
 func TestHTTPNotReady(t *testing.T) {
 	f := newFixture(t)
 	f.Ready = func() error { return errDisk }

@@ -36,6 +36,8 @@ const (
 	rejected     outcome = "refused"
 	unauthorised outcome = "unauthorised"
 	unavailable  outcome = "unavailable"
+	readOnlyNow  outcome = "read_only" // an operator has switched telemetry off
+	noRoom       outcome = "no_room"   // of the source's share, or of all connections or memory
 )
 
 // Names of metrics that other packages read. They count samples, refused samples, refused keys, and
@@ -81,7 +83,7 @@ func newIntake(c Config, protocol string) *intake {
 	}
 	// All counters start at 0. A counter that appears with its first event would have no rate for
 	// that event.
-	for _, o := range []outcome{stored, rejected, unauthorised, unavailable} {
+	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
 		in.duration.WithLabelValues(string(o))
 	}
 	for _, k := range keyReasons {

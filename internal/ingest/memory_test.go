@@ -362,7 +362,7 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 			open()
 		}
 		testkit.Await(t, "the source's share is used up", func() bool {
-			return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "unavailable") == requests/2+2
+			return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "no_room") == requests/2+2
 		})
 		if n := h.memory.inUse(); n != requests/2*requestBytes {
 			t.Errorf("got %d bytes in use, want %d", n, requests/2*requestBytes)

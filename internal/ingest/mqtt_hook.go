@@ -49,7 +49,11 @@ func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 		cl.State.Keepalive, cl.State.ServerKeepalive = maxKeepAlive, true
 	}
 	if err := h.m.in.Ready(); err != nil {
-		h.m.refused.WithLabelValues("not_ready").Inc()
+		reason := "not_ready"
+		if h.m.in.ReadOnly() {
+			reason = string(readOnlyNow)
+		}
+		h.m.refused.WithLabelValues(reason).Inc()
 		return errors.Join(err, h.m.server.SendConnack(cl, packets.ErrServerUnavailable, false, nil))
 	}
 	return nil
@@ -165,7 +169,7 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	c := cl.Net.Conn.(*conn)
 	p := pending{qos: pk.FixedHeader.Qos, id: pk.PacketID, since: m.in.Now()}
 	if m.in.ReadOnly() {
-		m.in.observe(p.since, unavailable)
+		m.in.observe(p.since, readOnlyNow)
 		m.disconnect(cl, packets.ErrServerUnavailable)
 		return
 	}

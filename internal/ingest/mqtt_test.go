@@ -344,6 +344,12 @@ func TestMQTTReadOnlyEndsConnections(t *testing.T) {
 		f := newFixture(t)
 		var readOnly atomic.Bool
 		f.ReadOnly = readOnly.Load
+		f.Ready = func() error {
+			if readOnly.Load() {
+				return errors.New("read-only")
+			}
+			return nil
+		}
 		_, addr := startMQTT(t, f.Config)
 		c := f.login(t, addr, version)
 		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
@@ -352,6 +358,12 @@ func TestMQTTReadOnlyEndsConnections(t *testing.T) {
 		c.publish(2, 2, topicV1, sampleLine("V1", 2, 2))
 		c.wantClosed(0x88)
 		f.store.wants(t, "V1 1")
+		f.wantMetric(t, 1, "carstate_ingest_request_duration_seconds", "outcome", "read_only")
+		if code := dialRaw(t, addr, version).connect("car", f.key, "", 30); code == 0 {
+			t.Error("a new connection: got CONNACK code 0, want a refusal")
+		}
+		f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "read_only")
+		f.wantMetric(t, 0, "carstate_mqtt_connections_refused_total", "reason", "not_ready")
 	})
 }
 

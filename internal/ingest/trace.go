@@ -28,7 +28,7 @@ func (in *intake) span(ctx context.Context, name string, start time.Time) (conte
 func endSpan(s trace.Span, o outcome) {
 	if s.IsRecording() {
 		s.SetAttributes(attribute.String("carstate.outcome", string(o)))
-		if o == unavailable {
+		if o == unavailable || o == readOnlyNow || o == noRoom {
 			s.SetStatus(codes.Error, "not stored")
 		}
 	}
