@@ -88,6 +88,24 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
+// TestStart_SaysHowTheLastProcessEnded checks that the start after a kill logs one warning that says
+// so, and that other starts log none.
+func TestStart_SaysHowTheLastProcessEnded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i, want := range []int{0, 0, 1} { // after nothing, an orderly end, a kill
+		p := start(t, dir)
+		if got := strings.Count(p.log.String(), "the last process did not end in order"); got != want {
+			t.Errorf("start %d: got %d warnings, want %d:\n%s", i, got, want, p.log)
+		}
+		if i == 0 {
+			p.stop(t)
+		} else {
+			p.Kill()
+		}
+	}
+}
+
 // listens is a node that knows the URLs of its listeners.
 type listens interface{ URL(listener string) string }
 

@@ -46,6 +46,7 @@ type Node struct {
 	roads     *road.Map // empty on a node that neither folds nor has the console
 	engine    store.Engine
 	cluster   *cluster.Engine // the same engine if it is shared with other nodes, else nil
+	unclean   bool            // the last process did not close the engine; false if that is not known
 	records   *store.RecordStore
 	health    *health
 	probe     overload.Probe
@@ -133,8 +134,11 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	// Now the tables begin to load from the engine. The comments of startBackground say what a
 	// crash loses from here on.
 	n.startBackground()
-	// The next two steps write log lines. They follow the last step that can fail, because a failed
+	// The next three steps write log lines. They follow the last step that can fail, because a failed
 	// start must log only its reason.
+	if n.unclean {
+		logUnclean(c.Log, os.DirFS("/"))
+	}
 	n.config.fitToFiles()
 	n.logVehicleBound()
 	// The servers are created last, because they need all parts above. They acknowledge telemetry
@@ -201,7 +205,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 		c.Local.Config, c.Local.Answers = c.Store, n.answers
 		e, err := openWithin(ctx, func() (*local.Engine, error) { return local.Open(ctx, c.Local) })
 		if err == nil {
-			n.engine = e
+			n.engine, n.unclean = e, e.Unclean()
 		}
 		return err
 	}

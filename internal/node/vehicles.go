@@ -1,7 +1,10 @@
 package node
 
 import (
+	"fmt"
 	"io/fs"
+	"iter"
+	"log/slog"
 	"os"
 	"path"
 	"runtime/debug"
@@ -73,22 +76,69 @@ func memory(root fs.FS) uint64 {
 		kib, _, _ := strings.Cut(rest, "kB")
 		note(kib, 1024)
 	}
-	// The process's control group and all its ancestors can set a limit. A container may see its
-	// own group as the root.
-	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
-	for line := range strings.Lines(string(groups)) {
-		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
-		controllers, own, ok := strings.Cut(line, ":")
-		dir, file := "sys/fs/cgroup", "memory.max" // control groups version 2
-		if controllers != "" {
-			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-			ok = ok && controllers == "memory"
+	for g := range controlGroups(root) {
+		file := "memory.max"
+		if g.version == 1 {
+			file = "memory.limit_in_bytes"
 		}
-		for group := path.Clean("/" + own); ok; group = path.Dir(group) {
-			limit, _ := fs.ReadFile(root, path.Join(dir, group, file))
-			note(string(limit), 1)
-			ok = group != "/"
-		}
+		limit, _ := fs.ReadFile(root, path.Join(g.dir, g.name, file))
+		note(string(limit), 1)
 	}
 	return least
+}
+
+// controlGroup is a control group whose files about memory are in dir joined with name.
+type controlGroup struct {
+	dir, name string
+	version   int
+}
+
+// controlGroups yields the process's control group and then all its ancestors, because each of them
+// can limit the memory. A container may see its own group as the root.
+func controlGroups(root fs.FS) iter.Seq[controlGroup] {
+	return func(yield func(controlGroup) bool) {
+		groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+		for line := range strings.Lines(string(groups)) {
+			_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
+			controllers, own, ok := strings.Cut(line, ":")
+			g := controlGroup{"sys/fs/cgroup", path.Clean("/" + own), 2}
+			if controllers != "" {
+				g.dir, g.version = "sys/fs/cgroup/memory", 1
+				ok = ok && controllers == "memory"
+			}
+			for ; ok; g.name = path.Dir(g.name) {
+				if !yield(g) {
+					return
+				}
+				ok = g.name != "/"
+			}
+		}
+	}
+}
+
+// logUnclean logs a warning that the last process did not end in order, with the possible causes. If
+// the kernel has ended a process of this control group or of one above for lack of memory, the
+// warning names the group. The own group has no such count if a supervisor has created the group
+// again since then.
+func logUnclean(log *slog.Logger, root fs.FS) {
+	var kills []any
+	for g := range controlGroups(root) {
+		if g.version != 2 {
+			continue
+		}
+		text, _ := fs.ReadFile(root, path.Join(g.dir, g.name, "memory.events"))
+		_, rest, _ := strings.Cut("\n"+string(text), "\noom_kill ")
+		n, _, _ := strings.Cut(rest, "\n")
+		if count, err := strconv.Atoi(n); err == nil && count > 0 {
+			kills = []any{"oom_kill", count, "group", g.name, "memory_limit", fmt.Sprintf("%d MiB", memory(root)>>20)}
+			break
+		}
+	}
+	if kills == nil {
+		log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
+			"it failed, or the machine lost power; its last lines and dmesg say more")
+		return
+	}
+	log.Warn("the last process did not end in order, and the kernel has ended processes of its control group for lack "+
+		"of memory: allow it more, or lower --max-vehicles or --store-memory-mib", kills...)
 }

@@ -59,6 +59,7 @@ type Engine struct {
 	config    Config
 	dir       *dataDir
 	db        *pebble.DB
+	unclean   bool // no orderly close came before
 	node      *store.NodeName
 	log       *slog.Logger
 	now       func() time.Time
@@ -117,6 +118,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			e.abandon()
 		}
 	}()
+	e.unclean = e.dir.Ready && e.dir.Ends == nil
 	e.hashers.New = func() any { return newHasher(e.dir.Key) }
 	if !e.dir.Ready { // a first start that was interrupted has stored nothing yet
 		if err = c.FS.RemoveAll(e.dir.name(storeDir)); err != nil {
@@ -165,6 +167,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	return e, nil
 }
+
+// Unclean reports whether the process that used the data directory before did not close the engine,
+// for example because it was killed.
+func (e *Engine) Unclean() bool { return e.unclean }
 
 // openDB opens the Pebble database. Pebble runs on a goroutine of its own, because a fatal error
 // while it opens would block that goroutine forever.
