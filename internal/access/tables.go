@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -307,11 +308,36 @@ func (t *Credentials) All() []*Grant {
 }
 
 // List returns all credentials that were not revoked or removed, sorted by name.
+// Numbers in names count as numbers: gw-2 is before gw-10.
 func (t *Credentials) List() []*Grant {
 	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
-	slices.SortFunc(list, func(a, b *Grant) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b *Grant) int { return compareNames(a.Name, b.Name) })
 	return list
 }
+
+// compareNames compares two names. Digits that follow one another count as one number.
+func compareNames(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		p, q := digits(x), digits(y)
+		if p == 0 || q == 0 {
+			if x[0] != y[0] {
+				return cmp.Compare(x[0], y[0])
+			}
+			x, y = x[1:], y[1:]
+			continue
+		}
+		m, n := strings.TrimLeft(x[:p], "0"), strings.TrimLeft(y[:q], "0")
+		if c := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); c != 0 {
+			return c
+		}
+		x, y = x[p:], y[q:]
+	}
+	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
+}
+
+// digits returns how many digits s begins with.
+func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
 
 // Len returns the number of credentials, including revoked, removed and expired ones.
 func (t *Credentials) Len() int {

@@ -259,6 +259,26 @@ func addSource(t testing.TB, name string) (access.Credential, string) {
 	return src, key
 }
 
+// TestSources_ListCountsNumbers checks that numbers in names are sorted as numbers.
+func TestSources_ListCountsNumbers(t *testing.T) {
+	want := []string{"7", "010", "10", "gw", "gw-1", "gw-2", "gw-2b", "gw-10", "gw-10-3", "gw-10-20", "gw-11", "gx-1"}
+	var table access.Sources
+	for i := range want {
+		s, _, err := access.AddSource(access.SourceRequest{Name: want[len(want)-1-i], Vehicles: access.AllVehicles()}, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Put(s)
+	}
+	var got []string
+	for _, s := range table.List() {
+		got = append(got, s.Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestSources_VerifyAndList(t *testing.T) {
 	var table access.Sources
 	if _, ok := table.Get("a"); ok || len(table.List()) != 0 {
