@@ -56,6 +56,10 @@ func printStatus(w streams, s wire.Status) error {
 	if s.VehiclesLimit != nil {
 		vehicles += " of at most " + figure("%.0f", s.VehiclesLimit, 1)
 	}
+	noBackup := "none in the newest events of the audit"
+	if s.NeverBackedUp {
+		noBackup = "no backup yet"
+	}
 	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 	for _, line := range [][2]string{
 		{"health", health},
@@ -67,7 +71,7 @@ func printStatus(w streams, s wire.Status) error {
 		{"operators", fmt.Sprint(s.Operators)},
 		{"store", figure("%.1f MiB", s.StoreBytes, 1<<20)},
 		{"disk free", figure("%.1f GiB", s.DiskFreeBytes, 1<<30)},
-		{"last backup", day(s.LastBackupAt, "none in the audit that was searched")},
+		{"last backup", day(s.LastBackupAt, noBackup)},
 	} {
 		fmt.Fprintf(t, "%s\t%s\n", line[0], line[1])
 	}

@@ -56,6 +56,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 			return status, nil
 		}
 	}
+	status.NeverBackedUp = page.Older == 0
 	return status, nil
 }
 

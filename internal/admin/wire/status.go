@@ -17,5 +17,6 @@ type Status struct {
 	StoreBytes     *float64   `json:"store_bytes"`     // size of the store in the data directory
 	DiskFreeBytes  *float64   `json:"disk_free_bytes"` // free space on the data directory's disk
 	LastBackupAt   *time.Time `json:"last_backup_at"`  // null: a search of the audit found none
+	NeverBackedUp  bool       `json:"never_backed_up"` // the whole audit was searched and has no backup
 	NewerRecords   []string   `json:"newer_records"`   // streams with records of a newer version
 }
