@@ -65,14 +65,30 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 	query := url.Values{}
 	for name, text := range map[string]string{"actor": c.Actor, "action": c.Action, "since": c.Since, "until": c.Until,
 		"vid": c.VID} {
-		if d, ok := span(text); ok && (name == "since" || name == "until") {
-			text = now.Add(-d).UTC().Format(time.RFC3339)
+		if text == "" {
+			continue
 		}
-		if text != "" {
-			query.Set(name, text)
+		if name == "since" || name == "until" {
+			var ok bool
+			if text, ok = auditTime(text, now); !ok {
+				return nil, usageError("--%s must be a day such as 2026-11-20, a time such as 2026-11-20T12:00:00Z, or an "+
+					"age such as 24h or 7d", name)
+			}
 		}
+		query.Set(name, text)
 	}
 	return query, nil
+}
+
+// auditTime returns a day or a time unchanged, and for an age such as 7d the time so long before
+// now. The result ok is false if text is none of these.
+func auditTime(text string, now time.Time) (_ string, ok bool) {
+	if d, ok := span(text); ok {
+		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0
+	}
+	_, notTime := time.Parse(time.RFC3339, text)
+	_, notDay := time.Parse(time.DateOnly, text)
+	return text, notTime == nil || notDay == nil
 }
 
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {

@@ -189,7 +189,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitPipe
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "carstate: %s\n%s\n", unquoted(access.OneLine(err)), usageHint(err))
+		fmt.Fprintf(stderr, "carstate: %s%s\n%s\n", unquoted(access.OneLine(err)), exampleOf(err), usageHint(err))
 		if isServe(err) {
 			return exitConfig
 		}
@@ -262,8 +262,12 @@ func (u usage) Is(target error) bool { return target == errUsage }
 // understand.
 var examples = map[string]string{
 	"duration":            "a duration such as 30s, 5m or 1h30m",
+	"duration value":      "a duration such as 30s, 5m or 1h30m",
 	"a float":             "a number such as 0.5",
+	"float value":         "a number such as 0.5",
 	"an int":              "a whole number such as 200",
+	"int value":           "a whole number such as 200",
+	"string value":        "a value",
 	"a valid 64 bit int":  "a whole number such as 200",
 	"a valid 64 bit uint": "a whole number such as 200",
 }
@@ -284,6 +288,28 @@ func unquoted(complaint string) string {
 		complaint += " (" + variable + ")"
 	}
 	return complaint
+}
+
+// exampleOf returns an example for an error of the parser about a missing argument or a missing
+// value of a flag, as the end of the error's text. For other errors it returns "".
+func exampleOf(err error) string {
+	p, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || p.Context == nil || p.Context.Selected() == nil {
+		return ""
+	}
+	flag, _, isFlag := strings.Cut(err.Error(), ": expected string value")
+	_, examples, hasExample := strings.Cut(p.Context.Selected().Detail, "Example:\n")
+	switch line, _, _ := strings.Cut(examples, "\n"); {
+	case hasExample && strings.HasPrefix(err.Error(), `expected "<`):
+		return ", as in: " + strings.TrimSpace(line)
+	case isFlag:
+		for _, f := range p.Context.Flags() {
+			if "--"+f.Name == flag {
+				return fmt.Sprintf(", as in %s=%s", flag, f.FormatPlaceHolder())
+			}
+		}
+	}
+	return ""
 }
 
 // isServe reports whether an error of the parser is about the command serve.

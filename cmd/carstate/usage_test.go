@@ -23,6 +23,8 @@ func TestUsage_WrongArguments(t *testing.T) {
 		"audit --limit=-1",
 		"audit --limit 5 --format csv",
 		"vehicles --limit 5 --format ndjson --json",
+		"vehicles --limit 0",
+		"audit --since yesterday",
 		"serve --no-such-flag",
 		"serve stray",
 		"serve --query-addr nonsense",
@@ -197,8 +199,21 @@ func TestUsageSaysWhatIsWanted(t *testing.T) {
 		"serve --max-age 5":              "--max-age: expected a duration such as 30s, 5m or 1h30m\n",
 		"serve --query-connections many": "--query-connections: expected a whole number such as 200\n",
 		"serve --trace-sample all":       "--trace-sample: expected a number such as 0.5\n",
-		"token show " + secret:           "this looks like the secret of a token: give its ID",
-		"token revoke " + secret:         "this looks like the secret of a token: give its ID",
+		"serve --drain -1s":              "--drain: expected a duration such as 30s, 5m or 1h30m\n",
+		"serve --partitions -1":          "--partitions: expected a whole number such as 200\n",
+		"serve --trace-sample -1":        "--trace-sample: expected a number such as 0.5\n",
+		"serve --tls-cert":               "--tls-cert: expected a value, as in --tls-cert=FILE\n",
+		"token issue --developer":        "--developer: expected a value, as in --developer=NAME\n",
+		"forget":                         `expected "<vid>", as in: carstate forget NHeN4UqVsohGS55I7LBdh`,
+		"token show":                     `expected "<id>", as in: carstate token show cstid4Fz0kQ2mXbP1`,
+		"vehicles --limit 0":             "--limit must be a number from 1 to 1000\n",
+		"vehicles --limit 1001":          "--limit must be a number from 1 to 1000\n",
+		"audit --since yesterday": "--since must be a day such as 2026-11-20, a time such as 2026-11-20T12:00:00Z, or an " +
+			"age such as 24h or 7d\n",
+		"audit --until 7":        "--until must be a day",
+		"audit --since=-7d":      "--since must be a day",
+		"token show " + secret:   "this looks like the secret of a token: give its ID",
+		"token revoke " + secret: "this looks like the secret of a token: give its ID",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), strings.Fields(args), &stdout, &stderr)

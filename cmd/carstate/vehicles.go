@@ -17,7 +17,7 @@ type vehiclesCommand struct {
 	Reason   string `placeholder:"WHY" help:"Only cars without a driving verdict, for this reason: stale, not_driving or unknown."`
 	Prefix   string `placeholder:"VID" help:"Only cars whose vid has this prefix."`
 	Sort     string `placeholder:"ORDER" help:"trouble (the default), newest or oldest."`
-	Limit    int    `placeholder:"N" help:"Maximum number of cars, 1 to 1000 (100)."`
+	Limit    *int   `placeholder:"N" help:"Maximum number of cars, 1 to 1000 (100)."`
 	Cursor   string `placeholder:"TEXT" help:"Print the page after the one that ended with this cursor."`
 	JSON     bool   `name:"json" help:"Print one page as one JSON value and nothing else."`
 }
@@ -37,7 +37,12 @@ Example:
 func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	q := ops.VehicleQuery{
 		Driving: c.Driving, Throttle: c.Throttle, Reason: c.Reason, Prefix: c.Prefix,
-		Sort: c.Sort, Limit: c.Limit, Cursor: c.Cursor,
+		Sort: c.Sort, Cursor: c.Cursor,
+	}
+	if c.Limit != nil {
+		if q.Limit = *c.Limit; q.Limit < 1 || q.Limit > ops.MaxVehicles {
+			return usageError("--limit must be a number from 1 to %d", ops.MaxVehicles)
+		}
 	}
 	if err := q.Check(); err != nil {
 		return usageError("%v", err)
