@@ -115,6 +115,22 @@ func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) 
 	return show(v)
 }
 
+// sureFlag is the flag of the commands that ask before an operation that cannot be undone.
+type sureFlag struct {
+	Yes bool `env:"-" help:"Do not ask for confirmation. Without a terminal the command never asks."`
+}
+
+// asks reports whether the command asks for confirmation: only on a terminal, and without --yes.
+func (f sureFlag) asks() bool { return !f.Yes && terminal(os.Stdin) != nil }
+
+// sure asks the user at a terminal a question, and returns an error unless the answer is yes.
+func (f sureFlag) sure(w streams, format string, args ...any) error {
+	if !f.asks() {
+		return nil
+	}
+	return confirm(os.Stdin, w.err, fmt.Sprintf(format, args...))
+}
+
 // clientTrusting returns an HTTP client with the given TLS settings. It follows no redirect,
 // because a redirect could send a key or a token to another host.
 func clientTrusting(trust *tls.Config) *http.Client {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
@@ -13,18 +12,17 @@ import (
 
 type forgetCommand struct {
 	adminFlags
-	VID   string `arg:"" name:"vid" help:"The vehicle."`
-	Yes   bool   `env:"-" help:"Do not ask for confirmation."`
-	Allow bool   `help:"Allow the vehicle to report again; it starts without its old state."`
-	JSON  bool   `name:"json" help:"Print the receipt as one JSON value and nothing else."`
+	VID string `arg:"" name:"vid" help:"The vehicle."`
+	sureFlag
+	Allow bool `help:"Allow the vehicle to report again; it starts without its old state."`
+	JSON  bool `name:"json" help:"Print the receipt as one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*forgetCommand) Help() string {
 	return `Erases all data of the vehicle on every node, removes it from the grants of all tokens and sources,
 and refuses its telemetry from now on. The receipt does not name the vehicle. Keep it: with it, a
-restore from an older backup does not bring the vehicle back. On a terminal the command asks for
-confirmation, unless --yes is given; in a script it does not ask.
+restore from an older backup does not bring the vehicle back.
 
 Example:
   carstate forget NHeN4UqVsohGS55I7LBdh --json > receipt.json
@@ -70,12 +68,12 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {
-	if !c.Yes && terminal(os.Stdin) != nil {
+	if c.asks() {
 		known := "Everything that is known of this vehicle will be erased on every node."
 		if _, err := client.Vehicle(ctx, id); errors.Is(err, access.ErrNotFound) {
 			known = "No vehicle with this vid has reported."
 		}
-		if err := confirm(os.Stdin, w.err, known+" Forget it?"); err != nil {
+		if err := c.sure(w, "%s Forget it?", known); err != nil {
 			return access.ForgetReceipt{}, err
 		}
 	}

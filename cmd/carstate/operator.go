@@ -83,7 +83,8 @@ func (c *operatorList) Run(ctx context.Context, w streams) error {
 type operatorRotate struct {
 	adminFlags
 	Name string `arg:"" help:"The operator's name."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+	sureFlag
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
@@ -96,6 +97,9 @@ Example:
 
 // Run gives an operator a new key.
 func (c *operatorRotate) Run(ctx context.Context, w streams) error {
+	if err := c.sure(w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
+		return err
+	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.OperatorKey, error) {
 		return client.RotateOperator(ctx, c.Name)
 	}, func(o wire.OperatorKey) error {
@@ -108,7 +112,8 @@ func (c *operatorRotate) Run(ctx context.Context, w streams) error {
 type operatorRemove struct {
 	adminFlags
 	Name string `arg:"" help:"The operator's name."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+	sureFlag
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
@@ -116,6 +121,9 @@ func (*operatorRemove) Help() string { return "Example:\n  carstate operator rem
 
 // Run removes an operator.
 func (c *operatorRemove) Run(ctx context.Context, w streams) error {
+	if err := c.sure(w, "The key and the sessions of operator %s end at once. Remove the operator?", c.Name); err != nil {
+		return err
+	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.OperatorSummary, error) {
 		return client.RemoveOperator(ctx, c.Name)
 	}, func(o ops.OperatorSummary) error {
@@ -126,6 +134,7 @@ func (c *operatorRemove) Run(ctx context.Context, w streams) error {
 
 type adminKeyRotation struct {
 	adminFlags
+	sureFlag
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -140,6 +149,9 @@ Example:
 
 // Run replaces the admin key.
 func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
+	if err := c.sure(w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
+		return err
+	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedAdminKey, error) {
 		return client.RotateAdminKey(ctx)
 	}, func(r wire.RotatedAdminKey) error {

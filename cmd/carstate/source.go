@@ -174,7 +174,8 @@ type sourceChange struct {
 	Name string `arg:"" help:"The source's name."`
 	changeFlags
 	Strict *bool `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name; --no-strict: ignore the signal."`
-	JSON   bool  `name:"json" help:"Print one JSON value and nothing else."`
+	sureFlag
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
@@ -195,6 +196,12 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 	if to == (access.Change{}) {
 		return usageError("say what to change: --vehicles, --rate, --expires, --strict or --no-strict")
 	}
+	if to.Vehicles != nil && to.Vehicles.All() {
+		if err := c.sure(w, "Source %s may send for every vehicle from now on, and its list is not kept. Change it?",
+			c.Name); err != nil {
+			return err
+		}
+	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceSummary, error) {
 		return client.ChangeSource(ctx, c.Name, to)
 	}, func(s ops.SourceSummary) error {
@@ -208,7 +215,8 @@ type sourceRotate struct {
 	adminFlags
 	Name    string `arg:"" help:"The source's name."`
 	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old key stays valid (${default})."`
-	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
+	sureFlag
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
@@ -223,6 +231,9 @@ Example:
 // Run gives a source a new key.
 func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
+	if err == nil && d == 0 {
+		err = c.sure(w, "All earlier keys of source %s become invalid at once. Rotate it?", c.Name)
+	}
 	if err != nil {
 		return err
 	}
@@ -238,7 +249,8 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 type sourceRemove struct {
 	adminFlags
 	Name string `arg:"" help:"The source's name."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+	sureFlag
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
@@ -246,6 +258,9 @@ func (*sourceRemove) Help() string { return "Example:\n  carstate source remove 
 
 // Run removes a source.
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {
+	if err := c.sure(w, "The key of source %s becomes invalid at once and permanently. Remove it?", c.Name); err != nil {
+		return err
+	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceSummary, error) {
 		return client.RemoveSource(ctx, c.Name)
 	}, func(s ops.SourceSummary) error {

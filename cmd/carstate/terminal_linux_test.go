@@ -53,6 +53,43 @@ func TestConfirmTakesOnlyYes(t *testing.T) {
 	}
 }
 
+// TestCommands_AskBeforeWhatCannotBeUndone checks that these commands ask on a terminal, do nothing
+// without a yes, and do not ask if --yes is given.
+func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	input := os.Stdin
+	t.Cleanup(func() { os.Stdin = input })
+	for args, asks := range map[string]bool{
+		"source remove gateway":                         true,
+		"source rotate gateway --overlap 0s":            true,
+		"source rotate gateway":                         false,
+		"source change gateway --vehicles all":          true,
+		"source change gateway --vehicles A,B":          false,
+		"token rotate cstid4Fz0kQ2mXbP1 --overlap 0s":   true,
+		"token rotate cstid4Fz0kQ2mXbP1 --overlap 24h":  false,
+		"token change cstid4Fz0kQ2mXbP1 --vehicles all": true,
+		"token change cstid4Fz0kQ2mXbP1 --rate 1/s":     false,
+		"operator remove ada":                           true,
+		"operator rotate ada":                           true,
+		"operator rotate-admin-key":                     true,
+	} {
+		for _, c := range []struct {
+			more string
+			want bool
+		}{{"", asks}, {" --yes", false}} {
+			os.Stdin = openTerminal(t, "n\n")
+			dir := t.TempDir() // without a key, so that a command that does not ask fails
+			var stdout, stderr bytes.Buffer
+			code := run(t.Context(), strings.Fields(args+c.more+" --data-dir "+dir), &stdout, &stderr)
+			asked := strings.Contains(stderr.String(), "? [y/N] ") && strings.Contains(stderr.String(), "nothing was done")
+			if asked != c.want || code != exitError {
+				t.Errorf("%s%s: got asked %t, exit code %d, want %t, %d:\n%s", args, c.more, asked, code, c.want, exitError,
+					&stderr)
+			}
+		}
+	}
+}
+
 // TestTokenIssueAsksATerminal checks that the command asks for the vehicles only if its input is a
 // terminal.
 func TestTokenIssueAsksATerminal(t *testing.T) {

@@ -282,6 +282,7 @@ type tokenChange struct {
 	adminFlags
 	tokenArg
 	changeFlags
+	sureFlag
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -302,6 +303,12 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 	if to == (access.Change{}) {
 		return usageError("say what to change: --vehicles, --rate or --expires")
 	}
+	if to.Vehicles != nil && to.Vehicles.All() {
+		if err := c.sure(w, "Token %s sees every vehicle from now on, and its list is not kept. Change it?",
+			c.ID); err != nil {
+			return err
+		}
+	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
 		return client.ChangeToken(ctx, c.ID, to)
 	}, func(t ops.TokenSummary) error {
@@ -315,7 +322,8 @@ type tokenRotate struct {
 	adminFlags
 	tokenArg
 	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old secret stays valid (${default})."`
-	JSON    bool   `name:"json" help:"Print one JSON value and nothing else."`
+	sureFlag
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
@@ -330,6 +338,9 @@ Example:
 // Run gives a token a new secret.
 func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
+	if err == nil && d == 0 {
+		err = c.sure(w, "All earlier secrets of token %s become invalid at once. Rotate it?", c.ID)
+	}
 	if err != nil {
 		return err
 	}
@@ -345,14 +356,13 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 type tokenRevoke struct {
 	adminFlags
 	tokenArg
-	Yes  bool `env:"-" help:"Do not ask for confirmation."`
+	sureFlag
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Help returns what --help shows.
 func (*tokenRevoke) Help() string {
-	return `A revoked token stays revoked. On a terminal the command asks for confirmation, unless --yes is
-given; in a script it does not ask.
+	return `A revoked token stays revoked.
 
 Example:
   carstate token revoke cstid4Fz0kQ2mXbP1`
@@ -361,13 +371,13 @@ Example:
 // Run revokes a token.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
-		if !c.Yes && terminal(os.Stdin) != nil {
+		if c.asks() {
 			t, err := client.Token(ctx, c.ID)
 			if err != nil {
 				return ops.TokenSummary{}, err
 			}
-			question := fmt.Sprintf("Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID, t.Developer)
-			if err := confirm(os.Stdin, w.err, question); err != nil {
+			if err := c.sure(w, "Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID,
+				t.Developer); err != nil {
 				return ops.TokenSummary{}, err
 			}
 		}
