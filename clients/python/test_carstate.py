@@ -21,8 +21,15 @@ class Sandbox(unittest.TestCase):
         self.assertTrue(a.as_of and a.request_id)
         self.assertEqual(self.client.throttle_system("SandboxAnomaly").state, carstate.THROTTLE_ANOMALY)
 
+    def test_each_name_of_a_value(self) -> None:
+        for vid, state in (("SandboxNormal", carstate.NORMAL_DRIVING), ("SandboxSlow", carstate.SLOW_DRIVING),
+                           ("SandboxJam", carstate.TRAFFIC_JAM)):
+            self.assertEqual(self.client.car_driving_state(vid).state, state)
+        self.assertEqual(self.client.throttle_system("SandboxNormal").state, carstate.THROTTLE_NORMAL)
+
     def test_no_answer(self) -> None:
-        for vid, reason in ("SandboxUnknown", "unknown"), ("SandboxStale", "stale"), ("SandboxParked", "not_driving"):
+        for vid, reason in (("SandboxUnknown", carstate.REASON_UNKNOWN), ("SandboxStale", carstate.REASON_STALE),
+                            ("SandboxParked", carstate.REASON_NOT_DRIVING)):
             a = self.client.car_driving_state(vid)
             self.assertEqual((a.state, a.reason, a.answered, a.as_of), ("", reason, False, None))
 

@@ -2,7 +2,10 @@
 // server at CARSTATE_HOSTILE, which sends answers that no service sends.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { CarstateError, Client } from "./carstate.js";
+import {
+  CarstateError, Client, NORMAL_DRIVING, REASON_NOT_DRIVING, REASON_STALE, REASON_UNKNOWN, SLOW_DRIVING, THROTTLE_ANOMALY,
+  THROTTLE_NORMAL, TRAFFIC_JAM,
+} from "./carstate.js";
 
 const { CARSTATE_QUERY_URL: url = "", CARSTATE_TOKEN: token = "", CARSTATE_HOSTILE: hostile = "" } = process.env;
 const client = new Client(url, token, { patience: 0 });
@@ -17,13 +20,22 @@ const ask = (path: string) => new Client(hostile + path, token).carDrivingState(
 test("answers", async () => {
   const a = await client.carDrivingState("SandboxJam");
   assert.ok(a.answered && a.asOf && a.requestId);
-  assert.deepEqual([a.vid, a.state, a.ageSeconds], ["SandboxJam", "3", 0]);
+  assert.deepEqual([a.vid, a.state, a.ageSeconds], ["SandboxJam", TRAFFIC_JAM, 0]);
   const b = await client.throttleSystem("SandboxAnomaly");
-  assert.ok(b.answered && b.state === "0");
+  assert.ok(b.answered && b.state === THROTTLE_ANOMALY);
+});
+
+test("each name of a value", async () => {
+  for (const [vid, state] of [["SandboxNormal", NORMAL_DRIVING], ["SandboxSlow", SLOW_DRIVING], ["SandboxJam", TRAFFIC_JAM]] as const) {
+    const a = await client.carDrivingState(vid);
+    assert.ok(a.answered && a.state === state, vid);
+  }
+  const b = await client.throttleSystem("SandboxNormal");
+  assert.ok(b.answered && b.state === THROTTLE_NORMAL);
 });
 
 test("no answer, and why", async () => {
-  for (const [vid, reason] of [["SandboxUnknown", "unknown"], ["SandboxStale", "stale"], ["SandboxParked", "not_driving"]] as const) {
+  for (const [vid, reason] of [["SandboxUnknown", REASON_UNKNOWN], ["SandboxStale", REASON_STALE], ["SandboxParked", REASON_NOT_DRIVING]] as const) {
     const a = await client.carDrivingState(vid);
     assert.ok(!a.answered && a.reason === reason);
   }
@@ -64,7 +76,7 @@ test("no error contains the token", async () => {
 test("it tries again after outages and lost connections", async () => {
   for (const path of ["/third", "/dropped"]) {
     const a = await ask(path);
-    assert.ok(a.answered && a.state === "1");
+    assert.ok(a.answered && a.state === NORMAL_DRIVING);
   }
 });
 

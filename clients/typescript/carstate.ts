@@ -8,6 +8,10 @@
 const drivingPath = "/api/ic/if_dt_tflow_car_driving_state";
 const throttlePath = "/api/ic/if_dt_amo_throttle_system";
 
+export const NORMAL_DRIVING = "1", SLOW_DRIVING = "2", TRAFFIC_JAM = "3";
+export const THROTTLE_ANOMALY = "0", THROTTLE_NORMAL = "1";
+export const REASON_UNKNOWN = "unknown", REASON_STALE = "stale", REASON_NOT_DRIVING = "not_driving";
+
 const mostTries = 4;
 const mostBody = 64 << 10; // bytes; no answer is longer
 const firstDelay = 100; // ms before the first retry without Retry-After; it doubles
@@ -16,11 +20,9 @@ const outages = [502, 503, 504];
 /** A type with the known values, and with other strings, which a later version may send. */
 type Open<T extends string> = T | (string & {});
 
-/** 1: normal driving; 2: slow driving; 3: traffic jam. */
-export type DrivingState = Open<"1" | "2" | "3">;
-/** 0: anomaly; 1: normal. */
-export type ThrottleState = Open<"0" | "1">;
-export type Reason = Open<"unknown" | "stale" | "not_driving">;
+export type DrivingState = Open<typeof NORMAL_DRIVING | typeof SLOW_DRIVING | typeof TRAFFIC_JAM>;
+export type ThrottleState = Open<typeof THROTTLE_ANOMALY | typeof THROTTLE_NORMAL>;
+export type Reason = Open<typeof REASON_UNKNOWN | typeof REASON_STALE | typeof REASON_NOT_DRIVING>;
 
 /** An answer, or why there is none. */
 export type Answer<State extends string> =
