@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +54,9 @@ func selects(selector, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
+// byDigest matches the name of an image that always means the same bytes. A tag may mean others later.
+var byDigest = regexp.MustCompile(`^[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}$`)
+
 // checkPod checks that the pod has no more rights than it needs, that probes and mounts refer to
 // existing ports and volumes, and that the listeners use the ports of the container.
 func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
@@ -65,6 +69,9 @@ func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, 
 	if s := p.Spec.SecurityContext; s == nil || !*s.RunAsNonRoot || *s.RunAsUser != 65532 || *p.Spec.EnableServiceLinks ||
 		*p.Spec.AutomountServiceAccountToken {
 		t.Errorf("the pod may do more than it needs: %+v", s)
+	}
+	if !byDigest.MatchString(c.Image) {
+		t.Errorf("got the image %s, want one of a registry, named by its digest", c.Image)
 	}
 	ports := make(map[string]int32)
 	for _, port := range c.Ports {
@@ -137,6 +144,20 @@ func TestKubernetesCluster(t *testing.T) {
 		func(e corev1.EnvVar) bool { return e.Name == "CARSTATE_NATS" })
 	if from := d.Spec.Template.Spec.Containers[0].Env[i].ValueFrom; from == nil || from.SecretKeyRef == nil {
 		t.Error("the password of NATS is in no Secret")
+	}
+}
+
+// TestImage_NamedByDigest checks that a tag, or a digest that is not whole, does not pass.
+func TestImage_NamedByDigest(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0a", 32)
+	for name, want := range map[string]bool{
+		"registry.example/carstate" + digest: true, "registry.example:5000/fleet/carstate" + digest: true,
+		"carstate:latest": false, "registry.example/carstate:v1": false, "carstate" + digest: false,
+		"registry.example/carstate" + digest[:70]: false, "REGISTRY/carstate" + digest: false,
+	} {
+		if got := byDigest.MatchString(name); got != want {
+			t.Errorf("%s: got %t, want %t", name, got, want)
+		}
 	}
 }
 
