@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes a release of a commit in a folder: for each architecture the program and the list of its
-# modules; the manual page, the licence, the notices and the changes; and the checksums of all
-# files. The build uses an archive of the commit, without git. So it contains no file that is not
-# committed, and `make reproduce` gives the same bytes.
+# modules; the manual page, the completions, the licence, the notices and the changes; and the
+# checksums of all files. The build uses an archive of the commit, without git. So it contains no
+# file that is not committed, and `make reproduce` gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$1 commit=$2 dist=$3
@@ -30,7 +30,11 @@ for arch; do
 	GOOS=linux GOARCH=$arch make -s -C "$tree" build VERSION="$version" COMMIT="$commit" BINARY="$program"
 	go -C "$tree/deploy/sbom" run . "$program" "$version" "$commit" > "$program.cdx.json"
 done
-CGO_ENABLED=0 go -C "$tree" run -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$version -X main.commit=$commit" ./cmd/carstate man > "$out/carstate.1"
+make -s -C "$tree" build VERSION="$version" COMMIT="$commit" BINARY="$tmp/carstate" # of this machine, to ask it
+"$tmp/carstate" man > "$out/carstate.1"
+for shell in bash zsh fish; do
+	"$tmp/carstate" completion "$shell" > "$out/carstate.$shell"
+done
 cp "$tree/LICENSE" "$tree/NOTICE" "$out"
 (cd "$out" && LC_ALL=C sha256sum -- * > "$tmp/SHA256SUMS" && mv "$tmp/SHA256SUMS" .)
 

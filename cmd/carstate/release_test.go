@@ -36,6 +36,8 @@ func TestReleaseIsWhole(t *testing.T) {
 	begin := map[string]string{
 		"CHANGES": "## [Unreleased]\n", "LICENSE": "", "NOTICE": "carstate",
 		name: "\x7fELF", name + ".cdx.json": "{", "carstate.1": ".TH CARSTATE 1 \"\" \"carstate v0.0.0\\-test\"\n",
+		"carstate.bash": "_carstate() {\n", "carstate.zsh": "#compdef carstate\n",
+		"carstate.fish": "function __carstate_next\n",
 	}
 	files, err := os.ReadDir(dist)
 	if err != nil || len(files) != len(begin)+1 {
