@@ -17,9 +17,13 @@ func (n *Node) console(operations *ops.Operations) admin.Console {
 		Ops: operations, Monitor: n.monitor, Known: netguard.HoldUntilAnswered, Recent: n.recent,
 		Ready: n.health.ready, Writable: n.engine.Writable,
 		Registry: n.registry, Log: n.config.Log, Roads: n.roads, Secure: n.config.speaksTLS(AdminAddr),
+		Version: n.config.Version,
 	}
 	if n.ports[QueryAddr] != nil {
 		c.QueryURL = n.URL(QueryAddr)
+		if !n.config.NoDocs {
+			c.DocsURL = c.QueryURL + "/"
+		}
 	}
 	return console.New(c)
 }

@@ -24,8 +24,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Config holds the dependencies of a [Console]. All fields are required except Roads, QueryURL and
-// the fields after Secure.
+// Config holds the dependencies of a [Console]. All fields are required except Roads, QueryURL,
+// and the fields after Secure.
 type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
@@ -46,6 +46,8 @@ type Config struct {
 	Roads    *road.Map // this node's map of the roads; if nil, none
 	QueryURL string    // base URL of the query API, for the example request; if empty, no example is shown
 	Secure   bool      // the listener uses TLS
+	Version  string    // version of the program; if empty, pages do not name it
+	DocsURL  string    // the documentation of the queries; if empty, pages have no link to it
 
 	LiveEvery time.Duration         // interval between updates of live pages; if 0, 2 s
 	Registry  prometheus.Registerer // if nil, metrics are not registered
@@ -176,11 +178,8 @@ func (c *Console) routes() *http.ServeMux {
 	page("GET /audit", c.auditPage)
 	page("POST /audit", c.findEvents)
 	page("POST /logout", c.logout)
-	nothing := func(w http.ResponseWriter, r *http.Request, s *session) {
-		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
-	}
-	page(" ", nothing)
-	page(" /", nothing)
+	page(" ", c.nothing)
+	page(" /", c.nothing)
 	mux.HandleFunc("GET "+rootPattern+"/live/fleet", c.fleetLive)
 	mux.HandleFunc("GET "+rootPattern+"/live/vehicles/{vid}", c.vehicleLive)
 	mux.HandleFunc("GET "+rootPattern+"/live/roads", c.roadsLive)

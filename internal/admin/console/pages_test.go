@@ -16,6 +16,35 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// TestFooter_NamesVersionAndDocs checks that the pages of a session name the version and the
+// documentation, that the login does not, and that there is no link without a documentation.
+func TestFooter_NamesVersionAndDocs(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Version, c.DocsURL = "v1.2.3", "http://127.0.0.1:8080/" })
+	if login := f.get("/login"); strings.Contains(login.body, "<footer") {
+		t.Error("got a footer at the login, want it only in a session")
+	}
+	f.logIn(f.key)
+	f.want(f.get("/tokens"), http.StatusOK, "<footer", "v1.2.3", `href="http://127.0.0.1:8080/"`)
+	f = newFixture(t)
+	f.logIn(f.key)
+	if page := f.get("/tokens"); strings.Contains(page.body, "Documentation") {
+		t.Error("got a link to no documentation")
+	}
+}
+
+// TestNotFound_IsNoAlert checks that the answer to a path without a page has no alert, because
+// nothing was refused.
+func TestNotFound_IsNoAlert(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	for _, a := range []answer{f.get("/nothing"), f.post("/vehicles/a-b/allow"), f.post("/vehicles/a-b/forget")} {
+		f.want(a, http.StatusNotFound, "There is nothing here", "The navigation above has all pages.")
+		if strings.Contains(a.body, `role="alert"`) {
+			t.Errorf("got an alert, want none:\n%s", a.body)
+		}
+	}
+}
+
 // TestTokenForm checks all fields of the form. After an error, the page must show the problem, and
 // the contents of the form as they were typed.
 func TestTokenForm(t *testing.T) {

@@ -40,6 +40,8 @@ type page struct {
 	Who     string // the operator's name; empty: no session
 	Admin   bool   // logged in with the admin key
 	Version string // version of the assets
+	Program string // version of the program
+	DocsURL string // the documentation of the queries
 }
 
 // pages holds the templates of the pages, by name.
@@ -97,7 +99,7 @@ func (c *Console) functions() template.FuncMap {
 
 // show answers with the page of this name and the data p.
 func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
-	p.Version = assetVersion
+	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	var b bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&b, "layout.html.tmpl", p); err != nil {
 		c.Log.Error("cannot render a page of the console", "page", name, "error", err)
@@ -122,6 +124,12 @@ func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name str
 // fail answers with a page that says what went wrong.
 func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, problem string) {
 	c.showTo(w, s, status, "failed", page{Title: title, Problem: problem})
+}
+
+// nothing answers a request for a page that does not exist.
+func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
+	c.showTo(w, s, http.StatusNotFound, "failed",
+		page{Title: "There is nothing here", Data: "The navigation above has all pages."})
 }
 
 // export answers with a complete list as a file, which the function serve writes. If the format is

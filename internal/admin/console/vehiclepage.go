@@ -153,7 +153,7 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	switch {
 	case err != nil:
-		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
+		c.nothing(w, r, s)
 		return
 	case !parseForm(w, r, smallForm) || r.PostForm.Get("vid") != string(id):
 		c.fail(w, s, http.StatusBadRequest, "Not forgotten",
@@ -179,7 +179,7 @@ type forgottenView struct {
 func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	if err != nil {
-		c.fail(w, s, http.StatusNotFound, "There is nothing here", "the pages are named above")
+		c.nothing(w, r, s)
 		return
 	}
 	if !c.Ops.IsForgotten(id) {
