@@ -24,7 +24,7 @@ import (
 //	carstate.json  the identity of the directory; written before anything else
 //	lock           locked by the process that owns the directory
 //	node           the name of this node
-//	store/         the files of Pebble
+//	store/         the files of Pebble, and synced (see syncedNote)
 //
 // and files of other packages (the admin key).
 const (
@@ -236,11 +236,12 @@ func (d *dataDir) checkStore(id identity) error {
 	case int64(len(text)) < id.Manifest.Size || crc32.Checksum(text[:id.Manifest.Size], castagnoli) != id.Manifest.Sum:
 		return d.damaged("the manifest of the store is not what was written")
 	}
+	note := readSynced(d.fs, d.name(storeDir)) // before the list: a running process may begin a newer log
 	files, err := d.fs.List(d.name(storeDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return d.unusable("read", storeDir, err)
 	}
-	if !slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, ".log") }) {
+	if !slices.ContainsFunc(files, func(f string) bool { return isLog(f) && logNumber(f) >= note.Log }) {
 		return d.damaged("the write-ahead log is missing")
 	}
 	return nil

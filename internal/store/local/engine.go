@@ -58,6 +58,7 @@ const (
 type Engine struct {
 	config    Config
 	dir       *dataDir
+	note      syncedNote
 	db        *pebble.DB
 	unclean   bool // no orderly close came before
 	node      *store.NodeName
@@ -189,6 +190,13 @@ func (e *Engine) openDB() error {
 			opened <- r
 		}()
 		r.db, r.err = pebble.Open(e.dir.name(storeDir), e.options())
+		if r.err == nil && !e.dir.Ready {
+			// Pebble creates the first log of a store before it knows the format, so that its chunks
+			// do not say how much was synced. The next log is correct.
+			if r.err = r.db.Close(); r.err == nil {
+				r.db, r.err = pebble.Open(e.dir.name(storeDir), e.options())
+			}
+		}
 	}()
 	select {
 	case r := <-opened:
@@ -217,6 +225,9 @@ func (e *Engine) openError(err error) error {
 	case !e.dir.Ready:
 		return fmt.Errorf("the store cannot be created in the data directory %s: %s", e.dir.path, access.OneLine(err))
 	}
+	if damage, ok := errors.AsType[logDamageError](err); ok {
+		return e.dir.damaged(damage.Error())
+	}
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
 
@@ -225,7 +236,7 @@ func (e *Engine) openError(err error) error {
 // too few.
 func (e *Engine) options() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, cut: e.cut},
+		FS:                          &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut},
 		Logger:                      logger{e},
 		CacheSize:                   e.config.MemoryBytes,
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
@@ -392,6 +403,7 @@ func (e *Engine) Close() error {
 	}
 	ends := e.ends()
 	err := e.closeDB(func() error { return errors.Join(e.flush(), e.db.Close()) })
+	e.note.close()
 	if err == nil {
 		err = e.dir.change(func(id *identity) { id.Ends = ends })
 	}
@@ -461,6 +473,7 @@ func (e *Engine) abandon() {
 	if e.db != nil {
 		_ = e.closeDB(e.db.Close) // the error that led here is reported
 	}
+	e.note.close()
 	_ = e.dir.close()
 }
 

@@ -52,6 +52,7 @@ type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
 	dir        *dataDir
+	note       *syncedNote
 	cut        context.Context // ends the pauses
 
 	refused atomic.Int64 // when writing a table last failed, Unix ns
@@ -108,14 +109,32 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 		return f, err
 	}
 	fs.halt(err)
-	return &logFile{haltingFile: haltingFile{f, fs}}, nil
+	if err := fs.note.open(fs.FS, fs.PathDir(name)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return fs.logFile(f, name), nil
+}
+
+func (fs *haltingFS) logFile(f vfs.File, name string) vfs.File {
+	return &logFile{haltingFile: haltingFile{f, fs}, number: logNumber(fs.PathBase(name))}
+}
+
+// Open implements [vfs.FS]. If a log is damaged, it returns a logDamageError, because Pebble would
+// take some damage for the end of the log. Pebble opens a log only to replay it.
+func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if isLog(name) {
+		if err := checkLog(fs.FS, name); err != nil {
+			return nil, err
+		}
+	}
+	return fs.FS.Open(name, options...)
 }
 
 // ReuseForWrite implements [vfs.FS].
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(old, name, category)
 	fs.halt(err)
-	return &logFile{haltingFile: haltingFile{f, fs}}, nil
+	return fs.logFile(f, name), nil
 }
 
 // OpenDir implements [vfs.FS].

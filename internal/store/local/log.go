@@ -1,11 +1,17 @@
 package local
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
-	"slices"
+	"io/fs"
+	"strconv"
+	"strings"
 
+	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -17,6 +23,7 @@ import (
 // the end of the log.
 type logFile struct {
 	haltingFile
+	number          uint64 // of the log
 	written, synced int64  // bytes
 	corrected       []byte // the bytes to write, with corrected numbers
 }
@@ -25,11 +32,16 @@ type logFile struct {
 // bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload. A chunk does not
 // cross a block boundary. If the rest of a block is too small for a header, it is filled with
 // zeros.
+//
+// The first log of a directory that an older carstate made has chunks without the number of synced
+// bytes. The same header, with a length of 0 and the number of the next log, marks the end of a log.
 const (
 	logBlockBytes    = 32 << 10
 	chunkHeaderBytes = 19
 	firstChunkKind   = 9
 	lastChunkKind    = 12
+	olderHeaderBytes = 11
+	firstOlderKind   = 5
 )
 
 // chunkSum returns the checksum of a log chunk, computed as in Pebble's internal/crc.
@@ -64,102 +76,275 @@ func (f *logFile) Write(b []byte) (int, error) {
 // Sync implements [vfs.File].
 func (f *logFile) Sync() error {
 	err := f.haltingFile.Sync()
-	f.synced = f.written
+	f.noteSynced()
 	return err
 }
 
 // SyncData implements [vfs.File].
 func (f *logFile) SyncData() error {
 	err := f.haltingFile.SyncData()
-	f.synced = f.written
+	f.noteSynced()
 	return err
 }
 
-// logCut is a file system in which the write-ahead log of a store ends before its first damage.
-type logCut struct {
-	vfs.FS
-	last string // the damaged file; later ones are hidden; "" if none is damaged
-	good int64  // how many bytes of it are shown
+func (f *logFile) noteSynced() {
+	f.synced = f.written
+	f.fs.note.write(syncedBytes{f.number, f.synced})
 }
 
-// cutLog returns a view of the file system fsys in which the log in directory dir ends before its
-// first damage.
-func cutLog(fsys vfs.FS, dir string) (*logCut, error) {
-	files, err := fsys.List(dir)
+// syncedBytes says how many bytes of a log are synced.
+type syncedBytes struct {
+	Log   uint64 // number of the log
+	Bytes int64
+}
+
+// syncedNote is the file that says how much of the newest log is synced. It is written after each
+// sync of the log, and is not synced itself. After a kill it is therefore exact, so that a start
+// finds damage also in the last acknowledged records, behind which no chunk says that they were
+// synced. After a power cut it may be older or absent, and then says too little, never too much.
+type syncedNote struct{ f vfs.File }
+
+// syncedFile is the name of the file of syncedNote in the directory of the store.
+const syncedFile = "synced"
+
+// open opens the note in the directory dir, and creates it if it is absent.
+func (n *syncedNote) open(fsys vfs.FS, dir string) (err error) {
+	if n.f != nil {
+		return nil
+	}
+	name := fsys.PathJoin(dir, syncedFile)
+	if _, err := fsys.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		if err := writeFile(fsys, name, syncedBytes{}.text()); err != nil {
+			return err
+		}
+	}
+	n.f, err = fsys.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	return err
+}
+
+// write replaces the note. An error is ignored, because a note that says less is correct too.
+func (n *syncedNote) write(s syncedBytes) { _, _ = n.f.WriteAt(s.text(), 0) }
+
+func (n *syncedNote) close() {
+	if n.f != nil {
+		_ = n.f.Close() // see write
+	}
+}
+
+// text returns the content of the note: both numbers and a checksum.
+func (s syncedBytes) text() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, s.Log)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.Bytes))
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// readSynced reads the note in the directory dir. If the note is absent or damaged, or cannot be
+// read, the result is zero.
+func readSynced(fsys vfs.FS, dir string) (s syncedBytes) {
+	text, err := readFile(fsys, fsys.PathJoin(dir, syncedFile))
+	if err != nil || len(text) < len(s.text()) {
+		return syncedBytes{}
+	}
+	s.Log, s.Bytes = binary.LittleEndian.Uint64(text), int64(binary.LittleEndian.Uint64(text[8:]))
+	if !bytes.Equal(text, s.text()) {
+		return syncedBytes{}
+	}
+	return s
+}
+
+// logChunk is a chunk of a log.
+type logChunk struct {
+	kind    byte
+	size    int
+	synced  int64  // 0 if the chunk does not say it
+	payload []byte // valid until the next block is read
+	skipped bool   // bytes that are no chunk precede it
+}
+
+// chunkAt returns the chunk at the beginning of b, the rest of a block of a log. If there is no
+// chunk with a correct checksum, ok is false.
+func chunkAt(b []byte, log uint32) (c logChunk, ok bool) {
+	if len(b) < olderHeaderBytes || binary.LittleEndian.Uint32(b[7:]) != log {
+		return c, false
+	}
+	header := olderHeaderBytes
+	c.kind = b[6]
+	switch {
+	case c.kind < firstOlderKind || c.kind > lastChunkKind:
+		return c, false
+	case c.kind >= firstChunkKind && len(b) < chunkHeaderBytes:
+		return c, false
+	case c.kind >= firstChunkKind:
+		header, c.synced = chunkHeaderBytes, int64(binary.LittleEndian.Uint64(b[11:]))
+	}
+	c.size = header + int(binary.LittleEndian.Uint16(b[4:]))
+	if c.size > len(b) || binary.LittleEndian.Uint32(b) != chunkSum(b[:c.size]) {
+		return c, false
+	}
+	c.payload = b[header:c.size]
+	return c, true
+}
+
+// readLog reads the log with the given number. It calls do with each chunk, also with those after
+// bytes that are no chunk. The result good is the number of bytes before the first such byte, whole
+// says that there is none, and synced is the greatest number of synced bytes of a chunk after it.
+func readLog(r io.Reader, log uint32, do func(logChunk)) (good int64, whole bool, synced int64, err error) {
+	block := make([]byte, logBlockBytes)
+	whole = true
+	skipped := false
+	for begin := int64(0); ; begin += logBlockBytes {
+		n, err := io.ReadFull(r, block)
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return good, whole, synced, err
+		}
+		for at := 0; at < n; {
+			rest := block[at:n]
+			c, ok := chunkAt(rest, log)
+			switch {
+			case ok:
+				c.skipped, skipped = skipped, false
+				do(c)
+				if at += c.size; !whole {
+					synced = max(synced, c.synced)
+				}
+			case whole && isLogEnd(rest, log):
+				return begin + int64(at+olderHeaderBytes), true, 0, nil
+			case n == logBlockBytes && len(rest) < chunkHeaderBytes && len(bytes.Trim(rest, "\x00")) == 0:
+				at = n
+			default:
+				whole, skipped = false, true
+				at++
+			}
+			if whole {
+				good = begin + int64(at)
+			}
+		}
+	}
+}
+
+// isLogEnd reports whether b begins with the mark of the end of the log with the given number.
+func isLogEnd(b []byte, log uint32) bool {
+	end := make([]byte, olderHeaderBytes)
+	end[6] = firstOlderKind
+	binary.LittleEndian.PutUint32(end[7:], log+1)
+	return bytes.HasPrefix(b, end)
+}
+
+// logDamageError means that a log is damaged.
+type logDamageError struct {
+	name     string
+	at, size int64 // bytes
+}
+
+func (e logDamageError) Error() string {
+	return fmt.Sprintf("the write-ahead log %s, of %d bytes, is damaged at byte %d", e.name, e.size, e.at)
+}
+
+// checkLog returns a logDamageError if the log with the given path contains something else than
+// chunks in that part of the file that was synced, or anywhere if there is a newer log. Pebble does
+// not check the last block of a log, nor what the note says. It treats the incomplete end that a
+// power cut leaves like checkLog, as no damage.
+func checkLog(fsys vfs.FS, path string) error {
+	f, err := fsys.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	slices.Sort(files) // their numbers have the same number of digits
+	defer f.Close()
+	number := logNumber(fsys.PathBase(path))
+	good, whole, synced, err := readLog(f, uint32(number), func(logChunk) {})
+	if err != nil {
+		return err
+	}
+	if note := readSynced(fsys, fsys.PathDir(path)); note.Log == number && note.Bytes > good+olderHeaderBytes {
+		whole, synced = false, note.Bytes // more is lost than the mark of the end
+	}
+	if whole {
+		return nil
+	}
+	newer := false
+	files, err := fsys.List(fsys.PathDir(path))
+	if err != nil {
+		return err
+	}
 	for _, f := range files {
-		if !isLog(f) {
-			continue
-		}
-		content, err := readFile(fsys, fsys.PathJoin(dir, f))
-		if err != nil {
-			return nil, err
-		}
-		if good, damaged := goodChunks(content); damaged {
-			return &logCut{fsys, f, int64(good)}, nil
-		}
+		newer = newer || isLog(f) && logNumber(f) > number
 	}
-	return &logCut{FS: fsys}, nil
+	if synced <= good && !newer {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return logDamageError{fsys.PathBase(path), good, info.Size()}
 }
 
-// olderHeaderBytes is the header size of a chunk without a number of synced bytes. The first
-// log of a directory has such chunks, because Pebble creates it before it knows which format
-// to write.
-const olderHeaderBytes = 11
-
-// goodChunks returns how many bytes at the beginning of a log file are good, and whether damage
-// follows them. See [logFile] for the format.
-func goodChunks(content []byte) (good int, damaged bool) {
-	for good < len(content) {
-		left := min(logBlockBytes-good%logBlockBytes, len(content)-good)
-		chunk := content[good:][:left]
-		if left < olderHeaderBytes {
-			good += left
-			continue
-		}
-		sum, length := binary.LittleEndian.Uint32(chunk), int(binary.LittleEndian.Uint16(chunk[4:]))
-		switch kind := chunk[6]; {
-		case sum == 0 && length == 0 && left < chunkHeaderBytes:
-			good += left
-			continue
-		case sum == 0 && length == 0:
-			return good, false // the end-of-file marker
-		case kind < firstChunkKind:
-			length += olderHeaderBytes
-		default:
-			length += chunkHeaderBytes
-		}
-		if length > left || sum != chunkSum(chunk[:length]) {
-			return good, true
-		}
-		good += length
-	}
-	return good, false
+// logNumber returns the number of a log, which is its name.
+func logNumber(name string) uint64 {
+	n, _ := strconv.ParseUint(strings.TrimSuffix(name, ".log"), 10, 64) // Pebble names its logs so
+	return n
 }
 
-// List implements [vfs.FS].
-func (l *logCut) List(dir string) ([]string, error) {
-	files, err := l.FS.List(dir)
-	return slices.DeleteFunc(files, func(f string) bool { return l.last != "" && isLog(f) && f > l.last }), err
+// logMender is a file system in which the damaged logs of a store have only their good records, so
+// that Pebble can read them.
+type logMender struct {
+	vfs.FS
+	mended map[string]bool // names of the damaged logs
 }
 
 // Open implements [vfs.FS].
-func (l *logCut) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	f, err := l.FS.Open(name, options...)
-	if err == nil && l.PathBase(name) == l.last {
-		return &shortFile{f, io.LimitReader(f, l.good)}, nil
+func (m *logMender) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if !isLog(name) {
+		return m.FS.Open(name, options...)
 	}
-	return f, err
+	err := checkLog(m.FS, name)
+	_, damaged := errors.AsType[logDamageError](err)
+	if err != nil && !damaged {
+		return nil, err
+	}
+	f, err := m.FS.Open(name, options...)
+	if err != nil || !damaged {
+		return f, err
+	}
+	good, err := goodRecords(f, uint32(logNumber(m.PathBase(name))))
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	m.mended[m.PathBase(name)] = true
+	return &mendedLog{f, bytes.NewReader(good)}, nil
 }
 
-// shortFile shows only the beginning of a file.
-type shortFile struct {
+// goodRecords returns a log with the complete records of the log that r reads.
+func goodRecords(r io.Reader, log uint32) ([]byte, error) {
+	var good bytes.Buffer
+	w := record.NewWriter(&good)
+	var text []byte // the record so far
+	var failed error
+	begun := false
+	_, _, _, err := readLog(r, log, func(c logChunk) {
+		const full, first, last = 0, 1, 3 // of each four kinds
+		part := (c.kind - firstOlderKind) % 4
+		if begun = begun && !c.skipped; part == full || part == first {
+			text, begun = text[:0], true
+		}
+		text = append(text, c.payload...)
+		if begun && (part == full || part == last) {
+			_, err := w.WriteRecord(text)
+			failed = errors.Join(failed, err)
+			begun = false
+		}
+	})
+	return good.Bytes(), errors.Join(err, failed, w.Close())
+}
+
+// mendedLog is a damaged log of which only the good records are shown.
+type mendedLog struct {
 	vfs.File
-	begin io.Reader
+	good io.Reader
 }
 
 // Read implements [vfs.File].
-func (f *shortFile) Read(b []byte) (int, error) { return f.begin.Read(b) }
+func (f *mendedLog) Read(b []byte) (int, error) { return f.good.Read(b) }

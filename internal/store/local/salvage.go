@@ -28,8 +28,8 @@ type Salvaged struct {
 	Unreadable int `json:"unreadable"`
 }
 
-// Log is the value of [Salvaged.What] for the write-ahead log. Unreadable is then 1 if the log is
-// damaged, otherwise 0, and Kept is always 0.
+// Log is the value of [Salvaged.What] for the write-ahead log. Unreadable is then the number of its
+// damaged files, and Kept is always 0.
 const Log = "LOG"
 
 // batchBytes is the size in bytes of the batches in which Salvage writes records.
@@ -37,9 +37,8 @@ const batchBytes = 4 << 20
 
 // Salvage copies the good records of a damaged data directory into a new directory, which must not
 // exist. It returns what it found, in the order of the streams' names. The files of the damaged
-// directory are unchanged. If the write-ahead log is damaged, everything written after the damage
-// is lost, and an older record may reappear in place of a lost one. If fsys is nil, the machine's
-// file system is used.
+// directory are unchanged. If the write-ahead log is damaged, an older record may reappear in place
+// of a lost one. If fsys is nil, the machine's file system is used.
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
 	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -86,26 +85,18 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: log}), syncDir(fsys, fsys.PathDir(to))
 }
 
-// openDamaged opens a damaged store read-only. The result log is 1 if the write-ahead log is
-// damaged, otherwise 0. If log is 1, the store contains only what was written before the damage.
+// openDamaged opens a damaged store read-only. The result log is the number of damaged logs, of
+// which the store contains only the records that can be read.
 func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
-	open := func(fsys vfs.FS) (*pebble.DB, error) {
-		return pebble.Open(dir.name(storeDir), &pebble.Options{
-			FS: fsys, ReadOnly: true, ErrorIfNotExists: true, Logger: silent{},
-			EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
-		})
+	mender := &logMender{fsys, make(map[string]bool)}
+	db, err = pebble.Open(dir.name(storeDir), &pebble.Options{
+		FS: mender, ReadOnly: true, ErrorIfNotExists: true, Logger: silent{},
+		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
+	})
+	if err != nil && !isNotDamage(err) {
+		err = dir.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
 	}
-	if db, err = open(fsys); err == nil || isNotDamage(err) {
-		return db, 0, err
-	}
-	good, failed := cutLog(fsys, dir.name(storeDir))
-	if failed != nil {
-		return nil, 0, failed
-	}
-	if db, failed = open(good); failed != nil {
-		return nil, 0, dir.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
-	}
-	return db, 1, nil
+	return db, len(mender.mended), err
 }
 
 // silent is a Pebble logger that drops all messages, because the functions that read return the

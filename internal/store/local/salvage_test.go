@@ -112,8 +112,9 @@ func TestSalvage(t *testing.T) {
 		if len(counted.states) != kept[codec.States] {
 			t.Errorf("%d states are salvaged, and the answers of %d", kept[codec.States], len(counted.states))
 		}
-		if at == 0 && (kept[codec.Telemetry] != groups || kept[codec.Audit] != 0 || !seen[Log]) {
-			t.Errorf("the log is damaged behind the telemetry: %+v", found)
+		if at == 0 && (kept[codec.Telemetry] != groups || kept[codec.States] != 0 || kept[codec.Audit] != events ||
+			!seen[Log]) {
+			t.Errorf("only the states are in the damaged record of the log: %+v", found)
 		}
 		if record, err := e.Last(ctx, codec.Tokens, "token.a"); err != nil ||
 			(record.Seq != 0) != (kept[codec.Tokens] == 1) {

@@ -1,0 +1,262 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+)
+
+// killedWith returns the file system of a process that was killed after it had acknowledged the
+// tokens 0 to n-1, and the name of the log that contains them. If later is set, they are not in the
+// first log of the directory.
+func killedWith(ctx context.Context, t *testing.T, n int, later bool) (fs *vfs.MemFS, log string) {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	config := Config{FS: mem, DataDir: "/data"}
+	e, err := Open(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if later {
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if e, err = Open(ctx, config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		storeToken(ctx, t, e, i)
+	}
+	killed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name := range contents(t, killed, "/data/store") {
+		if isLog(name) {
+			log = max(log, name)
+		}
+	}
+	return killed, "/data/store/" + log
+}
+
+func tokenName(i int) string { return fmt.Sprintf("token.t%d", i) }
+
+func storeToken(ctx context.Context, t *testing.T, e *Engine, i int) {
+	t.Helper()
+	record := codec.Seal(tokenName(i), []byte{0, 'x'})
+	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: tokenName(i), Record: record}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// countTokens returns how many of the tokens 0 to n-1 are stored.
+func countTokens(ctx context.Context, t *testing.T, e *Engine, n int) (found int) {
+	t.Helper()
+	for i := range n {
+		r, err := e.Last(ctx, codec.Tokens, tokenName(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Seq != 0 {
+			found++
+		}
+	}
+	return found
+}
+
+// rewrite replaces the content of a file by what change returns.
+func rewrite(t *testing.T, fs vfs.FS, name string, change func([]byte) []byte) {
+	t.Helper()
+	content, err := readFile(fs, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(fs, name, change(content)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLogFlip_Killed flips a bit at many places of the log of a killed process. Every record in the
+// log was acknowledged. Each flip must be found, or lose nothing, also in the first log of a
+// directory, in a log that is shorter than a block, and in the last record. Salvage must then name
+// the log, and lose one record at most.
+func TestLogFlip_Killed(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	const short, long = 12, 900 // tokens
+	for name, c := range map[string]struct {
+		tokens int
+		later  bool
+		noNote bool // as if a power cut had lost the note of synced bytes: the last record has no proof
+	}{
+		"FirstShort": {tokens: short}, "FirstLong": {tokens: long},
+		"LaterShort": {tokens: short, later: true}, "LaterLong": {tokens: long, later: true},
+		"ShortWithoutNote": {tokens: short, noNote: true}, "LongWithoutNote": {tokens: long, noNote: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killed, log := killedWith(ctx, t, c.tokens, c.later)
+			content, err := readFile(killed, log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if isLong := len(content) > logBlockBytes; isLong != (c.tokens == long) {
+				t.Fatalf("the log has %d bytes", len(content))
+			}
+			least := c.tokens
+			if c.noNote {
+				if err := killed.Remove("/data/store/synced"); err != nil {
+					t.Fatal(err)
+				}
+				least--
+			}
+			places := 120
+			if raceDetector {
+				places = 12
+			}
+			refused := 0
+			for k := range places {
+				at := (2*k + 1) * len(content) / (2 * places)
+				fs := killed.CrashClone(vfs.CrashCloneCfg{})
+				rewrite(t, fs, log, func(b []byte) []byte { b[at] ^= 1 << (k % 8); return b })
+				config := Config{FS: fs, DataDir: "/data"}
+				if k%10 == 0 || k == places-1 {
+					checkSalvaged(ctx, t, fs, at, c.tokens, c.noNote)
+				}
+				e, err := Open(ctx, config)
+				if err != nil {
+					refused++
+					want := "is damaged (the write-ahead log " + fs.PathBase(log)
+					if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+						t.Errorf("flip at %d of %d: got %v, want %q in one line", at, len(content), err, want)
+					}
+					continue
+				}
+				if got := countTokens(ctx, t, e, c.tokens); got < least {
+					t.Errorf("flip at %d of %d: got %d tokens, want at least %d", at, len(content), got, least)
+				}
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if want := places * 8 / 10; refused < want {
+				t.Errorf("got %d of %d flips refused, want at least %d", refused, places, want)
+			}
+		})
+	}
+}
+
+// checkSalvaged salvages a directory whose log has a flipped bit at byte at, and checks that at most
+// one of n tokens is lost.
+func checkSalvaged(ctx context.Context, t *testing.T, fs *vfs.MemFS, at, n int, noNote bool) {
+	t.Helper()
+	found, err := Salvage(ctx, fs, "/data", "/good")
+	if err != nil {
+		t.Errorf("flip at %d: %v", at, err)
+		return
+	}
+	kept, logs := 0, 0
+	for _, f := range found {
+		switch f.What {
+		case codec.Tokens:
+			kept = f.Kept
+		case Log:
+			logs = f.Unreadable
+		}
+	}
+	if kept < n-1 || kept < n && logs != 1 && !noNote {
+		t.Errorf("flip at %d: got %d tokens of %d salvaged, %d damaged logs", at, kept, n, logs)
+	}
+}
+
+// TestLogCut_Killed cuts the log of a killed process, and removes it. The note of synced bytes tells
+// both.
+func TestLogCut_Killed(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	const tokens = 12
+	killed, log := killedWith(ctx, t, tokens, true)
+	for name, cut := range map[string]func(fs vfs.FS){
+		"half":  func(fs vfs.FS) { rewrite(t, fs, log, func(b []byte) []byte { return b[:len(b)/2] }) },
+		"empty": func(fs vfs.FS) { rewrite(t, fs, log, func([]byte) []byte { return nil }) },
+		"removed": func(fs vfs.FS) {
+			if err := fs.Remove(log); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		fs := killed.CrashClone(vfs.CrashCloneCfg{})
+		cut(fs)
+		e, err := Open(ctx, Config{FS: fs, DataDir: "/data"})
+		if err == nil {
+			t.Errorf("%s: got a start with %d tokens of %d, want an error", name, countTokens(ctx, t, e, tokens), tokens)
+			_ = e.Close()
+		} else if !strings.Contains(err.Error(), "is damaged (the write-ahead log") {
+			t.Errorf("%s: got %v, want that the log is damaged", name, err)
+		}
+	}
+}
+
+// TestSyncedNote_Damaged checks that damage of the note of synced bytes does not keep a store from
+// opening.
+func TestSyncedNote_Damaged(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	const tokens = 12
+	killed, _ := killedWith(ctx, t, tokens, true)
+	for name, change := range map[string]func([]byte) []byte{
+		"flipped": func(b []byte) []byte { b[9] ^= 1; return b },
+		"cut":     func(b []byte) []byte { return b[:3] },
+		"empty":   func([]byte) []byte { return nil },
+	} {
+		fs := killed.CrashClone(vfs.CrashCloneCfg{})
+		rewrite(t, fs, "/data/store/synced", change)
+		for range 2 {
+			e, err := Open(ctx, Config{FS: fs, DataDir: "/data"})
+			if err != nil {
+				t.Fatalf("note is %s: %v", name, err)
+			}
+			if got := countTokens(ctx, t, e, tokens); got != tokens {
+				t.Errorf("note is %s: got %d tokens, want %d", name, got, tokens)
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestLogTail_Torn checks that a log opens whose end was not synced and is incomplete, as after a
+// power cut.
+func TestLogTail_Torn(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	const tokens = 12
+	killed, log := killedWith(ctx, t, tokens, false)
+	for name, tail := range map[string][]byte{
+		"zeros": make([]byte, 5000), "garbage": []byte(strings.Repeat("\x07garbage", 700)), "a header": {1, 2, 3, 4, 9, 0, 9},
+	} {
+		fs := killed.CrashClone(vfs.CrashCloneCfg{})
+		rewrite(t, fs, log, func(b []byte) []byte { return append(b, tail...) })
+		e, err := Open(ctx, Config{FS: fs, DataDir: "/data"})
+		if err != nil {
+			t.Errorf("tail of %s: %v", name, err)
+			continue
+		}
+		if got := countTokens(ctx, t, e, tokens); got != tokens {
+			t.Errorf("tail of %s: got %d tokens, want %d", name, got, tokens)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
