@@ -15,6 +15,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/ops"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -160,6 +161,19 @@ func TestAuditUnreadable(t *testing.T) {
 	s.store.Fail("AuditPage", errDisk)
 	if got := s.do(t, "GET", "/v1/audit", ""); got.status != 503 || strings.Contains(got.body, "disk") {
 		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// TestAudit_Damaged checks that an answer that damage prevents says so, and is not logged, because
+// the store logs the damage once.
+func TestAudit_Damaged(t *testing.T) {
+	s := start(t)
+	s.store.Fail("AuditPage", fmt.Errorf("block 7: %w", codec.ErrDamaged))
+	if got := s.do(t, "GET", "/v1/audit", ""); got.status != 503 || !strings.Contains(got.body, "is damaged") {
+		t.Errorf("got %d %s, want 503 and that a part is damaged", got.status, got.body)
+	}
+	if strings.Contains(s.log.String(), "block 7") {
+		t.Errorf("got the log %s, want no line", s.log)
 	}
 }
 

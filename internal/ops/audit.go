@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/codec"
 )
 
 // storeTimeout is the timeout of each call of a [Store] method. Backup, Restore and Bury have none.
@@ -94,12 +95,20 @@ func Refuse(status int, format string, args ...any) *Refusal {
 var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 	"the audit cannot be read at present; the service's log says why")
 
+// errDamaged means that damage of the files prevents an answer. A new try meets it again.
+var errDamaged = Refuse(http.StatusServiceUnavailable,
+	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
+		"damaged)")
+
 var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: carstate token list, source list and operator list show the names")
 
 // Explain returns the [Refusal] to show to the caller of an operation that failed with err: a
 // Refusal in err's chain, or else a text for the kind of error. Explain logs err, unless err is
-// itself a Refusal, [access.ErrNotFound] or [access.ErrExists].
+// itself a Refusal, [access.ErrNotFound], [access.ErrExists] or [codec.ErrDamaged].
 func (p *Operations) Explain(action string, err error) *Refusal {
+	if errors.Is(err, codec.ErrDamaged) { // the store has logged it once
+		return errDamaged
+	}
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		if err != error(r) {
 			p.cfg.Log.Error("an operation failed", "action", action, "error", access.OneLine(err))

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"carstate/internal/inwords"
 	"carstate/internal/plot"
+	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -34,6 +36,7 @@ type curve struct {
 	since    time.Time // all samples stored since were read
 	all      bool      // no older samples are stored
 	failed   bool      // reading failed
+	damaged  bool      // reading failed because of damaged files
 	busy     bool      // nothing was read, because too many scans were running
 	used     time.Time
 }
@@ -137,8 +140,10 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
-		c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
-		made.failed = true
+		made.failed, made.damaged = true, errors.Is(err, codec.ErrDamaged)
+		if !made.damaged { // the store has logged damage once
+			c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
+		}
 		return made
 	}
 	made.since, made.all = since, all
@@ -219,6 +224,7 @@ type curveView struct {
 	Since      time.Time
 	All        bool
 	Failed     bool
+	Damaged    bool
 	Busy       bool // nothing was read, because too many scans were running
 	Nothing    bool // there was no time to read anything
 	Mean, Most float64
@@ -245,7 +251,7 @@ const maxSpells = 12
 func (k *curve) view() curveView {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed, Busy: k.busy,
+	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed, Damaged: k.damaged, Busy: k.busy,
 		Nothing: !k.all && !k.since.Before(k.begun)}
 	points := k.points
 	if len(points) < 2 {

@@ -143,6 +143,8 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		v.Text += words[len(words)-1-i] + ", "
 	}
 	switch v.Text = strings.TrimSuffix(v.Text, ", "); {
+	case k.damaged:
+		v.Text = "a part of the retained telemetry is damaged"
 	case k.failed:
 		v.Text = "the retained telemetry could not be read"
 	case len(words) > most:

@@ -93,7 +93,10 @@ type Engine struct {
 	// is the channel from which openDB receives the first such error.
 	tablesFailing atomic.Bool
 	tableErrors   chan error
-	unsynced      atomic.Bool // something was acknowledged that is not synced yet
+	unsynced      atomic.Bool       // something was acknowledged that is not synced yet
+	viewDamaged   atomic.Bool       // viewError has logged damage
+	skipMu        sync.Mutex        // guards skipped
+	skipped       []pebble.KeyRange // telemetry that firstGroup found unreadable; finding its end takes seconds
 	failed        chan error
 	failure       atomic.Pointer[error]
 }
@@ -147,7 +150,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	for _, s := range e.streams {
 		e.running.Go(func() { s.run(background) })
 	}
-	if err = store.LoadForgotten(ctx, e, &e.forgotten); err != nil {
+	if err = store.LoadForgotten(ctx, opening{e}, &e.forgotten); err != nil {
 		return nil, e.blame(err)
 	}
 	if c.Answers != nil {
@@ -236,7 +239,7 @@ func (e *Engine) openError(err error) error {
 // too few.
 func (e *Engine) options() *pebble.Options {
 	o := &pebble.Options{
-		FS:                          &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut},
+		FS:                          e.haltingFS(),
 		Logger:                      logger{e},
 		CacheSize:                   e.config.MemoryBytes,
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
@@ -265,6 +268,11 @@ func (e *Engine) options() *pebble.Options {
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	// No table holds two kinds of records, so that damage in a block of one does not keep others from
+	// being read. A start, for example, does not need AUDIT.
+	o.Experimental.SpanPolicyFunc = func(key []byte) (pebble.SpanPolicy, []byte, error) {
+		return pebble.SpanPolicy{}, []byte{key[0] + 1}, nil
+	}
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = int(min(blockBytes, e.config.MemoryBytes/leastBlocks))
 		o.Levels[i].IndexBlockSize = indexBytes
@@ -274,6 +282,10 @@ func (e *Engine) options() *pebble.Options {
 		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	}
 	return o
+}
+
+func (e *Engine) haltingFS() *haltingFS {
+	return &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut}
 }
 
 // memTables is the number of memtables that would fill the store's memory. In a memtable, Pebble

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -102,13 +103,18 @@ type syncedBytes struct {
 // sync of the log, and is not synced itself. After a kill it is therefore exact, so that a start
 // finds damage also in the last acknowledged records, behind which no chunk says that they were
 // synced. After a power cut it may be older or absent, and then says too little, never too much.
-type syncedNote struct{ f vfs.File }
+type syncedNote struct {
+	mu sync.Mutex // guards f
+	f  vfs.File   // nil before open and after close
+}
 
 // syncedFile is the name of the file of syncedNote in the directory of the store.
 const syncedFile = "synced"
 
 // open opens the note in the directory dir, and creates it if it is absent.
 func (n *syncedNote) open(fsys vfs.FS, dir string) (err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.f != nil {
 		return nil
 	}
@@ -123,12 +129,21 @@ func (n *syncedNote) open(fsys vfs.FS, dir string) (err error) {
 }
 
 // write replaces the note. An error is ignored, because a note that says less is correct too.
-func (n *syncedNote) write(s syncedBytes) { _, _ = n.f.WriteAt(s.text(), 0) }
+func (n *syncedNote) write(s syncedBytes) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.f != nil {
+		_, _ = n.f.WriteAt(s.text(), 0)
+	}
+}
 
 func (n *syncedNote) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.f != nil {
 		_ = n.f.Close() // see write
 	}
+	n.f = nil
 }
 
 // text returns the content of the note: both numbers and a checksum.

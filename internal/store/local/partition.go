@@ -79,16 +79,8 @@ func (e *Engine) loadPartitions() error {
 			p.cursor.Store(binary.BigEndian.Uint64(value))
 			closer.Close()
 		}
-		lower, upper := telemetrySpan(n, 0)
-		it, err := e.newIter(lower, upper)
-		if err != nil {
+		if p.last, err = e.lastGroup(n, p.cursor.Load()); err != nil {
 			return err
-		}
-		if it.Last() {
-			p.last = sequenceOf(it.Key())
-		}
-		if err := it.Close(); err != nil {
-			return e.readError(err)
 		}
 		// All telemetry of the partition may have been trimmed.
 		p.last = max(p.last, p.cursor.Load())

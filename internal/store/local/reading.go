@@ -10,6 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"carstate/internal/access"
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
 )
 
 // iterator is an iterator of the database. Engine.Close waits until all iterators are closed, for
@@ -17,6 +19,8 @@ import (
 type iterator struct {
 	*pebble.Iterator
 	e *Engine
+	// explain is [Engine.readError] or [Engine.viewError], for the errors of this iterator.
+	explain func(error) error
 }
 
 // Close ends the iterator.
@@ -25,17 +29,30 @@ func (it iterator) Close() error {
 	return it.Iterator.Close()
 }
 
-// newIter returns an iterator over a range of keys, as of a single moment.
+// newIter returns an iterator over a range of keys, as of a single moment. Damage that it meets ends
+// the engine.
 func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
+	return e.iterator(from, to, e.readError)
+}
+
+// viewIter is like newIter, but damage does not end the engine (see viewError).
+func (e *Engine) viewIter(from, to []byte) (it iterator, err error) {
+	return e.iterator(from, to, e.viewError)
+}
+
+// views returns what viewIter returns, as the interface type that [readableAfter] needs.
+func (e *Engine) views(from, to []byte) (recordIterator, error) { return e.viewIter(from, to) }
+
+func (e *Engine) iterator(from, to []byte, explain func(error) error) (it iterator, err error) {
 	if err := e.enter(); err != nil {
 		return it, err
 	}
 	inner, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		e.leave()
-		return it, e.readError(err)
+		return it, explain(err)
 	}
-	return iterator{inner, e}, nil
+	return iterator{inner, e, explain}, nil
 }
 
 // enter announces a read of the database, so that the database is not closed until the matching
@@ -73,16 +90,51 @@ func (e *Engine) awaitReaders() bool {
 // readError returns err, an error of reading the database, with an explanation for the operator. If
 // err means damage, the engine also fails, because the store cannot be trusted any more.
 func (e *Engine) readError(err error) error {
+	err, damaged := e.explainRead(err)
+	if damaged {
+		e.fail(err)
+	}
+	return err
+}
+
+// viewError is like readError, for a read that only answers an operator: the result is a
+// [codec.ErrDamaged], the engine continues, and only the first damage is logged. Folding and
+// starting do not need what was read, or will meet the damage themselves.
+func (e *Engine) viewError(err error) error {
+	err, damaged := e.explainRead(err)
+	if !damaged {
+		return err
+	}
+	if e.viewDamaged.CompareAndSwap(false, true) {
+		e.log.Error("an answer to an operator needs a part of the store that is damaged: the service continues "+
+			"without it, and further such damage is not logged", "error", err)
+	}
+	return partError{err}
+}
+
+// partError is the error of a read that damage has prevented, without ending the engine.
+type partError struct{ error }
+
+// Is reports whether target is [codec.ErrDamaged].
+func (partError) Is(target error) bool { return target == codec.ErrDamaged }
+
+// opening is an engine that is being opened: damage that a scan meets ends it.
+type opening struct{ *Engine }
+
+// Scan implements [store.Records].
+func (o opening) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
+	return o.scanMatching(ctx, name, patterns, o.readError, do)
+}
+
+func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, errClosed):
-		return err
+		return err, false
 	case isNotDamage(err):
-		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
+		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err))), false
 	}
-	err = e.dir.damaged(access.OneLine(err))
-	e.fail(err)
-	return err
+	return e.dir.damaged(access.OneLine(err)), true
 }
 
 // isNotDamage reports whether err says nothing about the content of the files: the device has

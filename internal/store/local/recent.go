@@ -19,7 +19,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 	found.Since = e.now()
 	p := codec.PartitionOf(id, e.dir.Partitions)
 	lower, upper := telemetrySpan(p, 0)
-	it, err := e.newIter(lower, upper)
+	it, err := e.viewIter(lower, upper)
 	if err != nil {
 		return found, fmt.Errorf("cannot read the retained telemetry: %w", err)
 	}
@@ -28,7 +28,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 	for ; ok && ctx.Err() == nil && len(found.Samples) < most; ok = it.Prev() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return found, fmt.Errorf("cannot read the retained telemetry: %w", e.readError(err))
+			return found, fmt.Errorf("cannot read the retained telemetry: %w", it.explain(err))
 		}
 		if len(value) >= timeBytes {
 			found.Since = minTime(found.Since, storedAt(value))
@@ -38,7 +38,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 		}
 		g, err := decodeGroup(p, it.Key(), value)
 		if err != nil {
-			return found, fmt.Errorf("cannot read the retained telemetry: %w", e.readError(err))
+			return found, fmt.Errorf("cannot read the retained telemetry: %w", it.explain(err))
 		}
 		for _, x := range g.samples {
 			if x.Vehicle == id && !e.forgotten.Covers(id, g.seq, e.dir.Made) {
@@ -47,7 +47,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found sto
 		}
 	}
 	if err := it.Error(); err != nil {
-		return found, fmt.Errorf("cannot read the retained telemetry: %w", e.readError(err))
+		return found, fmt.Errorf("cannot read the retained telemetry: %w", it.explain(err))
 	}
 	if found.All = !ok && ctx.Err() == nil; found.All {
 		found.Since = minTime(found.Since, e.now().Add(-e.config.Retention))

@@ -79,12 +79,15 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	if e.writesFailed.Err() != nil { // the last record may not be on disk
 		return store.Record{}, errWritesFailed
 	}
-	return e.lastOf(e.keyOf(letters[name], subject))
+	return e.last(e.keyOf(letters[name], subject), e.viewError)
 }
 
 // lastOf returns the record with the given key, or the zero value if there is none. The record does
 // not share memory with the database.
-func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
+func (e *Engine) lastOf(key []byte) (r store.Record, err error) { return e.last(key, e.readError) }
+
+// last is lastOf with errors explained by [Engine.readError] or [Engine.viewError].
+func (e *Engine) last(key []byte, explain func(error) error) (r store.Record, err error) {
 	if err := e.enter(); err != nil {
 		return r, err
 	}
@@ -94,11 +97,11 @@ func (e *Engine) lastOf(key []byte) (r store.Record, err error) {
 		return store.Record{}, nil
 	}
 	if err != nil {
-		return r, e.readError(err)
+		return r, explain(err)
 	}
 	defer closer.Close()
 	if r, err = decodeRecord(append([]byte(nil), value...)); err != nil {
-		return r, e.readError(err)
+		return r, explain(err)
 	}
 	return r, nil
 }
@@ -203,18 +206,32 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 
 // scan calls do with every record in a range of keys, as of a single moment.
 func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
-	return e.iterate(ctx, from, to, func(_, value []byte) error {
+	return e.scanAs(ctx, from, to, e.readError, do)
+}
+
+// scanAs is scan with errors explained by [Engine.readError] or [Engine.viewError].
+func (e *Engine) scanAs(
+	ctx context.Context, from, to []byte, explain func(error) error, do func(store.Record) error,
+) error {
+	return e.iterateAs(ctx, from, to, explain, func(_, value []byte) error {
 		r, err := decodeRecord(value)
 		if err != nil {
-			return e.readError(err)
+			return explain(err)
 		}
 		return do(r)
 	})
 }
 
 // iterate calls do with every key and value in a range of keys, as of a single moment.
-func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) (err error) {
-	it, err := e.newIter(from, to)
+func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
+	return e.iterateAs(ctx, from, to, e.readError, do)
+}
+
+// iterateAs is iterate with errors explained by [Engine.readError] or [Engine.viewError].
+func (e *Engine) iterateAs(
+	ctx context.Context, from, to []byte, explain func(error) error, do func(key, value []byte) error,
+) error {
+	it, err := e.iterator(from, to, explain)
 	if err != nil {
 		return err
 	}
@@ -225,18 +242,25 @@ func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, valu
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return e.readError(err)
+			return explain(err)
 		}
 		if err := do(it.Key(), value); err != nil {
 			return err
 		}
 	}
-	return e.readError(it.Error())
+	return explain(it.Error())
 }
 
-// Scan implements [store.Records].
+// Scan implements [store.Records]. It serves backups, restores and forgets, so damage does not end
+// the engine.
 func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
-	return e.inOrder(ctx, name, func(r store.Record) error {
+	return e.scanMatching(ctx, name, patterns, e.viewError, do)
+}
+
+func (e *Engine) scanMatching(
+	ctx context.Context, name string, patterns []string, explain func(error) error, do func(store.Record) error,
+) error {
+	return e.inOrder(ctx, name, explain, func(r store.Record) error {
 		for _, p := range patterns {
 			if codec.Matches(p, r.Subject) {
 				return do(r)
@@ -249,18 +273,21 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 // inOrder calls do with every record of a stream, as of a single moment. The order is that in which
 // the records were stored, so that the records that list the vehicles of a large grant come before
 // the token or source that refers to them. Only the records of STATES and ROADS come in any order,
-// because they do not refer to each other.
-func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
+// because they do not refer to each other. Errors are explained by [Engine.readError] or
+// [Engine.viewError].
+func (e *Engine) inOrder(
+	ctx context.Context, name string, explain func(error) error, do func(store.Record) error,
+) error {
 	from, to := span(letters[name])
 	if name == codec.States || name == codec.Roads {
-		return e.scan(ctx, from, to, do)
+		return e.scanAs(ctx, from, to, explain, do)
 	}
 	type place struct {
 		seq uint64
 		key []byte
 	}
 	var places []place
-	it, err := e.newIter(from, to)
+	it, err := e.iterator(from, to, explain)
 	if err != nil {
 		return err
 	}
@@ -268,13 +295,13 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return e.readError(err)
+			return explain(err)
 		}
 		seq, _ := binary.Uvarint(value)
 		places = append(places, place{seq, bytes.Clone(it.Key())})
 	}
 	if err := it.Error(); err != nil {
-		return e.readError(err)
+		return explain(err)
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	// Use the same iterator, because a snapshot would keep erased records in the files.
@@ -285,11 +312,11 @@ func (e *Engine) inOrder(ctx context.Context, name string, do func(store.Record)
 		it.SeekGE(p.key)
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return e.readError(err)
+			return explain(err)
 		}
 		r, err := decodeRecord(value)
 		if err != nil {
-			return e.readError(err)
+			return explain(err)
 		}
 		if err := do(r); err != nil {
 			return err
@@ -363,7 +390,7 @@ func (e *Engine) Before(
 	if before != 0 {
 		to = auditKey(before)
 	}
-	it, err := e.newIter(from, to)
+	it, err := e.viewIter(from, to)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -374,15 +401,15 @@ func (e *Engine) Before(
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return nil, 0, e.readError(err)
+			return nil, 0, it.explain(err)
 		}
 		r, err := decodeRecord(append([]byte(nil), value...))
 		if err != nil {
-			return nil, 0, e.readError(err)
+			return nil, 0, it.explain(err)
 		}
 		records = append(records, r)
 	}
-	return records, 0, e.readError(it.Error())
+	return records, 0, it.explain(it.Error())
 }
 
 // Remove implements [store.Records].
@@ -457,11 +484,14 @@ func (e *Engine) ends() map[string]uint64 {
 		ends[name] = s.last.Load()
 	}
 	for n, p := range e.partitions {
-		ends[fmt.Sprintf("%s %d", codec.Telemetry, n)] = p.stored()
+		ends[telemetryEndName(n)] = p.stored()
 		ends[fmt.Sprintf("cursor %d", n)] = p.cursor.Load()
 	}
 	return ends
 }
+
+// telemetryEndName is the name in identity.Ends of the last sequence of partition p's telemetry.
+func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
 
 // compareEnds returns an error if the newest records of a stream or partition are missing. It
 // compares the present sequences, the result of [Engine.ends], with those that the last orderly
@@ -493,7 +523,7 @@ func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 // Run implements [store.Feed].
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
-		if err := f.s.e.inOrder(ctx, f.s.name, f.apply); err != nil {
+		if err := f.s.e.inOrder(ctx, f.s.name, f.s.e.readError, f.apply); err != nil {
 			return err
 		}
 		f.advance(f.s.last.Load())

@@ -73,12 +73,21 @@ func TestSalvage(t *testing.T) {
 		codec.Sources: 1, codec.States: vehicles, codec.Tokens: 1,
 	}
 	seen := make(map[string]bool) // streams with an unreadable part
-	for at, place := range []float64{0.5, 0.15, 0.25, 0.35, 0.5, 0.65} {
-		damaged, suffix := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r}), ".sst"
+	for at, place := range []struct {
+		letter byte
+		at     float64
+	}{{0, 0.5}, {'S', 0.15}, {'S', 0.5}, {'A', 0.35}, {'L', 0.25}, {'L', 0.6}} {
+		damaged := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r})
 		if at == 0 {
-			damaged, suffix = running, ".log" // of the killed process
+			damaged = running // the killed process, whose log is damaged
+			flip(t, damaged, ".log", place.at)
+		} else {
+			rewrite(t, damaged, tablesOf(ctx, t, fs, place.letter)[0], func(b []byte) []byte {
+				b[int(place.at*float64(len(b)))] ^= 4
+				return b
+			})
 		}
-		before := flip(t, damaged, suffix, place)
+		before := contents(t, damaged, "/data/store")
 		found, err := Salvage(ctx, damaged, "/data", "/good")
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -286,19 +287,76 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 
 // firstGroup returns the sequence of partition p's first group whose sequence is at least the
 // parameter from, and the time at which the group was stored. If there is no such group, seq is 0.
+// It skips groups that cannot be read, so that they are trimmed like others.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
-	it, err := e.newIter(lower, upper)
+	for {
+		var damaged bool
+		lower = e.afterSkipped(lower)
+		if seq, stored, damaged, err = e.firstBetween(lower, upper); !damaged {
+			return seq, stored, err
+		}
+		end := readableAfter(e.views, lower, upper)
+		if e.cut.Err() != nil { // then every read fails
+			return 0, time.Time{}, errClosed
+		}
+		if end == nil {
+			end = upper
+		}
+		e.skipMu.Lock()
+		e.skipped = append(e.skipped, pebble.KeyRange{Start: lower, End: end})
+		e.skipMu.Unlock()
+	}
+}
+
+// afterSkipped returns the first key from lower on that is not in a range of e.skipped.
+func (e *Engine) afterSkipped(lower []byte) []byte {
+	e.skipMu.Lock()
+	defer e.skipMu.Unlock()
+	for _, r := range e.skipped {
+		if bytes.Compare(r.Start, lower) <= 0 && bytes.Compare(lower, r.End) < 0 {
+			lower = r.End
+		}
+	}
+	return lower
+}
+
+// lastGroup returns the sequence of partition p's last group, or 0 if there is none. If that group
+// cannot be read, but was folded before the last orderly close, the result is the parameter cursor,
+// because the group is not needed any more.
+func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
+	it, err := e.viewIter(telemetrySpan(p, 0))
+	if err == nil {
+		if it.Last() {
+			seq = sequenceOf(it.Key())
+		}
+		err = e.viewError(it.Close())
+	}
+	if was, orderly := e.dir.Ends[telemetryEndName(p)]; errors.Is(err, codec.ErrDamaged) && orderly && was <= cursor {
+		return cursor, nil
+	}
+	return seq, err
+}
+
+// firstBetween is firstGroup for a range of keys. The result damaged says that the first group cannot
+// be read.
+func (e *Engine) firstBetween(lower, upper []byte) (seq uint64, stored time.Time, damaged bool, err error) {
+	it, err := e.viewIter(lower, upper)
 	if err != nil {
-		return 0, time.Time{}, err
+		return 0, stored, errors.Is(err, codec.ErrDamaged), err
 	}
 	defer it.Close()
 	if !it.First() {
-		return 0, time.Time{}, e.readError(it.Error())
+		err = it.explain(it.Error())
+		return 0, stored, errors.Is(err, codec.ErrDamaged), err
 	}
 	value, err := it.ValueAndErr()
-	if err != nil || len(value) < timeBytes {
-		return 0, time.Time{}, e.readError(errors.Join(err, codec.ErrDamaged))
+	switch {
+	case err != nil:
+		err = it.explain(err)
+		return 0, stored, errors.Is(err, codec.ErrDamaged), err
+	case len(value) < timeBytes: // its block is good
+		return 0, stored, false, e.readError(codec.ErrDamaged)
 	}
-	return sequenceOf(it.Key()), storedAt(value), nil
+	return sequenceOf(it.Key()), storedAt(value), false, nil
 }

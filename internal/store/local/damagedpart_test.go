@@ -1,0 +1,270 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+const (
+	partGroups = 300 // of telemetry, all folded
+	partEvents = 600 // of AUDIT
+)
+
+// closedWithAll returns the file system of a closed store in which every stream has records.
+func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	e, err := Open(ctx, Config{FS: mem, DataDir: "/data"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	states := make(map[vehicle.ID]*vehicle.State)
+	for i := range partGroups {
+		group := make([]vehicle.Sample, 20)
+		for k := range group {
+			group[k] = sample(fmt.Sprintf("v%d", k), int64(1000*(i+1)), 100*r.Float64())
+			states[group[k].Vehicle] = new(vehicle.Observe(vehicle.State{}, group[k]))
+		}
+		if err := e.Append(ctx, group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Commit(ctx, e.partitions[0].stored(), states); err != nil {
+		t.Fatal(err)
+	}
+	var events []store.Write
+	for i := range partEvents {
+		subject := fmt.Sprintf("audit.%d", i)
+		event := fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64())
+		events = append(events, store.Write{Subject: subject, Record: codec.Seal(subject, event)})
+	}
+	for name, writes := range map[string][]store.Write{
+		codec.Audit: events, codec.Tokens: {{Subject: "token.a", Record: codec.Seal("token.a", []byte{0, 'x'})}},
+		codec.Sources: {{Subject: "source.a", Record: codec.Seal("source.a", []byte{0, 'x'})}},
+		codec.Roads:   {{Subject: "road.a", Record: codec.Seal("road.a", []byte{0, 'x'})}},
+	} {
+		if _, err := e.Store(ctx, name, writes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return mem
+}
+
+// tablesOf returns the paths of the tables that hold keys with the given first letter.
+func tablesOf(ctx context.Context, t *testing.T, fs *vfs.MemFS, letter byte) (names []string) {
+	t.Helper()
+	e, err := Open(ctx, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	levels, err := e.db.SSTables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, level := range levels {
+		for _, table := range level {
+			first, last := table.Smallest.UserKey[0], table.Largest.UserKey[0]
+			if first <= letter && letter <= last {
+				names = append(names, fmt.Sprintf("/data/store/%s.sst", table.BackingSSTNum))
+			}
+		}
+	}
+	return names
+}
+
+// TestTables_OneKindEach checks that every kind of record has tables of its own.
+func TestTables_OneKindEach(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	fs := closedWithAll(ctx, t)
+	is := make(map[string]byte)
+	for _, letter := range []byte("LCSVTORAM") {
+		names := tablesOf(ctx, t, fs, letter)
+		if len(names) == 0 {
+			t.Errorf("no table holds %c", letter)
+		}
+		for _, name := range names {
+			if other := is[name]; other != 0 {
+				t.Errorf("got %c and %c in %s, want one kind", other, letter, name)
+			}
+			is[name] = letter
+		}
+	}
+}
+
+// damagedPart opens a store in which a bit of a table of the given letter is flipped, in the part
+// with the records. The buffer receives the log.
+func damagedPart(
+	ctx context.Context, t *testing.T, whole *vfs.MemFS, letter byte, at float64,
+) (*Engine, *testkit.Buffer) {
+	t.Helper()
+	fs := whole.CrashClone(vfs.CrashCloneCfg{})
+	rewrite(t, fs, tablesOf(ctx, t, whole, letter)[0], func(b []byte) []byte {
+		b[int(at*float64(len(b)))] ^= 4
+		return b
+	})
+	log := new(testkit.Buffer)
+	config := Config{FS: fs, DataDir: "/data", Answers: new(answers)}
+	config.Log = slog.New(slog.NewTextHandler(log, nil))
+	e, err := Open(ctx, config)
+	if err != nil {
+		t.Fatalf("damage of %c at %v: %v", letter, at, err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e, log
+}
+
+// TestView_DamagedPart checks that damage of a part that only answers an operator is an error of that
+// answer, which is logged once, and that the engine continues.
+func TestView_DamagedPart(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	whole := closedWithAll(ctx, t)
+	everyAudit := func(e *Engine) error {
+		_, _, err := e.Before(ctx, codec.Audit, 0, 2*partEvents)
+		return err
+	}
+	scan := func(name string) func(e *Engine) error {
+		return func(e *Engine) error {
+			return e.Scan(ctx, name, []string{">"}, func(store.Record) error { return nil })
+		}
+	}
+	for name, c := range map[string]struct {
+		letter byte
+		at     float64
+		ask    func(*Engine) error
+	}{
+		"Recent": {'L', 0.3, func(e *Engine) error { _, err := e.Recent(ctx, "v1", 1_000_000); return err }},
+		"Audit":  {'A', 0.3, everyAudit},
+		"State": {'S', 0.3, func(e *Engine) error {
+			var errs error
+			for i := range 20 {
+				_, _, err := store.State(ctx, e, vehicle.ID(fmt.Sprintf("v%d", i)))
+				errs = errors.Join(errs, err)
+			}
+			return errs
+		}},
+		"Backup": {'S', 0.3, scan(codec.States)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, log := damagedPart(ctx, t, whole, c.letter, c.at)
+			for range 3 {
+				if err := c.ask(e); !errors.Is(err, codec.ErrDamaged) {
+					t.Errorf("got %v, want an error of damage", err)
+				}
+			}
+			if err := e.Alive(); err != nil {
+				t.Errorf("got an engine that ended with %v, want one that continues", err)
+			}
+			if n := strings.Count(log.String(), "restore a backup"); n != 1 {
+				t.Errorf("got %d lines about damage, want 1: %s", n, log)
+			}
+			if err := e.Append(ctx, []vehicle.Sample{sample("v", 1_000_000, 1)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLoad_DamagedState checks that damage of a state that a fold needs ends the engine.
+func TestLoad_DamagedState(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	e, _ := damagedPart(ctx, t, closedWithAll(ctx, t), 'S', 0.3)
+	e.followOnce.Do(func() { close(e.following) })
+	p, err := e.Take(ctx, 0, "me", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []vehicle.ID
+	for i := range 20 {
+		ids = append(ids, vehicle.ID(fmt.Sprintf("v%d", i)))
+	}
+	if err := p.Load(ctx, ids, func(int, vehicle.State) {}); err == nil || e.Alive() == nil {
+		t.Errorf("got %v, and the engine's error %v, want both of damage", err, e.Alive())
+	}
+}
+
+// TestTrim_DamagedPart checks that damaged telemetry, which is folded, is trimmed like other
+// telemetry and ends nothing.
+func TestTrim_DamagedPart(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	whole := closedWithAll(ctx, t)
+	for _, at := range []float64{0.01, 0.3, 0.6} {
+		e, _ := damagedPart(ctx, t, whole, 'L', at)
+		e.measureBacklog()
+		if err := e.trim(); err != nil {
+			t.Error(err)
+		}
+		e.now = func() time.Time { return time.Now().Add(1000 * time.Hour) }
+		if err := e.trim(); err != nil {
+			t.Error(err)
+		}
+		if seq, _, err := e.firstGroup(0, 0); err != nil || seq != 0 {
+			t.Errorf("damage at %v: got group %d, %v, want nothing left", at, seq, err)
+		}
+		if err := e.Alive(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOpen_DamagedPart checks that a flipped bit in the tables of AUDIT or of telemetry does not keep
+// a store from opening.
+func TestOpen_DamagedPart(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	whole := closedWithAll(ctx, t)
+	for _, letter := range []byte("AL") {
+		size := 0
+		for _, name := range tablesOf(ctx, t, whole, letter) {
+			content, err := readFile(whole, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size += len(content)
+			for k := range 12 {
+				fs := whole.CrashClone(vfs.CrashCloneCfg{})
+				at := (2*k + 1) * len(content) / 24
+				rewrite(t, fs, name, func(b []byte) []byte { b = bytes.Clone(b); b[at] ^= 1; return b })
+				e, err := Open(ctx, Config{FS: fs, DataDir: "/data", Answers: new(answers)})
+				if err != nil {
+					t.Errorf("flip at %d of %d of %c: %v", at, len(content), letter, err)
+					continue
+				}
+				if err := e.Alive(); err != nil {
+					t.Error(err)
+				}
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		t.Logf("%c has %d bytes", letter, size)
+	}
+}
