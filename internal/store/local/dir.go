@@ -12,11 +12,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 )
 
 // A data directory contains
@@ -37,6 +40,9 @@ const (
 	unfinished = ".new"
 
 	directoryFormat = 4
+	// storeFormat is the version of Pebble's format. A version of carstate that raises it can read
+	// directories with the older one; this version refuses directories with a newer one.
+	storeFormat = pebble.FormatWALSyncChunks
 )
 
 // harmless lists the entries that a directory may contain and still count as empty: files of a
@@ -219,7 +225,21 @@ func (d *dataDir) identify() (id identity, err error) {
 	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
 		return id, d.damaged(identityFile + " is invalid")
 	}
-	return id, nil
+	return id, d.checkStoreFormat()
+}
+
+// checkStoreFormat returns an error if a newer version of carstate has raised Pebble's format. Pebble
+// would report a format that it does not know like damage.
+func (d *dataDir) checkStoreFormat() error {
+	text, err := atomicfs.ReadMarker(d.fs, d.name(storeDir), "format-version")
+	if err != nil || text == "" {
+		return nil // the store is absent, or cannot be read, which is reported later
+	}
+	if format, err := strconv.ParseUint(text, 10, 64); err == nil && format > uint64(storeFormat) {
+		return formatError(fmt.Sprintf("the data directory %s was written by a newer carstate (format %d of the "+
+			"store, and this version knows %d): use that version", d.path, format, storeFormat))
+	}
+	return nil
 }
 
 // checkStore returns an error if the store lacks its write-ahead log or a part of its manifest.

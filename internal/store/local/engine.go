@@ -251,7 +251,7 @@ func (e *Engine) options() *pebble.Options {
 		MaxOpenFiles:                maxOpenFiles,
 		BytesPerSync:                1 << 20,
 		FlushDelayDeleteRange:       10 * time.Second,
-		FormatMajorVersion:          pebble.FormatWALSyncChunks,
+		FormatMajorVersion:          storeFormat,
 		EventListener: &pebble.EventListener{
 			DataCorruption:  func(pebble.DataCorruptionInfo) {}, // the reader gets an error
 			BackgroundError: e.backgroundError,

@@ -1,0 +1,58 @@
+package local
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
+
+	"carstate/internal/testkit"
+)
+
+// TestOpen_NewerStoreFormat raises the format version of Pebble's files, once to a version that this
+// Pebble knows and once to one that it does not know. Both must be refused as the directory of a newer
+// carstate, and nothing must change.
+func TestOpen_NewerStoreFormat(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t)
+	if storeFormat == pebble.FormatNewest {
+		t.Fatal("got no newer format that this Pebble knows, want one")
+	}
+	for _, version := range []string{(storeFormat + 1).String(), "999"} {
+		dir := t.TempDir()
+		e, err := Open(ctx, Config{DataDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckFormat(dir); err != nil {
+			t.Errorf("CheckFormat before: got %v, want nil", err)
+		}
+		files := filepath.Join(dir, storeDir)
+		marker, _, err := atomicfs.LocateMarker(vfs.Default, files, "format-version")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(marker.Move(version), marker.Close()); err != nil {
+			t.Fatal(err)
+		}
+		before := contents(t, vfs.Default, files)
+		_, opened := Open(ctx, Config{DataDir: dir})
+		_, salvaged := Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
+		for what, err := range map[string]error{"Open": opened, "CheckFormat": CheckFormat(dir), "Salvage": salvaged} {
+			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "newer carstate") {
+				t.Errorf("%s of version %s: got %v, want ErrFormat of a newer carstate", what, version, err)
+			}
+		}
+		if after := contents(t, vfs.Default, files); !maps.Equal(before, after) {
+			t.Errorf("version %s: the files have changed", version)
+		}
+	}
+}
