@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"carstate/internal/store/local"
 )
@@ -37,10 +38,11 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 		return printJSON(w.out, found)
 	}
 	table := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "WHAT\tKEPT\tDAMAGED\tUNREADABLE PARTS")
+	fmt.Fprintln(table, "WHAT\tKEPT\tDAMAGED\tUNREADABLE PARTS\tLOST AFTER\tLOST BEFORE")
 	whole := true
 	for _, f := range found {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\n", f.What, f.Kept, f.Damaged, f.Unreadable)
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\n", f.What, f.Kept, f.Damaged, f.Unreadable,
+			lostTime(f.LostFrom), lostTime(f.LostUntil))
 		whole = whole && f.Damaged == 0 && f.Unreadable == 0
 	}
 	if err := table.Flush(); err != nil {
@@ -53,4 +55,12 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	}
 	_, err = fmt.Fprintf(w.err, "%s: %s\n", c.New, advice)
 	return err
+}
+
+// lostTime returns the text of a bound of the time in which records are lost, or "-" if there is none.
+func lostTime(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
 }

@@ -1,14 +1,20 @@
 package local
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"carstate/internal/access"
@@ -26,6 +32,10 @@ type Salvaged struct {
 	// Unreadable is the number of key ranges whose records could not be read. The number of records
 	// in such a range is unknown.
 	Unreadable int `json:"unreadable"`
+	// LostFrom and LostUntil are the times of the good records before and after what is unreadable,
+	// for telemetry and AUDIT. They are zero if there is no such record, or nothing is unreadable.
+	LostFrom  time.Time `json:"lost_from,omitzero"`
+	LostUntil time.Time `json:"lost_until,omitzero"`
 }
 
 // Log is the value of [Salvaged.What] for the write-ahead log. Unreadable is then the number of its
@@ -71,7 +81,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	if err != nil {
 		return nil, err
 	}
-	s := salvager{old: db, e: e, batch: e.db.NewBatch()}
+	s := salvager{fs: fsys, dir: old, old: db, e: e, batch: e.db.NewBatch()}
+	defer s.close()
 	err = s.all(ctx, old.Partitions)
 	if err = errors.Join(err, e.dir.change(func(id *identity) { id.Made = old.Made }), e.Close()); err != nil {
 		return nil, err
@@ -90,7 +101,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
 	mender := &logMender{fsys, make(map[string]bool)}
 	db, err = pebble.Open(dir.name(storeDir), &pebble.Options{
-		FS: mender, ReadOnly: true, ErrorIfNotExists: true, Logger: silent{},
+		FS: mender, ReadOnly: true, ErrorIfNotExists: true, DisableConsistencyCheck: true, Logger: silent{},
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
 	if err != nil && !isNotDamage(err) {
@@ -134,15 +145,20 @@ func copyFiles(fsys vfs.FS, from, to string) error {
 
 // salvager copies the readable records of a damaged store into a new one.
 type salvager struct {
-	old   *pebble.DB
-	e     *Engine
-	batch *pebble.Batch
-	found []Salvaged
+	fs  vfs.FS
+	dir *dataDir
+	old *pebble.DB
+	// others is old without its damaged tables, from which the log and the other tables can be read
+	// where old cannot be read. It is nil until it is needed.
+	others *pebble.DB
+	e      *Engine
+	batch  *pebble.Batch
+	found  []Salvaged
 }
 
 // all copies all telemetry, cursors and records of streams.
 func (s *salvager) all(ctx context.Context, partitions int) error {
-	err := s.copy(ctx, codec.Telemetry, letterTelemetry, func(key, value []byte) error {
+	err := s.copy(ctx, codec.Telemetry, letterTelemetry, storedAt, func(key, value []byte) error {
 		if len(key) != len(telemetryKey(0, 0)) {
 			return codec.ErrDamaged
 		}
@@ -155,7 +171,7 @@ func (s *salvager) all(ctx context.Context, partitions int) error {
 	if err != nil {
 		return err
 	}
-	err = s.copy(ctx, "cursors", letterCursor, func(key, value []byte) error {
+	err = s.copy(ctx, "cursors", letterCursor, nil, func(key, value []byte) error {
 		if len(value) != 8 {
 			return codec.ErrDamaged
 		}
@@ -175,7 +191,11 @@ func (s *salvager) all(ctx context.Context, partitions int) error {
 // stream copies the records of a stream and its last sequence.
 func (s *salvager) stream(ctx context.Context, name string) error {
 	letter, last := letters[name], s.e.streams[name].last.Load() // the new store has written records of its own
-	err := s.copy(ctx, name, letter, func(_, value []byte) error {
+	var when func(value []byte) time.Time
+	if name == codec.Audit {
+		when = eventTime
+	}
+	err := s.copy(ctx, name, letter, when, func(_, value []byte) error {
 		r, err := decodeRecord(value)
 		if err != nil {
 			return codec.ErrDamaged
@@ -204,37 +224,175 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 	return s.batch.Set(endKey(letter), binary.BigEndian.AppendUint64(nil, last), nil)
 }
 
-// copy calls put for every record whose key begins with the given letter. It skips ranges of keys
-// that cannot be read. It adds the counts to s.found, with the parameter what as their
-// [Salvaged.What].
-func (s *salvager) copy(ctx context.Context, what string, letter byte, put func(key, value []byte) error) error {
+// eventTime returns the time of a stored event of AUDIT, or zero if it cannot be decoded.
+func eventTime(value []byte) time.Time {
+	var e access.Event
+	if r, err := decodeRecord(value); err != nil || json.Unmarshal(r.Body, &e) != nil {
+		return time.Time{}
+	}
+	return e.Time
+}
+
+// copy calls put for every record whose key begins with the given letter. Where keys cannot be read,
+// it reads them without the damaged tables. It adds the counts to s.found, with the parameter what
+// as their [Salvaged.What]. The function when returns the time of a record that put has accepted, and
+// may be nil.
+func (s *salvager) copy(
+	ctx context.Context, what string, letter byte, when func(value []byte) time.Time,
+	put func(key, value []byte) error,
+) error {
 	is := Salvaged{What: what}
+	take := func(key, value []byte) error {
+		err := put(key, value)
+		if errors.Is(err, codec.ErrDamaged) {
+			is.Damaged++
+			return nil
+		}
+		if is.Kept++; err == nil && s.batch.Len() > batchBytes {
+			err = s.flush(pebble.NoSync)
+		}
+		return err
+	}
+	var last time.Time // of the newest record that was read
+	behind := false    // the last record that was read is before an unreadable part
 	from, to := span(letter)
 	for from != nil {
+		read := false
 		key, err := readGood(ctx, s.newIter, from, to, func(key, value []byte) error {
-			err := put(key, value)
-			if errors.Is(err, codec.ErrDamaged) {
-				is.Damaged++
-				return nil
+			if read = true; when != nil && len(value) >= timeBytes {
+				last = when(value)
 			}
-			if is.Kept++; err == nil && s.batch.Len() > batchBytes {
-				err = s.flush(pebble.NoSync)
+			if behind {
+				is.LostUntil, behind = last, false
 			}
-			return err
+			return take(key, value)
 		})
-		if _, unreadable := errors.AsType[unreadableError](err); unreadable {
-			is.Unreadable++
-			from = readableAfter(s.newIter, key, to)
-			continue
+		if _, unreadable := errors.AsType[unreadableError](err); !unreadable {
+			if err != nil {
+				return err
+			}
+			break
+		}
+		if is.Unreadable++; is.Unreadable == 1 {
+			is.LostFrom = last
+		}
+		behind, is.LostUntil = true, time.Time{}
+		gap := key
+		if read {
+			gap = append(bytes.Clone(key), 0)
+		}
+		if from = readableAfter(s.newIter, key, to); from == nil {
+			err = s.copyOthers(ctx, gap, to, take)
+		} else {
+			err = s.copyOthers(ctx, gap, from, take)
 		}
 		if err != nil {
 			return err
 		}
-		break
 	}
 	s.found = append(s.found, is)
 	return nil
 }
+
+// copyOthers calls take for the records in a range of keys that old cannot read, as far as they are in
+// the log or in tables without damage.
+func (s *salvager) copyOthers(ctx context.Context, from, to []byte, take func(key, value []byte) error) error {
+	if s.others == nil {
+		good, err := withoutDamagedTables(ctx, s.fs, s.dir, s.old)
+		if _, unreadable := errors.AsType[unreadableError](err); unreadable {
+			return nil // the part is counted
+		}
+		if err != nil {
+			return err
+		}
+		if s.others, _, err = openDamaged(good, s.dir); err != nil {
+			return err
+		}
+	}
+	iter := func(from, to []byte) (recordIterator, error) {
+		it, err := s.others.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+		return it, readable(err)
+	}
+	_, err := readGood(ctx, iter, from, to, take)
+	if _, unreadable := errors.AsType[unreadableError](err); unreadable {
+		return nil // the part is counted
+	}
+	return err
+}
+
+func (s *salvager) close() {
+	if s.others != nil {
+		_ = s.others.Close() // nothing was written
+	}
+}
+
+// emptied is a file system in which some tables of a store are empty.
+type emptied struct {
+	vfs.FS
+	tables map[string]bool // names of the files
+	empty  *vfs.MemFS      // contains an empty table named emptyTable
+}
+
+const emptyTable = "empty"
+
+// withoutDamagedTables returns a view of the file system fsys in which the damaged tables of the
+// store db are empty. If a table is absent, it returns an unreadableError.
+func withoutDamagedTables(ctx context.Context, fsys vfs.FS, dir *dataDir, db *pebble.DB) (vfs.FS, error) {
+	view := &emptied{fsys, make(map[string]bool), vfs.NewMem()}
+	f, err := view.empty.Create(emptyTable, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), sstable.WriterOptions{})
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	levels, err := db.SSTables()
+	if err != nil { // a table is absent
+		return nil, readable(err)
+	}
+	for _, level := range levels {
+		for _, table := range level {
+			name := table.BackingSSTNum.String() + ".sst"
+			err := checkTable(ctx, fsys, fsys.PathJoin(dir.name(storeDir), name))
+			if err != nil && isNotDamage(err) {
+				return nil, err
+			}
+			if err != nil {
+				view.tables[name] = true
+			}
+		}
+	}
+	return view, nil
+}
+
+// checkTable returns an error if a block of a table is damaged.
+func checkTable(ctx context.Context, fsys vfs.FS, name string) error {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return err
+	}
+	source, err := sstable.NewSimpleReadable(f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	r, err := sstable.NewReader(ctx, source, sstable.ReaderOptions{})
+	if err != nil { // NewReader has closed the source
+		return err
+	}
+	return errors.Join(r.ValidateBlockChecksums(), r.Close())
+}
+
+// Open implements [vfs.FS].
+func (v *emptied) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if v.tables[v.PathBase(name)] {
+		return v.empty.Open(emptyTable)
+	}
+	return v.FS.Open(name, options...)
+}
+
+// Lock implements [vfs.FS]. The store is locked already.
+func (v *emptied) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 func (s *salvager) newIter(from, to []byte) (recordIterator, error) {
 	it, err := s.old.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
