@@ -15,7 +15,6 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/ops"
-	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -168,7 +167,7 @@ func TestAuditUnreadable(t *testing.T) {
 // the store logs the damage once.
 func TestAudit_Damaged(t *testing.T) {
 	s := start(t)
-	s.store.Fail("AuditPage", fmt.Errorf("block 7: %w", codec.ErrDamaged))
+	s.store.Fail("AuditPage", fmt.Errorf("block 7: %w", access.ErrDamaged))
 	if got := s.do(t, "GET", "/v1/audit", ""); got.status != 503 || !strings.Contains(got.body, "is damaged") {
 		t.Errorf("got %d %s, want 503 and that a part is damaged", got.status, got.body)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/store/codec"
 )
 
 // storeTimeout is the timeout of each call of a [Store] method. Backup, Restore and Bury have none.
@@ -104,9 +103,9 @@ var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: carstate
 
 // Explain returns the [Refusal] to show to the caller of an operation that failed with err: a
 // Refusal in err's chain, or else a text for the kind of error. Explain logs err, unless err is
-// itself a Refusal, [access.ErrNotFound], [access.ErrExists] or [codec.ErrDamaged].
+// itself a Refusal, [access.ErrNotFound], [access.ErrExists] or [access.ErrDamaged].
 func (p *Operations) Explain(action string, err error) *Refusal {
-	if errors.Is(err, codec.ErrDamaged) { // the store has logged it once
+	if errors.Is(err, access.ErrDamaged) { // the store has logged it once
 		return errDamaged
 	}
 	if r, ok := errors.AsType[*Refusal](err); ok {

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/inwords"
 	"carstate/internal/plot"
-	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
 
@@ -140,7 +140,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
-		made.failed, made.damaged = true, errors.Is(err, codec.ErrDamaged)
+		made.failed, made.damaged = true, errors.Is(err, access.ErrDamaged)
 		if !made.damaged { // the store has logged damage once
 			c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
 		}
@@ -251,8 +251,8 @@ const maxSpells = 12
 func (k *curve) view() curveView {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed, Damaged: k.damaged, Busy: k.busy,
-		Nothing: !k.all && !k.since.Before(k.begun)}
+	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed,
+		Damaged: k.damaged, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}
 	points := k.points
 	if len(points) < 2 {
 		return v

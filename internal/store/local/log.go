@@ -355,7 +355,7 @@ func goodRecords(r io.Reader, log uint32) ([]byte, error) {
 	return good.Bytes(), errors.Join(err, failed, w.Close())
 }
 
-// mendedLog is a damaged log of which only the good records are shown.
+// mendedLog shows only the good records of a damaged log.
 type mendedLog struct {
 	vfs.File
 	good io.Reader

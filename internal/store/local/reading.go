@@ -97,8 +97,8 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// viewError is like readError, for a read that only answers an operator: the result is a
-// [codec.ErrDamaged], the engine continues, and only the first damage is logged. Folding and
+// viewError is like readError, for a read that only answers an operator: the result is an
+// [access.ErrDamaged], the engine continues, and only the first damage is logged. Folding and
 // starting do not need what was read, or will meet the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
@@ -115,8 +115,10 @@ func (e *Engine) viewError(err error) error {
 // partError is the error of a read that damage has prevented, without ending the engine.
 type partError struct{ error }
 
-// Is reports whether target is [codec.ErrDamaged].
-func (partError) Is(target error) bool { return target == codec.ErrDamaged }
+// Is reports whether target is [codec.ErrDamaged] or [access.ErrDamaged].
+func (partError) Is(target error) bool {
+	return target == codec.ErrDamaged || target == access.ErrDamaged
+}
 
 // opening is an engine that is being opened: damage that a scan meets ends it.
 type opening struct{ *Engine }

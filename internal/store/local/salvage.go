@@ -96,8 +96,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: log}), syncDir(fsys, fsys.PathDir(to))
 }
 
-// openDamaged opens a damaged store read-only. The result log is the number of damaged logs, of
-// which the store contains only the records that can be read.
+// openDamaged opens a damaged store read-only, without the damaged records of its log. The result log
+// is the number of damaged log files.
 func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
 	mender := &logMender{fsys, make(map[string]bool)}
 	db, err = pebble.Open(dir.name(storeDir), &pebble.Options{
