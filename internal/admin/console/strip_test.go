@@ -3,11 +3,13 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
 
@@ -71,6 +73,14 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	if a := f.get("/vehicles/carA/hour"); strings.Contains(a.body, "10.0.0.7") ||
 		!strings.Contains(a.body, "the retained telemetry could not be read") {
 		t.Errorf("%s", a.body)
+	}
+	f.clock.Advance(stripFresh)
+	fails = fmt.Errorf("block 7: %w", access.ErrDamaged)
+	f.want(f.get("/vehicles/carA/hour"), http.StatusOK, "a part of the retained telemetry is damaged")
+	f.clock.Advance(curveFresh)
+	f.want(f.get("/vehicles/carA"), http.StatusOK, "A part of the retained telemetry is damaged")
+	if strings.Contains(f.log.String(), "block 7") {
+		t.Errorf("got the log %s, want no line about damage, which the store logs", f.log)
 	}
 
 	// While another strip is being made, a request waits. It ends when its client disconnects.

@@ -106,8 +106,8 @@ func (e *Engine) viewError(err error) error {
 		return err
 	}
 	if e.viewDamaged.CompareAndSwap(false, true) {
-		e.log.Error("an answer to an operator needs a part of the store that is damaged: the service continues "+
-			"without it, and further such damage is not logged", "error", err)
+		e.log.Error("a part of the store is damaged: answers that need it fail, and further such damage is not logged",
+			"error", err)
 	}
 	return partError{err}
 }
