@@ -9,6 +9,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
+	"carstate/internal/inwords"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -19,7 +20,7 @@ type auditCommand struct {
 	Action string `placeholder:"ACTION" help:"Only this action, such as token.issue, or all actions of a kind, such as token."`
 	Since  string `placeholder:"TIME" help:"Only events since then: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z${more_since}"`
 	Until  string `placeholder:"TIME" help:"Only events until then; a day is included."`
-	VID    string `name:"vid" placeholder:"VID" help:"Only events about this vehicle. The audit does not name vehicles: the search uses a hash of the vid."`
+	VID    string `name:"vid" placeholder:"VID" help:"Only events about this vehicle. The audit does not name vehicles: the search uses a hash of the vid. An event lists at most 20 vehicles; the command counts the events that name more."`
 	Limit  *int   `placeholder:"N" help:"Maximum number of events (100); 0 for all."`
 }
 
@@ -43,6 +44,10 @@ func (c *auditCommand) Run(ctx context.Context, w streams) error {
 	if c.exports() {
 		if c.Limit != nil {
 			return usageError("--format %s exports every event that matches: leave out --limit", c.Format)
+		}
+		if c.VID != "" {
+			fmt.Fprintln(w.err, "An event lists at most 20 vehicles. The file has no event that names this one after "+
+				"them; without --format, the command counts the events that name more than 20.")
 		}
 		return c.export(ctx, w, "/v1/audit", query)
 	}
@@ -96,6 +101,8 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 	if c.Limit != nil {
 		limit = *c.Limit
 	}
+	mayConcern := 0
+	defer func() { fmt.Fprint(w.err, mayConcernInWords(mayConcern)) }()
 	for shown := 0; ; {
 		page := ops.MaxEvents
 		if limit != 0 {
@@ -112,6 +119,7 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 			}
 		}
 		shown += len(events.Events)
+		mayConcern += events.MayConcern
 		switch {
 		case events.Older == 0:
 			if shown == 0 {
@@ -124,6 +132,20 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 		}
 		query.Set("before", strconv.FormatUint(events.Older, 10))
 	}
+}
+
+// mayConcernInWords says that n events may concern the vehicle that was searched for although they do
+// not list it. If n is 0, it returns "".
+func mayConcernInWords(n int) string {
+	if n == 0 {
+		return ""
+	}
+	events := "1 event among those searched names"
+	if n > 1 {
+		events = inwords.Count(n) + " events among those searched name"
+	}
+	return events + " more vehicles than the audit lists, and may concern this one. Search without --vid " +
+		"to see all events; `carstate token show ID` and `carstate source show NAME` list the vehicles of a grant now.\n"
 }
 
 func printEvent(e access.Event, w streams) error {

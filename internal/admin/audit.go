@@ -27,6 +27,6 @@ func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, wire.EventList{Events: page.Events, Older: page.Older})
+	writeJSON(w, http.StatusOK, wire.EventList{Events: page.Events, Older: page.Older, MayConcern: page.MayConcern})
 	return nil
 }

@@ -267,6 +267,38 @@ func TestAuditNamesVehicles(t *testing.T) {
 	}
 }
 
+// TestAuditOfAVehicle_CountsWhatItDoesNotList checks that a search for a vehicle counts the events
+// that name more vehicles than they list, among the events that the other filters select.
+func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
+	s := start(t)
+	many := make([]vehicle.ID, 21)
+	for i := range many {
+		many[i] = vehicle.ID(fmt.Sprintf("Car%03d", i))
+	}
+	for _, v := range [][]vehicle.ID{many, many[:20], {"A"}} {
+		tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada, and 7 more",
+			Operations: access.ThrottleSystem, Vehicles: access.VehicleSet(v...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.keepFromLogs(tok.AccessToken)
+	}
+	for query, want := range map[string][2]int{ // numbers of events: found, may concern the vehicle
+		"vid=Car000": {2, 0}, "vid=Car020": {0, 1}, "vid=A": {1, 1}, "vid=A&limit=1": {1, 0}, "": {3, 0},
+		"vid=Car020&action=source": {0, 0}, "vid=Car020&until=2026-11-19": {0, 0},
+		"vehicle=" + s.store.Forgotten.Hash("Car020").Short(): {0, 1},
+	} {
+		asked, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.SearchAudit(t.Context(), asked)
+		if got := [2]int{len(page.Events), page.MayConcern}; err != nil || got != want {
+			t.Errorf("%q: got %d events, and %d that may concern it (%v); want %d", query, got[0], got[1], err, want)
+		}
+	}
+}
+
 // TestAuditQuotesNames checks that a developer's name is quoted in the audit, so that it cannot be
 // mistaken for other parts of an event's detail. It also checks the expiry and the rate there.
 func TestAuditQuotesNames(t *testing.T) {

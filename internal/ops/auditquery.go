@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,9 @@ const (
 type AuditPage struct {
 	Events []access.Event
 	Older  uint64 // the Before of the next page, which may exist even if Events is empty; 0: last page
+	// MayConcern is 0 unless the query has a Vehicle. It is then the number of events among those
+	// searched that do not list the vehicle, but name more vehicles than they list.
+	MayConcern int
 }
 
 // markDigits is the number of hexadecimal digits of a vehicle's hash in audit events that list
@@ -118,11 +122,22 @@ func askedTime(text string, day time.Duration) (time.Time, error) {
 	return t.Add(day), nil
 }
 
-func (q AuditQuery) matches(e *access.Event) bool {
-	return (q.Actor == "" || e.Actor == q.Actor) &&
-		(q.Action == "" || e.Action == q.Action || strings.HasPrefix(e.Action, q.Action+".")) &&
-		(q.Since.IsZero() || !e.Time.Before(q.Since)) && (q.Until.IsZero() || e.Time.Before(q.Until)) &&
-		(q.Vehicle == "" || strings.HasPrefix(e.Object, q.Vehicle) || strings.Contains(e.Detail, q.Vehicle))
+// notAllListed matches the Detail of an event that names more vehicles than it lists; see
+// [Operations.named].
+var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
+
+// matches reports whether the query selects the event. If it does not, may reports whether that is
+// only because the event does not list all vehicles that it names.
+func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
+	if q.Actor != "" && e.Actor != q.Actor ||
+		q.Action != "" && e.Action != q.Action && !strings.HasPrefix(e.Action, q.Action+".") ||
+		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {
+		return false, false
+	}
+	if q.Vehicle == "" || strings.HasPrefix(e.Object, q.Vehicle) || strings.Contains(e.Detail, q.Vehicle) {
+		return true, false
+	}
+	return false, notAllListed.MatchString(e.Detail)
 }
 
 // all reports whether the query has no filter, so that it matches every event.
@@ -157,7 +172,11 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, e
 			return AuditPage{}, err
 		}
 		for i := range events {
-			if !q.matches(&events[i]) {
+			selected, may := q.matches(&events[i])
+			if may {
+				page.MayConcern++
+			}
+			if !selected {
 				continue
 			}
 			page.Events = append(page.Events, events[i])

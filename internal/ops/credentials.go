@@ -247,7 +247,8 @@ func (p *Operations) inWords(v access.Vehicles) string {
 const maxNamed = 20
 
 // named returns the vehicles in ids as text: the short hashes of the first maxNamed vehicles, and
-// the number of the others. The parameter n is the number of vehicles in ids.
+// the number of the others, as notAllListed expects it. The parameter n is the number of vehicles in
+// ids.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

@@ -41,6 +41,13 @@ func (v auditView) NewestPage() string {
 	return strings.TrimSuffix("/audit?"+v.asked().Encode(), "?")
 }
 
+// AllVehicles returns the path of the first page without the filter by vehicle.
+func (v auditView) AllVehicles() string {
+	asked := v.asked()
+	asked.Del("vehicle")
+	return strings.TrimSuffix("/audit?"+asked.Encode(), "?")
+}
+
 // CSV returns the path of an export of all matching events as CSV.
 func (v auditView) CSV() string { return v.file("csv") }
 

@@ -554,6 +554,21 @@ func TestAuditIsSearched(t *testing.T) {
 		}
 	}
 	f.want(f.post("/audit", "vid", "no vid"), http.StatusBadRequest, "ASCII letters and digits")
+	// The page says how many events may concern the vehicle without listing it.
+	var many []vehicle.ID
+	for i := range 21 {
+		many = append(many, vehicle.ID(fmt.Sprintf("many%02d", i)))
+	}
+	if _, _, err := f.AddSource(t.Context(), bo,
+		access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet(many...)}); err != nil {
+		t.Fatal(err)
+	}
+	for vid, want := range map[vehicle.ID]bool{"many19": false, "many20": true} {
+		page := f.get("/audit?vehicle=" + f.VehicleMark(vid))
+		if got := strings.Contains(page.body, "1 event among those searched names more vehicles"); got != want {
+			t.Errorf("%s: says that an event may concern it: got %t, want %t\n%s", vid, got, want, page.body)
+		}
+	}
 	// All matching events can be downloaded as a file.
 	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events",
 		`/audit?actor=ada&amp;format=csv" download>CSV`)

@@ -121,6 +121,9 @@ type (
 	EventList struct {
 		Events []access.Event `json:"events"`
 		Older  uint64         `json:"older"` // value of "before" for the next page; 0: last page
+		// MayConcern is the number of events that name more vehicles than they list, and so may
+		// concern the vehicle that was searched for; see [ops.AuditPage].
+		MayConcern int `json:"may_concern"`
 	}
 	// Failure is the response body of an error. It says what was wrong and what to do.
 	Failure struct {
