@@ -55,9 +55,9 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 func printVerdict(w io.Writer, what string, now time.Time, v ops.VerdictRecord) error {
 	switch {
 	case v.Verdict == "":
-		fmt.Fprintf(w, "%s: no verdict (%s)\n", what, v.Outcome)
+		fmt.Fprintf(w, "%s: no verdict (%s)\n", what, outcomeInWords(v.Outcome))
 	case v.Outcome != "answered":
-		fmt.Fprintf(w, "%s: %s (%s), but a query gets no answer: %s\n", what, v.Verdict, v.Value, v.Outcome)
+		fmt.Fprintf(w, "%s: %s (%s), but a query gets no answer: %s\n", what, v.Verdict, v.Value, outcomeInWords(v.Outcome))
 	default:
 		fmt.Fprintf(w, "%s: %s (%s), as of %s\n", what, v.Verdict, v.Value, ago(now, v.Time))
 	}
@@ -67,10 +67,10 @@ func printVerdict(w io.Writer, what string, now time.Time, v ops.VerdictRecord) 
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range v.Telling() {
-		fmt.Fprintf(t, "    %s\t%s\t%s\t%s\n", f.Name, inwords.Measure(f.Value, f.Unit), f.LimitInWords(), ago(now, f.Time))
+		fmt.Fprintf(t, "    %s\t%s\t%s\t%s\n", f.Name, f.InWords(), f.LimitInWords(), ago(now, f.Time))
 	}
 	if n := v.Silent(); n > 0 {
-		fmt.Fprintf(t, "    %d measures are at 0; --json shows them\n", n)
+		fmt.Fprintf(t, "    measures that only --json shows: %d\n", n)
 	}
 	fmt.Fprintln(t)
 	return t.Flush()

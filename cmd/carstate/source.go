@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/admin/wire"
+	"carstate/internal/inwords"
 	"carstate/internal/ops"
 )
 
@@ -60,7 +60,7 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 		return client.AddSource(ctx, access.SourceRequest{Name: c.Name, Vehicles: v, Rate: rate, Strict: c.Strict})
 	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
-		rate := rateInWords(s.Rate)
+		rate := inwords.RateLimit(s.Rate)
 		fmt.Fprintf(w.err, "This is the key of source %s, shown only once. Its rate: %s. Unknown signals: %s.\n", s.Name,
 			rate, unknownSignals(s.Strict))
 		return err
@@ -87,15 +87,13 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "NAME\tVEHICLES\tRATE\tACCEPTED\tREFUSED\tLAST REFUSED\tADDED\tEXPIRES")
 		for _, x := range sources {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), rateInWords(x.Rate),
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), inwords.RateLimit(x.Rate),
 				x.Seen.Accepted, x.Seen.Refused.Total(), lastRefused(x.Seen),
 				day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
 		}
 		return t.Flush()
 	})
 }
-
-func rateInWords(rate string) string { return cmp.Or(rate, "unlimited") }
 
 // unknownSignals returns a text that says what the service does with signals whose names it does
 // not know. The parameter strict is the setting --strict of the source that sends the signals.
@@ -133,7 +131,7 @@ func (c *sourceShow) Run(ctx context.Context, w streams) error {
 		}
 		line("source", "%s", s.Name)
 		line("vehicles", "%s", someVehicles(s.Vehicles))
-		line("rate", "%s", rateInWords(s.Rate))
+		line("rate", "%s", inwords.RateLimit(s.Rate))
 		line("unknown signals", "%s", unknownSignals(s.Strict))
 		line("added", "%s", day(&s.CreatedAt, ""))
 		line("expires", "%s", day(s.ExpiresAt, "never"))
@@ -206,7 +204,7 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 		return client.ChangeSource(ctx, c.Name, to)
 	}, func(s ops.SourceSummary) error {
 		_, err := fmt.Fprintf(w.out, "source %s now has vehicles %s, rate %s, expires %s; unknown signals: %s\n",
-			s.Name, count(s.VehicleCount), rateInWords(s.Rate), day(s.ExpiresAt, "never"), unknownSignals(s.Strict))
+			s.Name, count(s.VehicleCount), inwords.RateLimit(s.Rate), day(s.ExpiresAt, "never"), unknownSignals(s.Strict))
 		return err
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/admin/wire"
+	"carstate/internal/inwords"
 	"carstate/internal/ops"
 )
 
@@ -147,7 +148,7 @@ func (c *tokenList) Run(ctx context.Context, w streams) error {
 		fmt.Fprintln(t, "ID\tDEVELOPER\tOPERATIONS\tVEHICLES\tRATE\tEXPIRES\tREVOKED\tLAST USED")
 		for _, x := range tokens {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.ID, x.Developer, strings.Join(x.Operations, ","), vehiclesOf(x),
-				orDash(x.Rate), day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-"))
+				inwords.RateLimit(x.Rate), day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-"))
 		}
 		return t.Flush()
 	})
@@ -174,7 +175,7 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 		_, err := fmt.Fprintf(w.out, "token         %s\ndeveloper     %s\noperations    %s\n"+
 			"vehicles      %s\nrate          %s\ncreated       %s\nexpires       %s\nrevoked       %s\n"+
 			"last used     %s\nlast refused  %s\n",
-			t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), orDash(t.Rate),
+			t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), inwords.RateLimit(t.Rate),
 			day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"), refused)
 		for _, until := range t.EarlierUntil {
 			fmt.Fprintf(w.out, "replaced      an earlier secret is valid until %s\n", day(&until, ""))
@@ -313,7 +314,7 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 		return client.ChangeToken(ctx, c.ID, to)
 	}, func(t ops.TokenSummary) error {
 		_, err := fmt.Fprintf(w.out, "token %s now has vehicles %s, rate %s, expires %s\n", t.ID, vehiclesOf(t),
-			orDash(t.Rate), day(t.ExpiresAt, "never"))
+			inwords.RateLimit(t.Rate), day(t.ExpiresAt, "never"))
 		return err
 	})
 }
@@ -394,13 +395,6 @@ func vehiclesOf(t ops.TokenSummary) string {
 		return "sandbox"
 	}
 	return count(t.VehicleCount)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // someVehicles lists vehicle ids for people: the first ten of a list and the number of the others,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -80,8 +81,11 @@ func inShort(v ops.ListedVerdict) string {
 	if v.Outcome == "answered" {
 		return v.Verdict
 	}
-	return v.Outcome
+	return outcomeInWords(v.Outcome)
 }
+
+// outcomeInWords formats an outcome for people: "not_driving" becomes "not driving".
+func outcomeInWords(outcome string) string { return strings.ReplaceAll(outcome, "_", " ") }
 
 func since(now time.Time, v ops.ListedVerdict) string {
 	if v.Time == nil {

@@ -243,7 +243,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 		}
 		s.keepFromLogs(tok.AccessToken)
 		if got, want := newest(), `developer "Ada"; operations throttle_system; vehicles `+tt.want+"; expires "+
-			"never; rate unlimited"; got != want {
+			"never; rate no limit"; got != want {
 			t.Errorf("issue: %q, want %q", got, want)
 		}
 		if tt.vehicles.All() {
@@ -324,7 +324,7 @@ func TestAuditQuotesNames(t *testing.T) {
 		t.Fatalf("got %d events, %v; want 2", len(events), err)
 	}
 	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires "+
-		"2027-02-18T12:00:00Z; rate unlimited"; got != want {
+		"2027-02-18T12:00:00Z; rate no limit"; got != want {
 		t.Errorf("a source: %s, want %s", got, want)
 	}
 	const want = `developer "Ada\"; operations throttle_system; vehicles 3a8f666f10ffcec5 --"; operations ` +

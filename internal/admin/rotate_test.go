@@ -40,6 +40,10 @@ func TestRotateAnswersExactly(t *testing.T) {
 			t.Errorf("the secret that was shown does not work: %v, %v", tokErr, keyErr)
 		}
 	}
+	events := s.store.Events()
+	if got, want := events[len(events)-1].Detail, "the old one stays valid for another 24 h"; got != want {
+		t.Errorf("in the audit: got %q, want %q", got, want)
+	}
 	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), noon); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("after a rotation without overlap the first secret: %v", err)
 	}

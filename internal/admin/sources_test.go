@@ -197,7 +197,7 @@ func TestAuditList(t *testing.T) {
 		t.Errorf("the latest two: %v", objects)
 	}
 	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c",
-		Detail:  "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never; rate unlimited",
+		Detail:  "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never; rate no limit",
 		Outcome: "intended"}
 	if events[0] != want {
 		t.Errorf("got %+v, want %+v", events[0], want)

@@ -75,9 +75,12 @@ func Number(f float64) string {
 }
 
 // Measure formats a measured value with its unit, such as "12.5 km/h". The unit "percent" becomes
-// "%".
+// "%". A value in the unit "s" is formatted as by [Seconds].
 func Measure(f float64, unit string) string {
-	if unit == "percent" {
+	switch unit {
+	case "s":
+		return Seconds(f)
+	case "percent":
 		unit = "%"
 	}
 	return strings.TrimSpace(Number(f) + " " + unit)
@@ -108,6 +111,14 @@ func Rate(f float64) string {
 		return strconv.FormatFloat(f, 'f', 1, 64)
 	}
 	return Count(int64(f + .5))
+}
+
+// RateLimit formats a maximum rate, such as "10/s". The empty string becomes "no limit".
+func RateLimit(rate string) string {
+	if rate == "" {
+		return "no limit"
+	}
+	return rate
 }
 
 // Bytes formats a number of bytes in the unit B, KiB, MiB or GiB that suits its size.

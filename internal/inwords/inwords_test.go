@@ -17,6 +17,7 @@ func TestFormats_ByHand(t *testing.T) {
 		{Number(17.647), "17.6"}, {Number(7.04), "7"}, {Number(99.96), "100"}, {Number(1234.5), "1,235"},
 		{Number(-3.25), "-3.2"}, {Number(0), "0"}, {Number(0.01234), "0.012"}, {Number(0.5), "0.5"},
 		{Measure(40, "percent"), "40 %"}, {Measure(3, ""), "3"}, {Measure(8.814, "s"), "8.8 s"},
+		{Measure(852, "s"), "14 min"}, {RateLimit(""), "no limit"}, {RateLimit("5/s"), "5/s"},
 		{Seconds(0.00001234), "12.3 µs"}, {Seconds(0.0123), "12.3 ms"}, {Seconds(130), "2 min"}, {Seconds(0), "0 s"},
 		{Rate(0.04), "0.0"}, {Rate(1234.4), "1,234"}, {Rate(0), "0"},
 		{Bytes(1), "1 B"}, {Bytes(1536), "1.5 KiB"}, {Bytes(5 << 30), "5.0 GiB"},

@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/inwords"
 	"carstate/internal/vehicle"
 )
 
@@ -69,10 +69,10 @@ func (p *Operations) begin(
 		}
 		e.Detail = fmt.Sprintf("developer %q; operations %s; vehicles %s; expires %s; rate %s",
 			c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles, expiryInWords(c.Expires),
-			cmp.Or(c.Rate.String(), "unlimited"))
+			inwords.RateLimit(c.Rate.String()))
 	case access.SourceKind:
 		e.Detail = fmt.Sprintf("vehicles %s; expires %s; rate %s",
-			p.inWords(c.Vehicles), expiryInWords(c.Expires), cmp.Or(c.Rate.String(), "unlimited"))
+			p.inWords(c.Vehicles), expiryInWords(c.Expires), inwords.RateLimit(c.Rate.String()))
 		if c.Strict {
 			e.Detail += "; strict"
 		}
@@ -179,7 +179,7 @@ func (p *Operations) ChangeCredential(
 		details = append(details, "expires "+expiryInWords(*to.Expires))
 	}
 	if to.Rate != nil {
-		details = append(details, "rate "+cmp.Or(to.Rate.String(), "unlimited"))
+		details = append(details, "rate "+inwords.RateLimit(to.Rate.String()))
 	}
 	if to.Strict != nil {
 		details = append(details, fmt.Sprintf("strict %t", *to.Strict))
@@ -280,5 +280,5 @@ func overlapInWords(d time.Duration) string {
 	if d == 0 {
 		return "the old one ends at once"
 	}
-	return fmt.Sprintf("the old one stays valid for another %s", d)
+	return "the old one stays valid for another " + inwords.Duration(d)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"carstate/internal/inwords"
@@ -41,6 +42,9 @@ type FactRecord struct {
 	Time      *time.Time `json:"time"`
 }
 
+// InWords returns the value as text, such as "12.5 km/h" or "OFF".
+func (r FactRecord) InWords() string { return valueInWords(r.Name, r.Value, r.Unit) }
+
 // LimitInWords returns the threshold as text, such as "anomaly from 100 %". It returns "" if there
 // is no threshold.
 func (r FactRecord) LimitInWords() string {
@@ -50,11 +54,11 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns the facts to show as the reason for the verdict. It leaves out measures of an
-// anomaly that are zero, because they say nothing.
+// Telling returns the facts to show to people as the reason for the verdict. It leaves out the scores
+// of the rules, and measures of an anomaly that are zero, because they say nothing.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
-		if f.Value != 0 || f.Limit != vehicle.AnomalyFrom {
+		if (f.Value != 0 || f.Limit != vehicle.AnomalyFrom) && !strings.HasPrefix(f.Name, vehicle.Evidence) {
 			telling = append(telling, f)
 		}
 	}
@@ -75,15 +79,21 @@ type ReadingRecord struct {
 // InWords returns the value as text, such as "12.5 km/h" or "on". For a position, it returns "not
 // shown".
 func (r ReadingRecord) InWords() string {
-	switch {
-	case r.Value == nil:
+	if r.Value == nil {
 		return "not shown"
-	case r.Signal == vehicle.LowVoltageSystemState.String():
-		return vehicle.Ignition(*r.Value).String()
-	case r.Signal == vehicle.MILOn.String():
-		return [2]string{"off", "on"}[min(1, int(*r.Value))]
 	}
-	return inwords.Measure(*r.Value, r.Unit)
+	return valueInWords(r.Signal, *r.Value, r.Unit)
+}
+
+// valueInWords formats the value of a signal or measure for people.
+func valueInWords(name string, value float64, unit string) string {
+	switch name {
+	case vehicle.LowVoltageSystemState.String():
+		return vehicle.Ignition(value).String()
+	case vehicle.MILOn.String():
+		return [2]string{"off", "on"}[min(1, int(value))]
+	}
+	return inwords.Measure(value, unit)
 }
 
 // State reads the stored state of a vehicle. ok is false if none is stored.

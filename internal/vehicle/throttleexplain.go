@@ -159,10 +159,10 @@ func (f finding) fact(t UnixMilli) Fact {
 	case f.unit == "s":
 		return f.measured("time that "+x+" stood still while "+y+" moved", t)
 	}
-	name := "evidence that " + x + " moves by itself"
+	name := Evidence + x + " moves by itself"
 	switch {
 	case f.rule != RuleNoise:
-		name = "evidence that " + x + " and " + y + " disagree"
+		name = Evidence + x + " and " + y + " disagree"
 	case f.x != f.y:
 		name += " beside " + y
 	}
@@ -172,6 +172,9 @@ func (f finding) fact(t UnixMilli) Fact {
 // AnomalyFrom is a value of [Fact.Limit]: the fact raises an anomaly if its value is at or above
 // its threshold.
 const AnomalyFrom = "anomaly from"
+
+// Evidence begins the Name of each [Fact] that is a score of a rule, and not a reading or a time.
+const Evidence = "evidence that "
 
 func (f finding) measured(name string, t UnixMilli) Fact {
 	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t}

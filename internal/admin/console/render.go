@@ -79,7 +79,7 @@ func (c *Console) functions() template.FuncMap {
 		"rate":    inwords.Rate,
 		"bytes":   inwords.Bytes,
 		"number":  inwords.Number,
-		"measure": inwords.Measure,
+		"limit":   inwords.RateLimit,
 		"mark":    rand.Text,
 		"receipt": func(r access.ForgetReceipt) (string, error) {
 			text, err := json.Marshal(r)

@@ -145,7 +145,7 @@ func throttleClass(v vehicle.ThrottleVerdict) string {
 var outcomeWords = map[string]string{
 	vehicle.Unknown.String():    "unknown: there is no reading that could answer",
 	vehicle.Stale.String():      "stale: the readings are too old",
-	vehicle.NotDriving.String(): "not_driving: the car is stationary with its engine or ignition off",
+	vehicle.NotDriving.String(): "not driving: the car is stationary with its engine or ignition off",
 }
 
 // forget handles the form that forgets a vehicle. To confirm, the operator must have typed the vid.

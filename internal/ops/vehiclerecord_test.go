@@ -1,0 +1,34 @@
+package ops
+
+import (
+	"slices"
+	"testing"
+
+	"carstate/internal/vehicle"
+)
+
+// TestFact_InWords checks that the facts of a verdict are shown to people with names and units, and
+// without the internal scores of the rules.
+func TestFact_InWords(t *testing.T) {
+	limit := func(f float64) *float64 { return &f }
+	v := VerdictRecord{Facts: []FactRecord{
+		{Name: vehicle.LowVoltageSystemState.String(), Value: float64(vehicle.IgnitionOff)},
+		{Name: vehicle.MILOn.String(), Value: 1},
+		{Name: "time since the drive began", Value: 852, Unit: "s", Threshold: limit(60), Limit: "may be a jam from"},
+		{Name: vehicle.Evidence + "plate sensor A moves by itself", Value: 4.3, Unit: "percent", Threshold: limit(100),
+			Limit: vehicle.AnomalyFrom},
+		{Name: "time that plate sensor A stood still", Unit: "s", Threshold: limit(30), Limit: vehicle.AnomalyFrom},
+	}}
+	var got []string
+	for _, f := range v.Telling() {
+		got = append(got, f.Name+" "+f.InWords()+" "+f.LimitInWords())
+	}
+	want := []string{"Vehicle.LowVoltageSystemState OFF ", "Vehicle.OBD.Status.IsMILOn on ",
+		"time since the drive began 14 min may be a jam from 60 s"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := v.Silent(); got != 2 {
+		t.Errorf("facts that are not shown: got %d, want 2", got)
+	}
+}
