@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
@@ -62,6 +63,17 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
+// forgetPrompt returns the question that the user must confirm. The parameter err is the error of
+// reading the vehicle's record: it says whether the vehicle is unknown or forgotten.
+func forgetPrompt(err error) string {
+	known := "Everything that is known of this vehicle will be erased on every node"
+	if errors.Is(err, access.ErrNotFound) {
+		known = err.Error()
+		known = strings.ToUpper(known[:1]) + known[1:]
+	}
+	return known + ". Forget it?"
+}
+
 // forget deletes everything that the service knows of a vehicle, and makes it refuse the vehicle's
 // telemetry. At a terminal, the user must confirm this first. If nothing was known of the vehicle,
 // forget prints a hint, because the vid may be a typing error.
@@ -69,11 +81,8 @@ func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {
 	if c.asks() {
-		known := "Everything that is known of this vehicle will be erased on every node."
-		if _, err := client.Vehicle(ctx, id); errors.Is(err, access.ErrNotFound) {
-			known = "No vehicle with this vid has reported."
-		}
-		if err := c.sure(w, "%s Forget it?", known); err != nil {
+		_, err := client.Vehicle(ctx, id)
+		if err := c.sure(w, "%s", forgetPrompt(err)); err != nil {
 			return access.ForgetReceipt{}, err
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"carstate/internal/access"
 )
 
 // openTerminal opens a pseudo-terminal and types text into it.
@@ -86,6 +89,25 @@ func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 				t.Errorf("%s%s: got asked %t, exit code %d, want %t, %d:\n%s", args, c.more, asked, code, c.want, exitError,
 					&stderr)
 			}
+		}
+	}
+}
+
+// TestForgetPrompt_SaysWhatIsKnown checks that the question of the command forget says whether the
+// vehicle is known, unknown or forgotten.
+func TestForgetPrompt_SaysWhatIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "Everything that is known of this vehicle will be erased on every node. Forget it?"},
+		{errors.New("no carstate answers"),
+			"Everything that is known of this vehicle will be erased on every node. Forget it?"},
+		{fmt.Errorf("this vehicle was forgotten: %w", access.ErrNotFound),
+			"This vehicle was forgotten: " + access.ErrNotFound.Error() + ". Forget it?"},
+	} {
+		if got := forgetPrompt(c.err); got != c.want {
+			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -8,13 +9,16 @@ import (
 	"testing"
 
 	"carstate/internal/access"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
 // TestForgetAndAllow checks that forgetting a vehicle and allowing it again are each audited before
 // they are carried out, and that the audit contains the hash of the vehicle, not its vid.
 func TestForgetAndAllow(t *testing.T) {
-	s := start(t)
+	s := startOps(t, func(c *ops.Config) {
+		c.State = func(context.Context, vehicle.ID) (vehicle.State, bool, error) { return vehicle.State{}, false, nil }
+	})
 	hash := s.store.Forgotten.Hash("V1").String()
 	if _, err := s.Allow(t.Context(), "V1"); !errors.Is(err, access.ErrNotFound) {
 		t.Errorf("allowed although it is not forgotten: %v", err)
@@ -23,8 +27,18 @@ func TestForgetAndAllow(t *testing.T) {
 	if err != nil || r.Vehicle != hash || r.Removed.States != 1 || !r.ForgottenAt.Equal(noon) {
 		t.Errorf("got receipt %+v, %v; want vehicle %s at %v", r, err, hash, noon)
 	}
+	const forgotten = "this vehicle was forgotten at 2026-11-20 12:00:00Z: its data are erased and its telemetry is " +
+		"refused; `carstate forget VID --allow` accepts its telemetry again"
+	if _, err := s.Vehicle(t.Context(), "V1"); err == nil || err.Error() != forgotten ||
+		!errors.Is(err, access.ErrNotFound) {
+		t.Errorf("the forgotten vehicle: got %v, want %s", err, forgotten)
+	}
 	if _, err := s.Allow(t.Context(), "V1"); err != nil {
 		t.Error(err)
+	}
+	const unknown = "no vehicle with this vid has reported"
+	if _, err := s.Vehicle(t.Context(), "V1"); err == nil || err.Error() != unknown {
+		t.Errorf("the allowed vehicle: got %v, want %s", err, unknown)
 	}
 	if want, did := []string{"Audit intended", "Forget", "Audit intended", "Allow"}, s.store.Did(); !slices.Equal(did,
 		want) {

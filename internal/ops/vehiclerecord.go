@@ -108,7 +108,7 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	case err != nil:
 		return VehicleRecord{}, s, fmt.Errorf("%w: %w", errStateUnread, err)
 	case !ok:
-		return VehicleRecord{}, s, ErrNotReported
+		return VehicleRecord{}, s, p.notReported(id)
 	}
 	now := p.cfg.Now()
 	driving, throttle := p.verdicts(s.Driving(), s.Throttle(), vehicle.At(now))
@@ -131,8 +131,15 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	return r, s, nil
 }
 
-// ErrNotReported means that no state of the vehicle is stored.
-var ErrNotReported = Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
+// notReported returns the error for a vehicle of which no state is stored. Its status is 404.
+func (p *Operations) notReported(id vehicle.ID) *Refusal {
+	if t, ok := p.cfg.Forgotten.Find(id); ok && t.InForce() {
+		return Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are erased and its telemetry is "+
+			"refused; `carstate forget VID --allow` accepts its telemetry again",
+			t.Forgotten.UTC().Format("2006-01-02 15:04:05Z"))
+	}
+	return Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
+}
 
 // errStateUnread means that the stored state of a vehicle cannot be read at present.
 var errStateUnread = Refuse(http.StatusServiceUnavailable,

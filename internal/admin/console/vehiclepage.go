@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -110,7 +109,7 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, error) {
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
-	if errors.Is(err, ops.ErrNotReported) {
+	if statusOf(err) == http.StatusNotFound {
 		c.Monitor.curves.forget(id) // a page that was being rendered may have cached it again
 		v.Forgotten = c.Ops.IsForgotten(id)
 		return v, nil
