@@ -26,7 +26,7 @@ type figures struct {
 	observed float64            // number of queries in the histogram
 
 	feedAge float64 // seconds; negative: unknown
-	backlog float64 // seconds
+	backlog float64 // seconds; negative: unknown
 	streams map[string]fill
 }
 
@@ -40,11 +40,11 @@ type fill struct{ bytes, limit float64 }
 // answeredOutcomes are the outcomes of queries that were not refused.
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-// readFigures reads the metrics. Missing metrics stay zero, because nodes with other roles have
-// other metrics.
+// readFigures reads the metrics. Missing metrics stay zero or unknown, because nodes with other roles
+// and engines have other metrics.
 func readFigures(g prometheus.Gatherer, now time.Time) figures {
 	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
-		conns: map[string]float64{}, streams: map[string]fill{}, feedAge: -1}
+		conns: map[string]float64{}, streams: map[string]fill{}, feedAge: -1, backlog: -1}
 	families, _ := g.Gather() // on an error, it still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {

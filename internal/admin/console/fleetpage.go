@@ -56,8 +56,8 @@ type flowView struct {
 	P99              string
 	Refused          []refusedKind
 	Streams          []streamBar
-	FeedAge          string
-	Backlog          string
+	FeedAge          string // empty: unknown
+	Backlog          string // empty: unknown
 	Ready, Writable  string // why not; empty if it is
 }
 
@@ -177,7 +177,6 @@ func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
 	v := flowView{
 		Known: r.over > 0, Over: inwords.Duration(r.over.Round(time.Second)), Samples: r.samples, Queries: r.queries,
-		FeedAge: "not known yet", Backlog: inwords.Seconds(now.backlog),
 	}
 	for _, k := range []refusedKind{{"sample", r.samplesRefused}, {"key", r.keysRefused},
 		{"connection", r.connectionsRefused}, {"query", r.queriesRefused}} {
@@ -196,9 +195,13 @@ func (c *Console) flow() flowView {
 	if now.feedAge >= 0 {
 		v.FeedAge = inwords.Seconds(now.feedAge)
 	}
+	if now.backlog >= 0 {
+		v.Backlog = inwords.Seconds(now.backlog)
+	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
 		codec.Roads} {
-		if s, ok := now.streams[name]; ok && s.limit > 0 {
+		// Without its first table on the disk, a stream of one machine has the size 0, which may be wrong.
+		if s := now.streams[name]; s.bytes > 0 && s.limit > 0 {
 			percent := 100 * s.bytes / s.limit
 			v.Streams = append(v.Streams, streamBar{name, s.bytes, s.limit, percent, percent >= 80})
 		}

@@ -105,7 +105,7 @@ func (m *Monitor) flow() (now figures, r rates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.figures) == 0 {
-		return figures{feedAge: -1}, rates{}
+		return figures{feedAge: -1, backlog: -1}, rates{}
 	}
 	now = m.figures[len(m.figures)-1]
 	return now, ratesBetween(&m.figures[0], &now)

@@ -318,3 +318,38 @@ func BenchmarkWatchlistPut(b *testing.B) {
 		putState(w, "another", driving)
 	}
 }
+
+// TestEngine_HidesWhatIsNotMeasured checks that the fleet page has no row for a metric that the
+// engine does not have, and none for a stream whose size is not known.
+func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
+	f := newFixture(t)
+	f.logIn(f.key)
+	of := func(name string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "x"}, []string{"stream"})
+		f.console.Registry.(*prometheus.Registry).MustRegister(g)
+		return g
+	}
+	size, limit := of(store.MetricBytes), of(store.MetricLimit)
+	for _, stream := range []string{"TELEMETRY", "STATES"} {
+		size.WithLabelValues(stream).Set(0)
+		limit.WithLabelValues(stream).Set(4 << 30)
+	}
+	size.WithLabelValues("STATES").Set(2048)
+	const backlog = "Oldest sample not folded yet"
+	check := func(when, shown string, hidden ...string) {
+		t.Helper()
+		f.monitor.readMetrics()
+		page := f.get("/")
+		f.want(page, http.StatusOK, "Accepts writes", shown)
+		for _, text := range hidden {
+			if strings.Contains(page.body, text) {
+				t.Errorf("%s: got %q in the page, want no such row", when, text)
+			}
+		}
+	}
+	check("without feeds", "2.0 KiB", "0 B", "TELEMETRY", "Age of this node", "not known yet", backlog)
+	of(store.MetricFeedAge).WithLabelValues("STATES").Set(.5)
+	of(store.MetricBacklog).WithLabelValues("TELEMETRY").Set(0)
+	check("with feeds", "500 ms")
+	f.want(f.get("/"), http.StatusOK, backlog, "<dd>0 s</dd>", "Age of this node")
+}
