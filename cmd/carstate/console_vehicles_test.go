@@ -22,6 +22,18 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b := f.open()
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector(".tiles").innerText.includes("Throttle anomaly\n1") + ""`, "true")
+	// Each row of the two lists shows the car's driving of the last hour, also after a live update,
+	// which does not request it again.
+	strips := `[...document.querySelectorAll(".cars [data-hour]")].map(e => e.dataset.hour.split("/")[2] + ` +
+		`(e.querySelector("svg") ? " svg" : " " + e.innerText)).join(", ")`
+	b.Expect(strips, carInJam+" svg, "+carWithCode+" one reading")
+	b.Eval(`for (const part of document.querySelectorAll("[data-live=jam], [data-live=anomaly]")) {
+		fill(part, part.innerHTML.replace(/(<div data-hour[^>]*>).*?<\/div>/gs, "$1</div>"));
+	}
+	window.fetch = () => Promise.reject(new Error("requested again")); ""`)
+	if got, want := b.Eval(strips), carInJam+" svg, "+carWithCode+" one reading"; got != want {
+		t.Errorf("after a live update: got %s, want %s", got, want)
+	}
 	b.Eval(`document.querySelector('.tiles a[href$="/vehicles?throttle=anomaly"]').focus(); ""`)
 	b.Press(kb.Enter)
 	shown := `[...document.querySelectorAll("tbody .vid")].map(e => e.innerText).join(" ")`

@@ -44,6 +44,10 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	f.logIn(f.key)
 	f.report("carA", jammed(time.Minute))
 	f.want(f.get("/vehicles"), http.StatusOK, `data-hour="/vehicles/carA/hour"`, "Last hour")
+	f.want(f.get("/"), http.StatusOK, `data-hour="/vehicles/carA/hour"`, "the last hour")
+	if reads != 0 {
+		t.Errorf("the pages with lists read telemetry %d times, want 0", reads)
+	}
 
 	steady := make([]float64, 60)
 	for i := range steady {

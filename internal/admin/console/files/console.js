@@ -45,6 +45,7 @@ function fill(element, html) {
     if (open.has(s.textContent)) s.parentElement.open = true;
   }
   arm(element);
+  watchStrips(element);
   localTimes(element);
   return true;
 }
@@ -135,34 +136,54 @@ arm(document);
 
 // --- strips: how the cars of a list drove; requested for the rows in sight, two at a time
 
-const inSight = [];
+const stripLife = 300000; // ms; after this time, a live page may request a strip again
+const mostStrips = 200;
+const strips = new Map(); // path of each strip: its HTML, and the time of the request
+const inSight = []; // paths to request
 let askers = 0;
 
 async function askStrips() {
   if (askers === 2) return;
   askers++;
-  for (let cell; (cell = inSight.shift()); ) {
+  for (let path; (path = inSight.shift()); ) {
+    let html = "not read";
     try {
-      const answer = await fetch(root + cell.dataset.hour);
-      if (!answer.ok) throw new Error();
-      cell.innerHTML = await answer.text();
-      localTimes(cell);
+      const answer = await fetch(root + path);
+      if (answer.ok) html = await answer.text();
     } catch {
-      cell.textContent = "not read";
+      // The service is away.
+    }
+    strips.set(path, { html, at: Date.now() });
+    for (const cell of document.querySelectorAll(`[data-hour="${path}"]`)) {
+      cell.innerHTML = html;
+      localTimes(cell);
     }
   }
   askers--;
 }
 
 const sight = new IntersectionObserver((rows) => {
-  for (const row of rows) {
-    if (!row.isIntersecting) continue;
-    sight.unobserve(row.target);
-    inSight.push(row.target);
+  for (const { isIntersecting, target } of rows) {
+    if (!isIntersecting) continue;
+    sight.unobserve(target);
+    const path = target.dataset.hour, kept = strips.get(path), now = Date.now();
+    if (kept && now - kept.at < stripLife) continue;
+    if (strips.size >= mostStrips) strips.clear();
+    strips.set(path, { html: kept?.html ?? "", at: now });
+    inSight.push(path);
     askStrips();
   }
 });
-for (const cell of document.querySelectorAll("[data-hour]")) sight.observe(cell);
+
+// watchStrips shows the strips in a part that were requested before, and requests the others once
+// they are in sight.
+function watchStrips(part) {
+  for (const cell of part.querySelectorAll("[data-hour]")) {
+    cell.innerHTML = strips.get(cell.dataset.hour)?.html ?? "";
+    sight.observe(cell);
+  }
+}
+watchStrips(document);
 
 // --- local time, shown beside UTC if the reader asks for it
 
