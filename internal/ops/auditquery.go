@@ -108,12 +108,14 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// askedTime parses a time, or a day in UTC such as 2026-11-20. For a day, it returns the start of
-// that day plus the duration in the parameter day, which is 24 hours if the end of the day is
-// wanted.
+// askedTime parses a time, or a day in UTC such as 2026-11-20. A time without a zone, as forms of a
+// browser send it, is in UTC. For a day, askedTime returns the start of that day plus the duration
+// in the parameter day, which is 24 hours if the end of the day is wanted.
 func askedTime(text string, day time.Duration) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, nil
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
 	}
 	t, err := time.Parse(time.DateOnly, text)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
@@ -12,7 +13,8 @@ import (
 
 type auditView struct {
 	ops.AuditPage
-	Form url.Values // the requested filters
+	Form         url.Values // the requested filters
+	Since, Until time.Time  // as in Form; zero: not requested, or not valid
 }
 
 // eventsListed is the number of events on a page of the audit.
@@ -79,6 +81,7 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	form.Del("format")
 	v, status, problem := auditView{Form: form}, http.StatusOK, ""
 	q, err := c.Ops.AskedAudit(form)
+	v.Since, v.Until = q.Since, q.Until
 	if format != "" && err == nil {
 		c.export(w, s, "Audit", "audit.list", format, func() error { return c.Ops.ServeAudit(w, r, q, format) })
 		return

@@ -537,6 +537,8 @@ func TestAuditIsSearched(t *testing.T) {
 		"/audit?since=2026-11-21":             "[bo]", "/audit?until=2026-11-20": "[ada]",
 		"/audit?since=2026-11-20&until=2026-11-22": "[bo ada]",
 		"/audit?until=2026-11-20T12:00:00Z":        "[]",
+		"/audit?until=2026-11-20T12:00":            "[]", "/audit?until=2026-11-20T12:01": "[ada]",
+		"/audit?since=2026-11-22T11:59:30": "[bo]", "/audit?since=2026-11-22T12:01": "[]",
 	} {
 		if did := fmt.Sprint(events(f.get(path))); did != want {
 			t.Errorf("%s: %s", path, did)
@@ -583,6 +585,16 @@ func TestAuditIsSearched(t *testing.T) {
 	if a := f.read(f.anotherBrowser().Get(f.at("/audit?format=csv"))); a.status != http.StatusUnauthorized ||
 		strings.Contains(a.body, "ada") {
 		t.Errorf("without a session: %d", a.status)
+	}
+	// The form shows the time from which, and until which, events are shown.
+	for path, want := range map[string]string{
+		"/audit?since=2026-11-20":                  `name="since" type="datetime-local" value="2026-11-20T00:00"`,
+		"/audit?until=2026-11-20":                  `name="until" type="datetime-local" value="2026-11-21T00:00"`,
+		"/audit?since=2026-11-20T14:00:00%2B02:00": `name="since" type="datetime-local" value="2026-11-20T12:00"`,
+		"/audit?until=2026-11-20T12:00:30":         `name="until" type="datetime-local" value="2026-11-20T12:00:30"`,
+		"/audit":                                   `name="until" type="datetime-local" value=""`,
+	} {
+		f.want(f.get(path), http.StatusOK, want)
 	}
 	f.want(f.get("/audit?since=yesterday"), http.StatusBadRequest, "a day such as 2026-11-20")
 	f.want(f.get("/audit?vehicle=carA"), http.StatusBadRequest, "the first 16 digits")

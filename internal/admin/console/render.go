@@ -72,6 +72,7 @@ func (c *Console) functions() template.FuncMap {
 		"utc":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 		"day":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
+		"field":   timeField,
 		"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"count":   inwords.Count[int],
 		"calls":   inwords.Count[int64],
@@ -218,6 +219,15 @@ func newPaging(path string, number, size, of int) paging {
 		p.Next = number + 1
 	}
 	return p
+}
+
+// timeField returns the value of a form's field of the type datetime-local, in UTC. The zero time is
+// an empty field.
+func timeField(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strings.TrimSuffix(t.UTC().Format("2006-01-02T15:04:05"), ":00")
 }
 
 // seconds returns a duration in whole seconds, rounded up.
