@@ -253,6 +253,14 @@ func (s *schemas) members(t reflect.Type, sent bool, properties object, required
 		if err != nil {
 			return err
 		}
+		if values, ok := namedValues[t.Name()+"."+name]; ok && schema["type"] == "array" {
+			schema["items"] = s.valuesOf(values, sent)
+		} else if ok {
+			schema = s.valuesOf(values, sent)
+		}
+		if name == "rate" {
+			schema = rate()
+		}
 		properties[name] = schema
 		if !strings.Contains(options, "omit") {
 			*required = append(*required, name)
