@@ -131,12 +131,12 @@ func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord,
 	return r, s, nil
 }
 
-// notReported returns the error for a vehicle of which no state is stored. Its status is 404.
+// notReported returns the error for a vehicle without a stored state. Its status is 404.
 func (p *Operations) notReported(id vehicle.ID) *Refusal {
-	if t, ok := p.cfg.Forgotten.Find(id); ok && t.InForce() {
+	if at, ok := p.Forgotten(id); ok {
 		return Refuse(http.StatusNotFound, "this vehicle was forgotten at %s: its data are erased and its telemetry is "+
 			"refused; `carstate forget VID --allow` accepts its telemetry again",
-			t.Forgotten.UTC().Format("2006-01-02 15:04:05Z"))
+			at.UTC().Format("2006-01-02 15:04:05Z"))
 	}
 	return Refuse(http.StatusNotFound, "no vehicle with this vid has reported")
 }

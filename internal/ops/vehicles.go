@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -22,8 +23,12 @@ func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) 
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
 }
 
-// IsForgotten reports whether telemetry of a vehicle is refused because the vehicle was forgotten.
-func (p *Operations) IsForgotten(id vehicle.ID) bool { return p.cfg.Forgotten.Has(id) }
+// Forgotten reports whether telemetry of a vehicle is refused because the vehicle was forgotten, and
+// when that was.
+func (p *Operations) Forgotten(id vehicle.ID) (at time.Time, ok bool) {
+	t, found := p.cfg.Forgotten.Find(id)
+	return t.Forgotten, found && t.InForce()
+}
 
 func (p *Operations) onVehicle(
 	ctx context.Context, by access.Actor, action string, id vehicle.ID,

@@ -449,7 +449,8 @@ func TestForgetIsUndone(t *testing.T) {
 	f.want(f.post("/vehicles/typo/allow"), http.StatusConflict, "this vehicle is not forgotten")
 	f.want(f.post("/vehicles/typo/forget", "vid", "typo"), http.StatusOK, "Forgotten")
 	a := f.get("/vehicles/typo")
-	f.want(a, http.StatusNotFound, "This vehicle was forgotten", `/vehicles/typo/allow"`)
+	f.want(a, http.StatusNotFound, "This vehicle was forgotten", `/vehicles/typo/allow"`,
+		`It was forgotten <time datetime="2026-11-20T12:00:00Z"`)
 	if strings.Contains(a.body, "No vehicle with this vid has reported") || strings.Contains(a.body, "Forget it") {
 		t.Error("the page of a forgotten vehicle asks for its spelling, or offers to forget it again")
 	}

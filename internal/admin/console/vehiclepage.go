@@ -28,19 +28,20 @@ func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session
 
 // vehicleView is the page of one vehicle.
 type vehicleView struct {
-	VID        vehicle.ID
-	Known      bool
-	Forgotten  bool // its telemetry is refused
-	Verdicts   []verdictView
-	Readings   []ops.ReadingRecord
-	Curve      curveView
-	Roads      bool // this node has a map of the roads
-	HasWay     bool // Map shows the car's way
-	WayTime    time.Time
-	WayKnown   bool // at least one stretch of the way is known
-	Map        mapView
-	Tokens     []ops.TokenRecord
-	MoreTokens int
+	VID         vehicle.ID
+	Known       bool
+	Forgotten   bool // its telemetry is refused
+	ForgottenAt time.Time
+	Verdicts    []verdictView
+	Readings    []ops.ReadingRecord
+	Curve       curveView
+	Roads       bool // this node has a map of the roads
+	HasWay      bool // Map shows the car's way
+	WayTime     time.Time
+	WayKnown    bool // at least one stretch of the way is known
+	Map         mapView
+	Tokens      []ops.TokenRecord
+	MoreTokens  int
 }
 
 // verdictView is one verdict with its reason. The page shows it as the answer to the question in
@@ -111,7 +112,7 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 	record, s, err := c.Ops.Vehicle(ctx, id)
 	if statusOf(err) == http.StatusNotFound {
 		c.Monitor.curves.forget(id) // a page that was being rendered may have cached it again
-		v.Forgotten = c.Ops.IsForgotten(id)
+		v.ForgottenAt, v.Forgotten = c.Ops.Forgotten(id)
 		return v, nil
 	}
 	if err != nil {
@@ -181,7 +182,7 @@ func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 		c.nothing(w, r, s)
 		return
 	}
-	if !c.Ops.IsForgotten(id) {
+	if _, forgotten := c.Ops.Forgotten(id); !forgotten {
 		c.fail(w, s, http.StatusConflict, "Nothing to accept", "this vehicle is not forgotten")
 		return
 	}
