@@ -289,7 +289,7 @@ func small(fs vfs.FS) Config {
 	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
 }
 
-// lossError says that something is missing that a store had promised. What is there is correct.
+// lossError says that something is missing that a store had promised. Everything else is correct.
 type lossError string
 
 func (e lossError) Error() string { return string(e) }
