@@ -127,8 +127,8 @@ func damagedPart(
 		return b
 	})
 	log := new(testkit.Buffer)
-	config := Config{FS: fs, DataDir: "/data", Answers: new(answers)}
-	config.Log = slog.New(slog.NewTextHandler(log, nil))
+	config := Config{FS: fs, DataDir: "/data", Answers: new(answers),
+		Log: slog.New(slog.NewTextHandler(log, nil))}
 	e, err := Open(ctx, config)
 	if err != nil {
 		t.Fatalf("damage of %c at %v: %v", letter, at, err)

@@ -251,9 +251,8 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	if state.Time != 10_000 {
 		t.Errorf("time of the stored state: got %d, want 10000", state.Time)
 	}
-	var err error
 	for range 2 {
-		if seq, _, err = p.Next(ctx); err != nil {
+		if _, _, err := p.Next(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
