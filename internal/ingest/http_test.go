@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -237,7 +238,10 @@ func TestHTTPReadOnly(t *testing.T) {
 	for _, key := range []string{f.key, unknown} {
 		request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, key)
 	}
-	f.wantMetric(t, 2, "carstate_ingest_request_duration_seconds", "outcome", "read_only")
+	// A request is counted after its answer was sent.
+	testkit.Await(t, "both requests are counted as read-only", func() bool {
+		return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "read_only") == 2
+	})
 	f.wantMetric(t, 0, "carstate_ingest_request_duration_seconds", "outcome", "unavailable")
 }
 

@@ -65,7 +65,8 @@ type Node struct {
 const (
 	stopWithin       = 4500 * time.Millisecond
 	answersWithin    = 2 * time.Second         // for requests in progress
-	backgroundWithin = 2500 * time.Millisecond // for work in the background to end by itself
+	backgroundWithin = time.Second             // for work in the background to end by itself
+	storeWithin      = 2500 * time.Millisecond // the same on one machine, where it stores up to 50,000 states
 	cutWithin        = 500 * time.Millisecond
 )
 
@@ -324,7 +325,11 @@ func (n *Node) Close() error {
 	// After a crash before this step, the next start folds the telemetry since the last checkpoint
 	// again, and the counts of the last minute are lost.
 	n.stop()
-	if !within(deadline, backgroundWithin, n.running.Wait) {
+	limit := backgroundWithin
+	if n.cluster == nil {
+		limit = storeWithin
+	}
+	if !within(deadline, limit, n.running.Wait) {
 		// Some of the work may wait for an engine that does not respond. Cut makes its calls fail.
 		n.engine.Cut()
 		if !within(deadline, cutWithin, n.running.Wait) {

@@ -195,7 +195,7 @@ func (w *workload) count(ctx context.Context, r *rand.Rand) error {
 // then never return.
 func (w *workload) await(do func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- do() }()
+	w.e.running.Go(func() { done <- do() }) // Close waits for it, as for the product's own trim
 	for {
 		select {
 		case err := <-done:

@@ -38,7 +38,7 @@ func (m *metrics) measure(e *Engine) {
 
 func (m *metrics) fills(e *Engine, name string, letter byte, limit uint64) {
 	from, to := span(letter)
-	bytes, err := e.db.EstimateDiskUsage(from, to)
+	bytes, err := e.diskUsage(from, to)
 	if err != nil {
 		return // the store cannot be read
 	}

@@ -68,6 +68,15 @@ func (e *Engine) enter() error {
 
 func (e *Engine) leave() { e.readers.Add(-1) }
 
+// diskUsage estimates the bytes of the tables that hold a range of keys.
+func (e *Engine) diskUsage(from, to []byte) (bytes uint64, err error) {
+	if err := e.enter(); err != nil {
+		return 0, err
+	}
+	defer e.leave()
+	return e.db.EstimateDiskUsage(from, to)
+}
+
 // readersWithin is the maximum time that awaitReaders waits, and readersPoll is the interval at
 // which it checks.
 const (

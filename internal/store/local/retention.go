@@ -56,7 +56,7 @@ func (e *Engine) measureBacklog() {
 				oldest = max(oldest, now.Sub(stored))
 			}
 		}
-		if unfolded, err := e.db.EstimateDiskUsage(telemetryKey(n, cursor+1), telemetryKey(n+1, 0)); err == nil {
+		if unfolded, err := e.diskUsage(telemetryKey(n, cursor+1), telemetryKey(n+1, 0)); err == nil {
 			bytes += unfolded
 		}
 	}
@@ -94,7 +94,7 @@ func (e *Engine) trim() error {
 		if firsts[n] = first; first == 0 {
 			continue
 		}
-		is, err := e.db.EstimateDiskUsage(telemetryKey(n, first), telemetryKey(n+1, 0))
+		is, err := e.diskUsage(telemetryKey(n, first), telemetryKey(n+1, 0))
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ const slowestCompaction = 4 << 20
 
 // ErasedWithin implements [store.Engine].
 func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
-	bytes, err := e.db.EstimateDiskUsage([]byte{'A'}, []byte{'Z'})
+	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
