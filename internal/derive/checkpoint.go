@@ -76,6 +76,9 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 			return nil
 		}
 	}
+	if c.f.seq == 0 {
+		return nil
+	}
 	seq, states := c.f.begin()
 	hurried := make(chan struct{})
 	c.hurry = sync.OnceFunc(func() { close(hurried) })
@@ -89,7 +92,7 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 // checkpointNow starts to store the folded states, or makes a checkpoint in progress skip its
 // pauses.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
-	if c.f.seq != 0 {
+	if c.f.seq != 0 || c.done != nil {
 		if err := c.checkpoint(ctx); err != nil {
 			return err
 		}

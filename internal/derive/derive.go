@@ -242,12 +242,14 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 		seq, samples, err := part.Next(idle)
 		late := err != nil && idle.Err() != nil && ctx.Err() == nil
 		cancel()
-		var wanted *store.StateRequest
+		wanted, isRequest := errors.AsType[*store.StateRequest](err)
 		switch {
-		case errors.As(err, &wanted):
+		case isRequest:
 			wanted.Reply(f.state(wanted.Vehicle))
 			err = nil
-		case assigned.Err() != nil && ctx.Err() == nil && (late || err == nil):
+		case ctx.Err() != nil: // without the samples just read; the next start reads them again
+			err = ctx.Err()
+		case assigned.Err() != nil && (late || err == nil):
 			return c.commit(ctx) // without the samples just read; the next owner reads them again
 		case late && f.seq != 0:
 			err = c.checkpoint(ctx)
@@ -255,22 +257,29 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 			err = c.renew(ctx)
 		case errors.Is(err, store.ErrSettle):
 			err = c.checkpointNow(ctx)
-		case err != nil && ctx.Err() != nil && d.config.Checkpoint > 0:
-			// Without this commit, the next start would have to fold these samples again.
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
-			defer cancel()
-			if err = c.commit(last); err != nil {
-				d.config.Log.Warn("not all folded states were stored in time: the next start folds the latest telemetry "+
-					"again", "partition", p, "error", err)
-			}
-			return err
 		case err == nil:
 			err = d.foldSamples(ctx, p, &c, seq, samples)
+		}
+		if err != nil && ctx.Err() != nil && d.config.Checkpoint > 0 {
+			return d.storeLast(ctx, p, &c)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// storeLast stores the folded states of a partition after the end of ctx, so that the next start
+// need not fold their samples again.
+func (d *Deriver) storeLast(ctx context.Context, p int, c *checkpoints) error {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
+	defer cancel()
+	err := c.commit(last)
+	if err != nil {
+		d.config.Log.Warn("not all folded states were stored: the next start folds the latest telemetry again",
+			"partition", p, "error", err)
+	}
+	return err
 }
 
 // foldSamples folds samples, and starts a checkpoint if one is due.

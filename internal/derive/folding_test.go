@@ -364,6 +364,23 @@ func TestCheckpoint_CommitsAllAtShutdown(t *testing.T) {
 	})
 }
 
+// TestCheckpoint_CommitsAtShutdownInBacklog checks that the folded states are stored when the context
+// ends while more samples wait to be folded, as after a time of overload.
+func TestCheckpoint_CommitsAtShutdownInBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seq := uint64(0)
+		part := &script{next: func(context.Context) (uint64, []vehicle.Sample, error) {
+			time.Sleep(time.Millisecond) // on the fake clock
+			seq++
+			return seq, []vehicle.Sample{sampleOf("carA", vehicle.UnixMilli(seq))}, nil
+		}}
+		runEvery(t, part, time.Minute, time.Second)
+		if n := len(part.commits); n != 1 || part.commits[0].seq != seq-1 || part.commits[0].after > 1100*time.Millisecond {
+			t.Fatalf("got commits %+v after %d samples, want one at the end, without the last sample", part.commits, seq)
+		}
+	})
+}
+
 // TestStateRequest_AnsweredFromMemory checks that the owner of a partition tells the state of a
 // vehicle that is not stored yet, and that this stores nothing.
 func TestStateRequest_AnsweredFromMemory(t *testing.T) {

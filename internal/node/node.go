@@ -68,6 +68,7 @@ const (
 	backgroundWithin = time.Second             // for work in the background to end by itself
 	storeWithin      = 2500 * time.Millisecond // the same on one machine, where it stores up to 50,000 states
 	cutWithin        = 500 * time.Millisecond
+	closeWithin      = time.Second // at least, for the engine of one machine to close
 )
 
 // Start starts a node. When it returns, the listeners accept requests, but the tables may still be
@@ -326,8 +327,8 @@ func (n *Node) Close() error {
 	// again, and the counts of the last minute are lost.
 	n.stop()
 	limit := backgroundWithin
-	if n.cluster == nil {
-		limit = storeWithin
+	if end, _ := deadline.Deadline(); n.cluster == nil {
+		limit = max(limit, min(storeWithin, time.Until(end)-closeWithin))
 	}
 	if !within(deadline, limit, n.running.Wait) {
 		// Some of the work may wait for an engine that does not respond. Cut makes its calls fail.

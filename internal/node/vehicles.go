@@ -118,25 +118,30 @@ func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 
 // logUnclean logs a warning that the last process did not end in order, with the possible causes. If
 // the kernel has ended a process of this control group or of one above for lack of memory, the
-// warning names the group. The own group has no such count if a supervisor has created the group
-// again since then.
+// warning names the group. A group above has the processes of other services, too. The own group
+// has no such count if a supervisor has created the group again since then.
 func logUnclean(log *slog.Logger, root fs.FS) {
 	var kills []any
+	own, isOwn := "", false
 	for g := range controlGroups(root) {
 		if g.version != 2 {
 			continue
+		}
+		if own == "" {
+			own = g.name
 		}
 		text, _ := fs.ReadFile(root, path.Join(g.dir, g.name, "memory.events"))
 		_, rest, _ := strings.Cut("\n"+string(text), "\noom_kill ")
 		n, _, _ := strings.Cut(rest, "\n")
 		if count, err := strconv.Atoi(n); err == nil && count > 0 {
 			kills = []any{"oom_kill", count, "group", g.name, "memory_limit", fmt.Sprintf("%d MiB", memory(root)>>20)}
+			isOwn = g.name == own
 			break
 		}
 	}
-	if kills == nil {
-		log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
-			"it failed, or the machine lost power; its last lines and dmesg say more")
+	if !isOwn {
+		log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), "+
+			"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more", kills...)
 		return
 	}
 	log.Warn("the last process did not end in order, and the kernel has ended processes of its control group for lack "+

@@ -272,8 +272,9 @@ type StateRequest struct {
 // Error implements error.
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
 
-// State returns the newest state of one vehicle, also if it is not stored yet. ok is false if the
-// vehicle has none.
+// State returns the newest state of one vehicle, also if it is not stored yet. If the owner of its
+// partition does not answer within seconds, it returns the stored state. ok is false if the vehicle
+// has none.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	if s, ok = e.Unstored(ctx, id); ok {
 		return s, true, nil

@@ -209,11 +209,14 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	if err == nil {
 		err = r.storeRoads(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	return r.k.fenceAll(ctx)
+	// Also after a failure, the owners of the partitions must read the states that were restored.
+	fencing, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceWithin)
+	defer cancel()
+	return errors.Join(err, r.k.fenceAll(fencing))
 }
+
+// fenceWithin is the time limit for fencing all partitions at the end of a restore.
+const fenceWithin = 30 * time.Second
 
 // batches yields the records of a channel in batches, until the channel is closed. It waits for the
 // first record of each batch, and adds records that it can receive without waiting, up to

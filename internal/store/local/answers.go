@@ -50,6 +50,7 @@ const maxRestored = 100_000
 // restoredStates holds the times of states that a restore has stored while the owner of their
 // partition may have an older state of the vehicle in memory, for example because the vehicle sends
 // a backlog. The owner must then neither store nor publish that state, but take the partition again.
+// A newer state in memory replaces the restored one, as if it had been stored before the restore.
 type restoredStates struct {
 	any   atomic.Bool // times is not empty
 	mu    sync.Mutex
@@ -71,6 +72,7 @@ func (r *restoredStates) remove(id vehicle.ID) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.times, id)
+		r.any.Store(len(r.times) > 0)
 	}
 }
 
@@ -223,8 +225,7 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 // it passes the state to the function put of [Engine.FollowStates]. However, if the vehicle's
 // current answer is newer than the restored state, putRecord leaves the answer unchanged and adds
 // the vehicle to unmerged. The answer then comes from a state that was not stored yet. The
-// vehicle's next committed state, which was folded from the restored one, becomes the answer (see
-// putMerged).
+// vehicle's next committed state becomes the answer (see putMerged).
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -240,7 +241,10 @@ func (e *Engine) putRecord(r store.Record) {
 		}
 	}
 	// Only this goroutine changes the owner.
-	if owned := p.taken != nil && p.taken.lost() == nil; owned && !p.restored.add(id, s.Time) {
+	owned := p.taken != nil && p.taken.lost() == nil
+	if s.Time == 0 {
+		p.restored.remove(id)
+	} else if owned && !p.restored.add(id, s.Time) {
 		p.ownership.Lock()
 		p.recall()
 		p.ownership.Unlock()

@@ -289,11 +289,6 @@ func small(fs vfs.FS) Config {
 	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
 }
 
-// lossError says that something is missing that a store had promised. Everything else is correct.
-type lossError string
-
-func (e lossError) Error() string { return string(e) }
-
 // check opens the engine of a workload with a seed, and compares the data that it holds with what
 // was promised.
 func check(
@@ -306,8 +301,7 @@ func check(
 	return errors.Join(w.compare(ctx, folds, p), w.e.Close())
 }
 
-// compare folds what is not folded, and compares the data of the engine with what was promised. It
-// returns a lossError only if nothing else is wrong.
+// compare folds what is not folded, and compares the data of the engine with what was promised.
 func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.State, p promises) (err error) {
 	folding, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -324,7 +318,6 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 	for _, partition := range w.e.partitions {
 		folded = folded && partition.cursor.Load() == partition.stored()
 	}
-	var lost error
 	for v := range workVehicles {
 		s, _, err := store.State(ctx, w.e, workID(v))
 		if err != nil {
@@ -339,10 +332,9 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 			return fmt.Errorf("vehicle %d was judged at %d and is judged at %d when the node is ready", v, p.shown[v],
 				ready[v])
 		case n < p.acked.samples[v]:
-			lost = lossError(fmt.Sprintf("vehicle %d has %d samples of %d that were acknowledged", v, n,
-				p.acked.samples[v]))
+			return fmt.Errorf("vehicle %d has %d samples of %d that were acknowledged", v, n, p.acked.samples[v])
 		case s.Time < p.shown[v]:
-			lost = lossError(fmt.Sprintf("vehicle %d was judged at %d and is judged at %d now", v, p.shown[v], s.Time))
+			return fmt.Errorf("vehicle %d was judged at %d and is judged at %d now", v, p.shown[v], s.Time)
 		}
 	}
 	r, err := w.e.Last(ctx, codec.Tokens, counterName)
@@ -357,9 +349,9 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 	case counter > p.sent.counter:
 		return fmt.Errorf("the counter is %d, and %d was sent", counter, p.sent.counter)
 	case counter < p.acked.counter:
-		lost = lossError(fmt.Sprintf("the counter is %d, and %d was acknowledged", counter, p.acked.counter))
+		return fmt.Errorf("the counter is %d, and %d was acknowledged", counter, p.acked.counter)
 	}
-	return lost
+	return nil
 }
 
 // TestPowerCuts checks that after a power cut a store holds all data that it has acknowledged, and

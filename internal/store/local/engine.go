@@ -261,14 +261,14 @@ func (e *Engine) options() *pebble.Options {
 				}
 			},
 			CompactionEnd: func(i pebble.CompactionInfo) {
-				if i.Err == nil {
+				if i.Err == nil && len(i.Output.Tables) > 0 { // some compactions write no table
 					e.tablesFailing.Store(false)
 				}
 			},
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
-	// No table holds two kinds of records, so that damage in a block of one does not keep others from
+	// No new table holds two kinds of records, so that damage in a block of one does not keep others from
 	// being read. A start, for example, does not need AUDIT.
 	o.Experimental.SpanPolicyFunc = func(key []byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{}, []byte{key[0] + 1}, nil

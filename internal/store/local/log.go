@@ -101,7 +101,7 @@ type syncedBytes struct {
 
 // syncedNote is the file that says how much of the newest log is synced. It is written after each
 // sync of the log, and is not synced itself. After a kill it is therefore exact, so that a start
-// finds damage also in the last acknowledged records, behind which no chunk says that they were
+// finds damage also in the last acknowledged records, after which no chunk says that they were
 // synced. After a power cut it may be older or absent, and then says too little, never too much.
 type syncedNote struct {
 	mu sync.Mutex // guards f
@@ -258,10 +258,10 @@ func (e logDamageError) Error() string {
 	return fmt.Sprintf("the write-ahead log %s, of %d bytes, is damaged at byte %d", e.name, e.size, e.at)
 }
 
-// checkLog returns a logDamageError if the log with the given path contains something else than
-// chunks in that part of the file that was synced, or anywhere if there is a newer log. Pebble does
-// not check the last block of a log, nor what the note says. It treats the incomplete end that a
-// power cut leaves like checkLog, as no damage.
+// checkLog returns a logDamageError if the log with the given path contains anything but chunks
+// in that part of the file that was synced, or anywhere if there is a newer log. Pebble does not
+// check the last block of a log, nor what the note says. Like checkLog, Pebble treats the incomplete
+// end that a power cut leaves as no damage.
 func checkLog(fsys vfs.FS, path string) error {
 	f, err := fsys.Open(path)
 	if err != nil {

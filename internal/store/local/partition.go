@@ -118,6 +118,7 @@ type Partition struct {
 	next   uint64 // sequence of the first group that Next has not returned
 	stored time.Time
 	spans  store.FoldSpans
+	asked  bool // the last Next returned a request for a state
 
 	closed atomic.Bool
 
@@ -325,13 +326,15 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		}
 		s.mu.Lock()
 		asked := s.asked
-		if t.next <= s.answered {
-			asked = nil // the caller folds again what was answered before, so its states are too old
+		if t.next <= s.answered || t.asked {
+			asked = nil // the caller folds again what was answered before, or must fold in between
 		}
+		t.asked = false
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
 		s.mu.Unlock()
 		select { // also if there are samples, because a backlog can last for minutes
 		case r := <-asked:
+			t.asked = true
 			return 0, nil, r
 		case <-s.settle:
 			return 0, nil, store.ErrSettle
@@ -565,10 +568,12 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 		return vehicle.State{}, false
 	case <-e.writesFailed.Done():
 		return vehicle.State{}, false
+	case <-e.cut.Done():
+		return vehicle.State{}, false
 	}
 	select {
 	case x, ok := <-reply:
-		return x, ok && x.Time != 0
+		return x, ok && x.Time != 0 && !s.restored.isNewer(id, &x)
 	case <-ctx.Done():
 		return vehicle.State{}, false
 	}
