@@ -52,6 +52,9 @@ const (
 	refusals = iota
 )
 
+// Refusals is the number of all reasons.
+const Refusals = refusals
+
 // SampleRefusals is the number of reasons for which samples are refused.
 const SampleRefusals = Empty + 1
 

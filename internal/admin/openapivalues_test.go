@@ -75,7 +75,7 @@ func tokenRefusals() (names []string) {
 }
 
 func sourceRefusals() (names []string) {
-	for r := range access.KeyReplaced + 1 {
+	for r := range access.Refusal(access.Refusals) {
 		names = append(names, r.String())
 	}
 	return names
