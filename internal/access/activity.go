@@ -154,15 +154,31 @@ func (u *usage) CountIgnored(name string, n int) {
 func (u *usage) CountRefused(r Refusal, n int) { u.counts().refused[r].Add(int64(n)) }
 
 // NoteRefused records that something of the source was refused at time now for the reason r. The
-// text says why, in words. It must be safe to show: without a vehicle, a key or other input. The
+// text says why, in words. It must be safe to show: without a vehicle, a key or a value. The
 // latest call wins, whatever its time, because an earlier one may have had a fast clock.
+// Only the reason [WrongKey], which strangers can cause, does not replace another one that is at
+// most strangersWait old.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
 		text = strings.ToValidUTF8(text[:MaxRefusalText-len(mark)], "") + mark
 	}
-	u.counts().last.Store(&lastRefusal{now.Unix(), r, text})
+	last, next := &u.counts().last, &lastRefusal{now.Unix(), r, text}
+	if r != WrongKey {
+		last.Store(next)
+		return
+	}
+	if old := last.Load(); old == nil || old.why == WrongKey || !within(strangersWait, old.at, next.at) {
+		last.CompareAndSwap(old, next) // a refusal of the source at the same time wins
+	}
 }
+
+// strangersWait is how long the last refusal of a source is shown although a stranger logs in with
+// the source's name and a wrong password.
+const strangersWait = 10 * time.Minute
+
+// within reports whether two times in Unix seconds are at most d apart.
+func within(d time.Duration, a, b int64) bool { return max(a-b, b-a) <= int64(d/time.Second) }
 
 // refuseKey counts and records that the source's key was refused at time now for the reason r.
 func (u *usage) refuseKey(r Refusal, text string, now time.Time) {

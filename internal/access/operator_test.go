@@ -150,6 +150,44 @@ func TestLastRefusal_NewestOfASecond(t *testing.T) {
 	}
 }
 
+// TestLastRefusal_StrangersHideNone checks that a wrong password is always counted, but becomes the
+// last refusal only if there is none, or the other one is a wrong password too or older than ten
+// minutes.
+func TestLastRefusal_StrangersHideNone(t *testing.T) {
+	var table access.Sources
+	src, _ := addSource(t, "gateway")
+	table.Put(src)
+	g, _ := table.Get("gateway")
+	for i, step := range []struct {
+		at       time.Duration
+		own      bool // whether a sample of the source is refused
+		want     access.Refusal
+		noted    time.Duration
+		wrongSum int64
+	}{
+		{0, false, access.WrongKey, 0, 1},
+		{time.Minute, false, access.WrongKey, time.Minute, 2},
+		{2 * time.Minute, true, access.Impossible, 2 * time.Minute, 2},
+		{3 * time.Minute, false, access.Impossible, 2 * time.Minute, 3},
+		{12 * time.Minute, false, access.Impossible, 2 * time.Minute, 4},
+		{12*time.Minute + time.Second, false, access.WrongKey, 12*time.Minute + time.Second, 5},
+		{13 * time.Minute, true, access.Impossible, 13 * time.Minute, 5},
+		{time.Minute, false, access.WrongKey, time.Minute, 6}, // the clock was ahead
+	} {
+		if step.own {
+			g.NoteRefused(access.Impossible, "too fast", noon.Add(step.at))
+		} else if _, err := table.VerifyNamed("gateway", []byte("wrong"), noon.Add(step.at)); err == nil {
+			t.Fatal("a wrong password was accepted")
+		}
+		seen := g.Seen()
+		if seen.Reason != step.want || !seen.LastRefused.Equal(noon.Add(step.noted)) ||
+			seen.Refused[access.WrongKey] != step.wrongSum {
+			t.Errorf("%d: got %v at %v, %d wrong keys, want %+v", i, seen.Reason, seen.LastRefused,
+				seen.Refused[access.WrongKey], step)
+		}
+	}
+}
+
 // TestLastRefusal_LongText checks that the text of a refusal is cut between two characters.
 func TestLastRefusal_LongText(t *testing.T) {
 	var table access.Sources

@@ -264,8 +264,8 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 
 // VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. A
 // valid key of another source is refused with [ErrNotKnown]. If the key is not one of the named
-// source, VerifyNamed records this for the named source, too. Anybody who can connect can cause such
-// a record, so it costs no memory beyond the source's counters.
+// source, VerifyNamed records this for the named source, too. The record must cost no memory beyond
+// the source's counters, because anybody who can connect can cause it.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {
