@@ -30,11 +30,13 @@ type batch struct {
 	accepted int              // accepted samples, those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
-	first    *refusal // of the first refused line; of the last message, after a join
-	ignored  ignored
-	source   *access.Grant // the sender of all samples; if nil, no source's counters change
-	bytes    int           // estimated memory, rather too high than too low
-	length   int           // bytes of an HTTP body, after decompression
+	// first is the refusal of the first refused line; after join, that of the last joined batch that
+	// has one.
+	first   *refusal
+	ignored ignored
+	source  *access.Grant // the sender of all samples; if nil, no source's counters change
+	bytes   int           // estimated memory, rather too high than too low
+	length  int           // bytes of an HTTP body, after decompression
 }
 
 // Estimated memory, in bytes, of the parts of a batch, and of the request or message that carries
