@@ -124,11 +124,11 @@ type sureFlag struct {
 func (f sureFlag) asks() bool { return !f.Yes && terminal(os.Stdin) != nil }
 
 // sure asks the user at a terminal a question, and returns an error unless the answer is yes.
-func (f sureFlag) sure(w streams, format string, args ...any) error {
+func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...any) error {
 	if !f.asks() {
 		return nil
 	}
-	return confirm(os.Stdin, w.err, fmt.Sprintf(format, args...))
+	return confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
 }
 
 // clientTrusting returns an HTTP client with the given TLS settings. It follows no redirect,

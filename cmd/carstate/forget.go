@@ -82,7 +82,7 @@ func (c *forgetCommand) forget(
 ) (access.ForgetReceipt, error) {
 	if c.asks() {
 		_, err := client.Vehicle(ctx, id)
-		if err := c.sure(w, "%s", forgetPrompt(err)); err != nil {
+		if err := c.sure(ctx, w, "%s", forgetPrompt(err)); err != nil {
 			return access.ForgetReceipt{}, err
 		}
 	}

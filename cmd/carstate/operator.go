@@ -97,7 +97,7 @@ Example:
 
 // Run gives an operator a new key.
 func (c *operatorRotate) Run(ctx context.Context, w streams) error {
-	if err := c.sure(w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
+	if err := c.sure(ctx, w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
 		return err
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.OperatorKey, error) {
@@ -121,7 +121,8 @@ func (*operatorRemove) Help() string { return "Example:\n  carstate operator rem
 
 // Run removes an operator.
 func (c *operatorRemove) Run(ctx context.Context, w streams) error {
-	if err := c.sure(w, "The key and the sessions of operator %s end at once. Remove the operator?", c.Name); err != nil {
+	if err := c.sure(ctx, w, "The key and the sessions of operator %s end at once. Remove the operator?",
+		c.Name); err != nil {
 		return err
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.OperatorSummary, error) {
@@ -149,7 +150,7 @@ Example:
 
 // Run replaces the admin key.
 func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
-	if err := c.sure(w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
+	if err := c.sure(ctx, w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
 		return err
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedAdminKey, error) {

@@ -195,7 +195,7 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 		return usageError("say what to change: --vehicles, --rate, --expires, --strict or --no-strict")
 	}
 	if to.Vehicles != nil && to.Vehicles.All() {
-		if err := c.sure(w, "Source %s may send for every vehicle from now on, and its list is not kept. Change it?",
+		if err := c.sure(ctx, w, "Source %s may send for every vehicle from now on, and its list is not kept. Change it?",
 			c.Name); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ Example:
 func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
 	if err == nil && d == 0 {
-		err = c.sure(w, "All earlier keys of source %s become invalid at once. Rotate it?", c.Name)
+		err = c.sure(ctx, w, "All earlier keys of source %s become invalid at once. Rotate it?", c.Name)
 	}
 	if err != nil {
 		return err
@@ -256,7 +256,8 @@ func (*sourceRemove) Help() string { return "Example:\n  carstate source remove 
 
 // Run removes a source.
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {
-	if err := c.sure(w, "The key of source %s becomes invalid at once and permanently. Remove it?", c.Name); err != nil {
+	if err := c.sure(ctx, w, "The key of source %s becomes invalid at once and permanently. Remove it?",
+		c.Name); err != nil {
 		return err
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceSummary, error) {

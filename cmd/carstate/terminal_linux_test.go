@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -49,7 +50,7 @@ func TestConfirmTakesOnlyYes(t *testing.T) {
 	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false,
 		"yesterday\n": false} {
 		var prompt bytes.Buffer
-		if err := confirm(strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
+		if err := confirm(t.Context(), strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
 			prompt.String() != "Forget it? [y/N] " {
 			t.Errorf("%q: %v, asked %q", typed, err, &prompt)
 		}
@@ -89,6 +90,35 @@ func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 				t.Errorf("%s%s: got asked %t, exit code %d, want %t, %d:\n%s", args, c.more, asked, code, c.want, exitError,
 					&stderr)
 			}
+		}
+	}
+}
+
+// writerThen is a buffer that calls a function after each write.
+type writerThen struct {
+	bytes.Buffer
+	then func()
+}
+
+func (w *writerThen) Write(p []byte) (int, error) {
+	defer w.then()
+	return w.Buffer.Write(p)
+}
+
+// TestQuestion_EndsWithCtrlC checks that Ctrl-C ends a command that waits for an answer at once.
+func TestQuestion_EndsWithCtrlC(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	input := os.Stdin
+	t.Cleanup(func() { os.Stdin = input })
+	for _, args := range []string{"source remove gateway", "token issue --developer Ada"} {
+		os.Stdin = openTerminal(t, "y") // the line does not end
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := writerThen{then: cancel} // the signal arrives after the question
+		var stdout bytes.Buffer
+		code := run(ctx, strings.Fields(args+" --data-dir "+t.TempDir()), &stdout, &asked)
+		if text := asked.String(); code != exitStopped ||
+			!strings.HasSuffix(text, "\ncarstate: stopped before it was done\n") {
+			t.Errorf("%s: got exit code %d, %q", args, code, text)
 		}
 	}
 }
@@ -143,7 +173,8 @@ func TestTokenIssueAsksATerminal(t *testing.T) {
 		{"nothing there", open(os.DevNull), "", false},
 	} {
 		var prompt bytes.Buffer
-		if got := askVehicles(c.in, &prompt); got != c.want || prompt.Len() > 0 != c.prompted {
+		got, err := askVehicles(t.Context(), c.in, &prompt)
+		if err != nil || got != c.want || prompt.Len() > 0 != c.prompted {
 			t.Errorf("%s: %q, asked %q", c.name, got, prompt.String())
 		}
 	}

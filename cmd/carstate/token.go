@@ -69,7 +69,9 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	}
 	if !r.Sandbox {
 		if c.Vehicles == "" {
-			c.Vehicles = askVehicles(os.Stdin, w.err)
+			if c.Vehicles, err = askVehicles(ctx, os.Stdin, w.err); err != nil {
+				return err
+			}
 		}
 		if c.Vehicles == "" {
 			return usageError("say which vehicles the token sees: --vehicles all, --vehicles VID,… or --vehicles @FILE")
@@ -90,26 +92,41 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 
 // askVehicles asks the user at a terminal which vehicles a token is for. If in is not a terminal,
 // it returns "".
-func askVehicles(in *os.File, prompt io.Writer) string {
+func askVehicles(ctx context.Context, in *os.File, prompt io.Writer) (string, error) {
 	if terminal(in) == nil {
-		return ""
+		return "", nil
 	}
-	return answerTo(in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
+	return answerTo(ctx, in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
 }
 
 // confirm asks a question and returns an error unless the user answers yes.
-func confirm(in io.Reader, prompt io.Writer, question string) error {
-	if answer := strings.ToLower(answerTo(in, prompt, question+" [y/N] ")); answer != "y" && answer != "yes" {
+func confirm(ctx context.Context, in io.Reader, prompt io.Writer, question string) error {
+	answer, err := answerTo(ctx, in, prompt, question+" [y/N] ")
+	if err != nil {
+		return err
+	}
+	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
 		return errors.New("nothing was done")
 	}
 	return nil
 }
 
-// answerTo asks a question and returns the next line of input.
-func answerTo(in io.Reader, prompt io.Writer, question string) string {
+// answerTo asks a question and returns the next line of input. If ctx ends first, as on Ctrl-C, it
+// returns an error at once. Its goroutine then reads on until the process ends.
+func answerTo(ctx context.Context, in io.Reader, prompt io.Writer, question string) (string, error) {
 	fmt.Fprint(prompt, question)
-	line, _ := bufio.NewReader(in).ReadString('\n') // the last line may have no line end
-	return strings.TrimSpace(line)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // the last line may have no line end
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case text := <-answer:
+		return text, nil
+	case <-ctx.Done():
+		fmt.Fprintln(prompt) // ends the line of the question
+		return "", ctx.Err()
+	}
 }
 
 // tokenArg is the argument that names a token.
@@ -305,7 +322,7 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 		return usageError("say what to change: --vehicles, --rate or --expires")
 	}
 	if to.Vehicles != nil && to.Vehicles.All() {
-		if err := c.sure(w, "Token %s sees every vehicle from now on, and its list is not kept. Change it?",
+		if err := c.sure(ctx, w, "Token %s sees every vehicle from now on, and its list is not kept. Change it?",
 			c.ID); err != nil {
 			return err
 		}
@@ -340,7 +357,7 @@ Example:
 func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
 	if err == nil && d == 0 {
-		err = c.sure(w, "All earlier secrets of token %s become invalid at once. Rotate it?", c.ID)
+		err = c.sure(ctx, w, "All earlier secrets of token %s become invalid at once. Rotate it?", c.ID)
 	}
 	if err != nil {
 		return err
@@ -377,7 +394,7 @@ func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 			if err != nil {
 				return ops.TokenSummary{}, err
 			}
-			if err := c.sure(w, "Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID,
+			if err := c.sure(ctx, w, "Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID,
 				t.Developer); err != nil {
 				return ops.TokenSummary{}, err
 			}
