@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
 	"carstate/internal/query"
@@ -24,12 +25,19 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	log, err := query.OpenAccessLog(c)
 	if err != nil {
 		err = fmt.Errorf("check --access-log: %w", err)
-		if !errors.Is(err, syscall.ENOSPC) { // a full disk may get room, but a wrong path stays wrong
+		if staysWrong(err) {
 			err = configError{err}
 		}
 		return nil, err
 	}
 	return log, nil
+}
+
+// staysWrong reports whether err, from opening a file, is of a wrong path or a missing permission.
+// Other errors, such as those of a full disk, may pass by themselves.
+func staysWrong(err error) bool {
+	return slices.ContainsFunc([]error{syscall.ENOENT, syscall.EACCES, syscall.EISDIR, syscall.ENOTDIR},
+		func(lasting error) bool { return errors.Is(err, lasting) })
 }
 
 // closeAccessLog writes the buffered lines and closes the log. It is called after the last query
