@@ -86,14 +86,18 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 }
 
 // auditTime returns a day or a time unchanged, and for an age such as 7d the time so long before
-// now. The result ok is false if text is none of these.
+// now. It accepts the layouts that the API accepts: a time without a zone is in UTC. The result ok
+// is false if text is none of these.
 func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0
 	}
-	_, notTime := time.Parse(time.RFC3339, text)
-	_, notDay := time.Parse(time.DateOnly, text)
-	return text, notTime == nil || notDay == nil
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateOnly} {
+		if _, err := time.Parse(layout, text); err == nil {
+			return text, true
+		}
+	}
+	return text, false
 }
 
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
