@@ -96,12 +96,13 @@ func valueInWords(name string, value float64, unit string) string {
 	return inwords.Measure(value, unit)
 }
 
-// State reads the stored state of a vehicle. ok is false if none is stored.
+// State returns the newest state of a vehicle, from memory if it is not stored yet. ok is false if
+// there is none.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	return p.cfg.State(ctx, id)
 }
 
-// Vehicle returns the record of a vehicle and its stored state.
+// Vehicle returns the record of a vehicle and its newest state, from memory if it is not stored yet.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {

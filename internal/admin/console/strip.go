@@ -59,7 +59,7 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(html)) // the client may have disconnected
 }
 
-// strip returns the strip of a vehicle as HTML, or "" if no state of the vehicle is stored.
+// strip returns the strip of a vehicle as HTML, or "" if the vehicle has no state.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	k := &c.Monitor.curves
 	if kept, _ := k.strip(id, c.Now()); kept != "" {
@@ -78,7 +78,7 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	if kept != "" { // another page requested it in the meantime
 		return kept, nil
 	}
-	s, ok, err := c.Ops.State(ctx, id) // State stores pending folds first
+	s, ok, err := c.Ops.State(ctx, id) // the newest one, which may not be stored yet
 	if err != nil || !ok {
 		return "", err
 	}

@@ -146,14 +146,18 @@ async function askStrips() {
   if (askers === 2) return;
   askers++;
   for (let path; (path = inSight.shift()); ) {
-    let html = "not read";
+    let html = "not read", read = false;
     try {
       const answer = await fetch(root + path);
-      if (answer.ok) html = await answer.text();
+      if (answer.ok) {
+        html = await answer.text();
+        read = true;
+      }
     } catch {
       // The service is away.
     }
-    strips.set(path, { html, at: Date.now() });
+    if (read) strips.set(path, { html, at: Date.now() });
+    else strips.delete(path);
     for (const cell of document.querySelectorAll(`[data-hour="${path}"]`)) {
       cell.innerHTML = html;
       localTimes(cell);
