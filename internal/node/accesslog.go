@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"carstate/internal/query"
@@ -33,9 +34,14 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	return log, nil
 }
 
-// staysWrong reports whether err, from opening a file, is of a wrong path or a missing permission.
-// Other errors, such as those of a full disk, may pass by themselves.
+// staysWrong reports whether err, from reading a file or opening it for writing, will occur again
+// with the same configuration: the path is wrong, a permission is missing, or the content is wrong.
+// Other errors of the operating system, such as a full disk, may pass by themselves. So does a key
+// that does not match its certificate, if a renewal has written only one of them so far.
 func staysWrong(err error) bool {
+	if _, ok := errors.AsType[syscall.Errno](err); !ok {
+		return !strings.Contains(err.Error(), "does not match public key") // crypto/tls has no value for it
+	}
 	return slices.ContainsFunc([]error{syscall.ENOENT, syscall.EACCES, syscall.EISDIR, syscall.ENOTDIR},
 		func(lasting error) bool { return errors.Is(err, lasting) })
 }

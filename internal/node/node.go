@@ -185,15 +185,15 @@ func (e configError) Is(target error) bool { return target == ErrConfig }
 // It returns nil if there is no certificate.
 func openFiles(c *Config) (*keyPair, error) {
 	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
-	if err != nil {
-		return nil, configError{err}
-	}
-	if c.Cluster.CredsFile != "" {
-		if _, err := os.ReadFile(c.Cluster.CredsFile); err != nil {
-			return nil, configError{fmt.Errorf("the credentials cannot be read: check --nats-creds: %w", err)}
+	if err == nil && c.Cluster.CredsFile != "" {
+		if _, err = os.ReadFile(c.Cluster.CredsFile); err != nil {
+			err = fmt.Errorf("the credentials cannot be read: check --nats-creds: %w", err)
 		}
 	}
-	return cert, nil
+	if err != nil && staysWrong(err) {
+		err = configError{err}
+	}
+	return cert, err
 }
 
 // Ready returns what /readyz reports: nil, or the reason why the node does not do all of its work
