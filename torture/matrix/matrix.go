@@ -55,7 +55,7 @@ var Row = row.Row{
 			Says: "gives another reason for a vehicle that is not granted than for one that is unknown",
 			By: []string{`wrong: a *token, *, a vehicle that is not granted and *: answered "Carstate-Reason: stale"` +
 				wantUnknown}, Count: 20_000},
-		{Defect: "slow-forbidden", Says: "hashes the name of a vehicle that is not granted, which takes 1 µs",
+		{Defect: "slow-forbidden", Says: "hashes the name of a vehicle that is not granted thirty times (2 µs)",
 			By: []string{"missed: the answer about a vehicle that reports and is not granted takes longer by (median) is *",
 				"missed: the answer about one that neither exists nor is granted takes longer by (median) is *"}, Count: 1_000},
 	},
