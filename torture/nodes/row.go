@@ -28,6 +28,7 @@ var Row = row.Row{
 				"wrong: the state of * is not the fold of its * readings: *"}, Count: 1},
 		{Defect: "one-replica", Says: "makes streams with one copy although three were requested",
 			By: []string{"wrong: while server * is *: nothing of writer * is acknowledged for *",
+				"wrong: while a server and a node that folds are killed, *: nothing of writer * is acknowledged for *",
 				"wrong: while server * is *: the leader of * does not answer: *",
 				"wrong: while server * is *: the state of * is not of after *"}, Count: 3},
 	},
