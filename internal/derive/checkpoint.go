@@ -56,9 +56,9 @@ func (c *checkpoints) minWait() time.Duration {
 	return 0
 }
 
-// checkpoint starts to store the folded states. If the previous checkpoint is still in progress,
-// checkpoint does not start another. Instead, if many states wait, it makes the previous one skip
-// its pauses.
+// checkpoint starts to store the folded states, if there are any. If the previous checkpoint is
+// still in progress, checkpoint does not start another. Instead, if many states wait, it makes the
+// previous one skip its pauses.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.every == 0 {
 		return c.commit(ctx)
@@ -92,15 +92,11 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 // checkpointNow starts to store the folded states, or makes a checkpoint in progress skip its
 // pauses.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
-	if c.f.seq != 0 || c.done != nil {
-		if err := c.checkpoint(ctx); err != nil {
-			return err
-		}
-	}
+	err := c.checkpoint(ctx)
 	if c.done != nil {
 		c.hurry()
 	}
-	return nil
+	return err
 }
 
 // makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all

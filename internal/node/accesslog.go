@@ -25,13 +25,18 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	}
 	log, err := query.OpenAccessLog(c)
 	if err != nil {
-		err = fmt.Errorf("check --access-log: %w", err)
-		if staysWrong(err) {
-			err = configError{err}
-		}
-		return nil, err
+		return nil, fileError(fmt.Errorf("check --access-log: %w", err))
 	}
 	return log, nil
+}
+
+// fileError marks an error of a file that the configuration names as a [configError], if the same
+// configuration will meet it again.
+func fileError(err error) error {
+	if err != nil && staysWrong(err) {
+		return configError{err}
+	}
+	return err
 }
 
 // staysWrong reports whether err, from reading a file or opening it for writing, will occur again

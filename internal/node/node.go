@@ -159,8 +159,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 }
 
 // Check reads the certificate, its key, the credentials and the admin key from their files, and
-// returns an error if a node could not start with them. It opens no port and changes nothing. certificateEnds is the
-// time when the certificate expires, or zero if there is none.
+// returns an error if a node could not start with them. It opens no port and changes nothing.
+// certificateEnds is the time when the certificate expires, or zero if there is none.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openFiles(&c)
 	if err != nil {
@@ -190,10 +190,7 @@ func openFiles(c *Config) (*keyPair, error) {
 			err = fmt.Errorf("the credentials cannot be read: check --nats-creds: %w", err)
 		}
 	}
-	if err != nil && staysWrong(err) {
-		err = configError{err}
-	}
-	return cert, err
+	return cert, fileError(err)
 }
 
 // Ready returns what /readyz reports: nil, or the reason why the node does not do all of its work

@@ -51,12 +51,7 @@ func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 	if err := p.Commit(ctx, e.partitions[0].stored(), states); err != nil {
 		t.Fatal(err)
 	}
-	var events []store.Write
-	for i := range partEvents {
-		subject := fmt.Sprintf("audit.%d", i)
-		event := fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64())
-		events = append(events, store.Write{Subject: subject, Record: codec.Seal(subject, event)})
-	}
+	events := auditEvents(partEvents, r)
 	for name, writes := range map[string][]store.Write{
 		codec.Audit: events, codec.Tokens: {{Subject: "token.a", Record: codec.Seal("token.a", []byte{0, 'x'})}},
 		codec.Sources: {{Subject: "source.a", Record: codec.Seal("source.a", []byte{0, 'x'})}},

@@ -32,17 +32,7 @@ func TestTrimEmptyPartition(t *testing.T) {
 			vid = v
 		}
 	}
-	if err := e.Append(ctx, []vehicle.Sample{sample(vid, 1000, 50)}); err != nil {
-		t.Fatal(err)
-	}
-	p, err := e.Take(ctx, 1, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seq, _, err := p.Next(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, seq, _ := given(ctx, t, e, 1, sample(vid, 1000, 50))
 	if err := p.Commit(ctx, seq, nil); err != nil {
 		t.Fatal(err)
 	}

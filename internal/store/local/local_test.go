@@ -123,22 +123,31 @@ func TestRecallKeepsAnswers(t *testing.T) {
 	}
 }
 
+// given appends a sample to partition n of an empty engine, takes the partition, and returns the
+// result of the first call of Next.
+func given(
+	ctx context.Context, t *testing.T, e *Engine, n int, x vehicle.Sample,
+) (p store.Partition, seq uint64, samples []vehicle.Sample) {
+	t.Helper()
+	if err := e.Append(ctx, []vehicle.Sample{x}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := e.Take(ctx, n, "me", store.Anyone)
+	if err == nil {
+		seq, samples, err = p.Next(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, seq, samples
+}
+
 // TestSettle_StoresFoldedStates checks that Settle stores folded states at once, without
 // waiting until the checkpoint is due.
 func TestSettle_StoresFoldedStates(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})
-	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
-		t.Fatal(err)
-	}
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seq, samples, err := p.Next(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, seq, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
 	state := vehicle.Observe(vehicle.State{}, samples[0])
 	p.Answer("v", &state)
 	folding := make(chan error)
@@ -164,17 +173,7 @@ func TestSettle_StoresFoldedStates(t *testing.T) {
 func TestState_NotStoredYet(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})
-	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
-		t.Fatal(err)
-	}
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, samples, err := p.Next(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, _, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
 	older := vehicle.Observe(vehicle.State{}, samples[0])
 	if err := p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}); err != nil {
 		t.Fatal(err)

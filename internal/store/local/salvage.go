@@ -281,12 +281,12 @@ func (s *salvager) copy(
 		if read {
 			gap = append(bytes.Clone(key), 0)
 		}
-		if from = readableAfter(s.newIter, key, to); from == nil {
-			err = s.copyOthers(ctx, gap, to, take)
-		} else {
-			err = s.copyOthers(ctx, gap, from, take)
+		from = readableAfter(s.newIter, key, to)
+		end := from
+		if end == nil {
+			end = to
 		}
-		if err != nil {
+		if err := s.copyOthers(ctx, gap, end, take); err != nil {
 			return err
 		}
 	}

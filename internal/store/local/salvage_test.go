@@ -16,6 +16,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// auditEvents returns n records of AUDIT with random contents.
+func auditEvents(n int, r *rand.Rand) (events []store.Write) {
+	for i := range n {
+		subject := fmt.Sprintf("audit.%d", i)
+		event := fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64())
+		events = append(events, store.Write{Subject: subject, Record: codec.Seal(subject, event)})
+	}
+	return events
+}
+
 // TestSalvage damages one byte of a table or of the log. Salvage must leave the damaged directory
 // unchanged, keep most records, and create a directory that an engine can open.
 func TestSalvage(t *testing.T) {
@@ -50,12 +60,7 @@ func TestSalvage(t *testing.T) {
 	if err := p.Commit(ctx, 1, states); err != nil {
 		t.Fatal(err)
 	}
-	var written []store.Write
-	for i := range events {
-		subject := fmt.Sprintf("audit.%d", i)
-		event := fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64())
-		written = append(written, store.Write{Subject: subject, Record: codec.Seal(subject, event)})
-	}
+	written := auditEvents(events, r)
 	if _, err := e.Store(ctx, codec.Audit, written); err != nil {
 		t.Fatal(err)
 	}
