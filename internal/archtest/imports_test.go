@@ -56,6 +56,25 @@ func TestRequirements(t *testing.T) {
 	}
 }
 
+// TestBinary_HasNoNATSServer checks that the released program contains no NATS server: one machine
+// has its own engine, and a cluster has servers of its own.
+func TestBinary_HasNoNATSServer(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/carstate")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		if strings.HasPrefix(path, "github.com/nats-io/nats-server") {
+			t.Errorf("cmd/carstate depends on %s; only tests and the torture may build the server, as a program", path)
+		}
+	}
+	if !strings.Contains(string(out), "github.com/cockroachdb/pebble/v2\n") {
+		t.Error("go list named no Pebble, so it did not list the dependencies")
+	}
+}
+
 // ourModules returns the modules of the tree, each go.mod that git tracks, as `go mod edit` parses
 // it: its tools, and its direct requirements without other modules of the tree.
 func ourModules(t *testing.T) (modules []module) {
