@@ -1,0 +1,68 @@
+package local
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"carstate/internal/store"
+	"carstate/internal/vehicle"
+)
+
+// TestIdle_SyncsNothing checks that an engine whose samples are folded and stored neither writes nor
+// syncs a file for 20 minutes, after the retention has run.
+func TestIdle_SyncsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var writes atomic.Int64
+		count := errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+				writes.Add(1)
+			}
+			return nil
+		})
+		ctx := t.Context()
+		e, err := Open(ctx, Config{FS: errorfs.Wrap(vfs.NewMem(), count),
+			Config: store.Config{DataDir: "/data", Retention: time.Minute}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Append(ctx, []vehicle.Sample{sample("v", time.Now().UnixMilli(), 50)}); err != nil {
+			t.Fatal(err)
+		}
+		p, err := e.Take(ctx, 0, "me", func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		seq, samples, err := p.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := vehicle.Observe(vehicle.State{}, samples[0])
+		if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}); err != nil {
+			t.Fatal(err)
+		}
+		waiting, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() { _, _, _ = p.Next(waiting) }() // as derive does
+		time.Sleep(10 * time.Minute)              // of the bubble: the retention removes the sample
+		synctest.Wait()
+		before := writes.Load()
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		if n := writes.Load() - before; n != 0 {
+			t.Errorf("the idle engine made %d writes and syncs in 20 minutes, want none", n)
+		}
+		if before == 0 {
+			t.Error("no write was counted, not even of the sample")
+		}
+		cancel()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
