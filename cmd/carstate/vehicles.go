@@ -17,6 +17,7 @@ type vehiclesCommand struct {
 	Throttle string `placeholder:"STATE" help:"Only cars with this answer: normal or anomaly."`
 	Reason   string `placeholder:"WHY" help:"Only cars without a driving verdict, for this reason: stale, not_driving or unknown."`
 	Prefix   string `placeholder:"VID" help:"Only cars whose vid has this prefix."`
+	Source   string `placeholder:"NAME" help:"Only cars that this source may report."`
 	Sort     string `placeholder:"ORDER" help:"trouble (the default), newest or oldest."`
 	Limit    *int   `placeholder:"N" help:"Maximum number of cars, 1 to 1000 (100)."`
 	Cursor   string `placeholder:"TEXT" help:"Print the page after the one that ended with this cursor."`
@@ -30,6 +31,7 @@ unknown, not driving, normal. A vehicle that has been silent for 30 days is not 
 
 Example:
   carstate vehicles --driving jam
+  carstate vehicles --source fleet-north --reason stale
   carstate vehicles --reason stale --sort oldest --limit 20
   carstate vehicles --throttle anomaly --format csv > anomalies.csv`
 }
@@ -38,7 +40,7 @@ Example:
 func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	q := ops.VehicleQuery{
 		Driving: c.Driving, Throttle: c.Throttle, Reason: c.Reason, Prefix: c.Prefix,
-		Sort: c.Sort, Cursor: c.Cursor,
+		Source: c.Source, Sort: c.Sort, Cursor: c.Cursor,
 	}
 	if c.Limit != nil {
 		if q.Limit = *c.Limit; q.Limit < 1 || q.Limit > ops.MaxVehicles {

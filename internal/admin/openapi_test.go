@@ -112,6 +112,7 @@ var parameters = map[string][]object{
 		asked("reason", "Vehicles for which a query gets no answer, for this reason.",
 			object{"type": "string", "enum": ops.ReasonFilters}),
 		asked("prefix", "The beginning of the vid.", vid()),
+		asked("source", "Vehicles that the source of this name may report.", object{"type": "string"}),
 		asked("sort", "The order of the list; an export has none.", object{"type": "string", "enum": ops.VehicleSorts}),
 		asked("limit", "Number of vehicles on a page.",
 			object{"type": "integer", "minimum": 1, "maximum": ops.MaxVehicles}),

@@ -58,6 +58,12 @@ func vidsOf(list []ops.ListedVehicle) (vids []string) {
 // have the same filters.
 func TestVehiclesAreFiltered(t *testing.T) {
 	s, _ := listing(t)
+	for _, body := range []string{`{"name":"north","vehicles":["Normal","Slow","Stale","Never"]}`,
+		`{"name":"everywhere","vehicles":"all"}`} {
+		if a := s.do(t, "POST", "/v1/sources", body); a.status != http.StatusCreated {
+			t.Fatal(a.status, a.body)
+		}
+	}
 	for _, c := range []struct {
 		q    ops.VehicleQuery
 		want string
@@ -74,6 +80,10 @@ func TestVehiclesAreFiltered(t *testing.T) {
 		{ops.VehicleQuery{Reason: "unknown"}, "Unknown"},
 		{ops.VehicleQuery{Prefix: "No"}, "Normal NoThrottle"},
 		{ops.VehicleQuery{Prefix: "no"}, ""},
+		{ops.VehicleQuery{Source: "north"}, "Slow Stale Normal"},
+		{ops.VehicleQuery{Source: "north", Driving: "normal"}, "Normal"},
+		{ops.VehicleQuery{Source: "north", Prefix: "S", Sort: "oldest"}, "Stale Slow"},
+		{ops.VehicleQuery{Source: "everywhere", Driving: "slow"}, "Slow"},
 		{ops.VehicleQuery{Limit: 3}, "Anomaly Jam00 Jam01"},
 		{ops.VehicleQuery{Sort: "oldest", Limit: 2}, "Unknown Stale"},
 	} {
@@ -167,7 +177,8 @@ func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 		"limit=x":                          "limit is a number from 1 to 1000",
 		"driving=jam&reason=stale":         "give one of them",
 		"driving=jam&driving=slow":         "each parameter is given once",
-		"source=gateway":                   "a list of vehicles takes driving",
+		"source=gateway":                   "there is no source of this name",
+		"origin=gateway":                   "a list of vehicles takes driving",
 		"format=xml":                       "format is json, ndjson or csv",
 		"format=csv&sort=newest":           "leave out sort, limit and cursor",
 	} {

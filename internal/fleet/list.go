@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"math"
@@ -37,8 +36,9 @@ type Question struct {
 	// each vehicle.
 	Now    func() vehicle.UnixMilli
 	MaxAge time.Duration
-	// Prefix selects vehicles whose vid begins with it. "" selects all.
-	Prefix string
+	// Match reports whether the list contains the vehicle of a vid, as far as the vid determines
+	// this. It is called by several goroutines. If nil, every vid matches.
+	Match func(vid []byte) bool
 }
 
 // order is a Question in a form that is fast to evaluate on packed values (see value), because
@@ -136,13 +136,13 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	)
 	for range runtime.GOMAXPROCS(0) {
 		walks.Go(func() {
-			mine := leading{most: n + 1, after: after, prefix: []byte(q.Prefix)}
+			mine := leading{most: n + 1, after: after, match: q.Match}
 			for ctx.Err() == nil {
 				share := int(taken.Add(1)) - 1
 				if share >= shardCount {
 					break
 				}
-				if q.Prefix == "" {
+				if q.Match == nil {
 					t.walkShare(share, by, &mine)
 				} else {
 					t.walkNames(share, by, &mine)
@@ -171,14 +171,14 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 // error. It copies the vids of one shard at a time, about a thousandth of all vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
-	prefix, by := []byte(q.Prefix), q.order()
+	by := q.order()
 	for i := range shardCount {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		vids = t.names.appendShard(i, vids[:0])
 		for _, vid := range vidsOf(vids) {
-			if !bytes.HasPrefix(vid, prefix) {
+			if q.Match != nil && !q.Match(vid) {
 				continue
 			}
 			by.asOf(&q) // again for each vehicle, because do may take minutes in total
@@ -212,11 +212,11 @@ func (t *Table) walkShare(share int, by *order, into *leading) {
 }
 
 // walkNames scans the vids of one shard. It adds the vehicles that belong to the list, and whose
-// vid begins with the list's prefix, to the parameter into.
+// vid matches, to the parameter into.
 func (t *Table) walkNames(share int, by *order, into *leading) {
 	into.vids = t.names.appendShard(share, into.vids[:0])
 	for _, vid := range vidsOf(into.vids) {
-		if !bytes.HasPrefix(vid, into.prefix) {
+		if !into.match(vid) {
 			continue
 		}
 		if l, ok := t.listed(vid, by); ok && into.count(l.Place.Order) {
@@ -249,8 +249,8 @@ type leading struct {
 	last    Place    // place of the last vehicle after a cut; set if enough is true
 	enough  bool     // the list has reached the length of the field most
 
-	vids   []byte // buffer of walkNames
-	prefix []byte
+	vids  []byte // buffer of walkNames
+	match func(vid []byte) bool
 }
 
 // count counts a vehicle that belongs to the list. It reports whether the vehicle may be among the

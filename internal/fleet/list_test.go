@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func jams() fleet.Question {
 
 // beginning returns q restricted to vids that begin with a prefix.
 func beginning(prefix string, q fleet.Question) fleet.Question {
-	q.Prefix = prefix
+	q.Match = func(vid []byte) bool { return bytes.HasPrefix(vid, []byte(prefix)) }
 	return q
 }
 
@@ -78,7 +79,7 @@ func TestFirstPagesThroughAList(t *testing.T) {
 				t.Fatalf("%s: %d of %d matched, %d listed, %v", c.name, matched, c.want, len(list), err)
 			}
 			for _, l := range list {
-				if seen[l.ID] || l.Driving.Time > last || !strings.HasPrefix(string(l.ID), c.q.Prefix) {
+				if seen[l.ID] || l.Driving.Time > last || c.q.Match != nil && !c.q.Match([]byte(l.ID)) {
 					t.Fatalf("%s: %+v is listed twice, or after time %d", c.name, l, last)
 				}
 				seen[l.ID], last = true, l.Driving.Time

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -25,6 +26,7 @@ type VehicleQuery struct {
 	Throttle string // throttle state in the answer: "normal" or "anomaly"
 	Reason   string // why there is no answer about driving: "stale", "not_driving" or "unknown"
 	Prefix   string // beginning of the vid
+	Source   string // name of a source that may report the vehicle
 	Sort     string // one of VehicleSorts; empty: the first of them
 	Limit    int    // 0: DefaultVehicles
 	Cursor   string // the Next of the previous page; empty: the first page
@@ -93,7 +95,7 @@ const maxWalks = 2
 func (q *VehicleQuery) texts() map[string]*string {
 	return map[string]*string{
 		"driving": &q.Driving, "throttle": &q.Throttle, "reason": &q.Reason,
-		"prefix": &q.Prefix, "sort": &q.Sort, "cursor": &q.Cursor,
+		"prefix": &q.Prefix, "source": &q.Source, "sort": &q.Sort, "cursor": &q.Cursor,
 	}
 }
 
@@ -114,7 +116,7 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 			}
 		default:
 			return q, Refuse(http.StatusBadRequest,
-				"a list of vehicles takes driving, throttle, reason, prefix, sort, limit, cursor and format")
+				"a list of vehicles takes driving, throttle, reason, prefix, source, sort, limit, cursor and format")
 		}
 	}
 	return q, q.Check()
@@ -164,9 +166,31 @@ func (q VehicleQuery) Check() error {
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
 
 // question converts the query into a query of the fleet table. In it, a verdict is stale if its
-// reading is older than maxAge at the time that the function clock returns.
-func (q VehicleQuery) question(clock func() vehicle.UnixMilli, maxAge time.Duration) fleet.Question {
-	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: maxAge, Prefix: q.Prefix}
+// reading is too old at the time that the function clock returns.
+func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
+	match, err := p.match(q)
+	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
+}
+
+// match returns the function that checks the vid of a vehicle against the query, or nil if every vid
+// matches.
+func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
+	prefix := []byte(q.Prefix)
+	if q.Source == "" {
+		if q.Prefix == "" {
+			return nil, nil
+		}
+		return func(vid []byte) bool { return bytes.HasPrefix(vid, prefix) }, nil
+	}
+	source, ok := p.cfg.Tables.Sources.Get(q.Source)
+	if !ok {
+		return nil, Refuse(http.StatusBadRequest, "there is no source of this name")
+	}
+	vehicles := source.Vehicles
+	if vehicles.All() && q.Prefix == "" {
+		return nil, nil
+	}
+	return func(vid []byte) bool { return bytes.HasPrefix(vid, prefix) && vehicles.IncludeBytes(vid) }, nil
 }
 
 // rank returns the rank of a vehicle in a list, from its verdicts: 0 for the worst vehicles to 6
@@ -222,9 +246,11 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 		return VehiclePage{}, ctx.Err()
 	}
 	at := vehicle.At(p.cfg.Now())
-	list, matched, next, err := p.cfg.Fleet.First(ctx, q.question(func() vehicle.UnixMilli {
-		return at
-	}, p.cfg.MaxAge), after, q.Limit)
+	question, err := p.question(q, func() vehicle.UnixMilli { return at })
+	if err != nil {
+		return VehiclePage{}, err
+	}
+	list, matched, next, err := p.cfg.Fleet.First(ctx, question, after, q.Limit)
 	if err != nil {
 		return VehiclePage{}, err
 	}
@@ -250,7 +276,11 @@ func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(Li
 			"an export has every vehicle of the list, in no order: leave out sort, limit and cursor")
 	}
 	clock := func() vehicle.UnixMilli { return vehicle.At(p.cfg.Now()) } // the client may take minutes to read the list
-	return p.cfg.Fleet.Each(ctx, q.question(clock, p.cfg.MaxAge), func(l fleet.Listed) error {
+	question, err := p.question(q, clock)
+	if err != nil {
+		return err
+	}
+	return p.cfg.Fleet.Each(ctx, question, func(l fleet.Listed) error {
 		return do(p.listedVehicle(l, clock()))
 	})
 }
@@ -327,7 +357,7 @@ func newCursors() cursors {
 // same list of vehicles. A page's cursor is valid only for queries with the text for which it was
 // made.
 func listOf(q VehicleQuery) []byte {
-	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Sort}, ","))
+	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Source, q.Sort}, ","))
 }
 
 func (c cursors) seal(q VehicleQuery, p fleet.Place) string {

@@ -34,7 +34,7 @@ func (v vehiclesView) First() bool { return v.Cursor == "" }
 
 // Filtered reports whether a filter is set.
 func (v vehiclesView) Filtered() bool {
-	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != ""
+	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != "" || v.Source != ""
 }
 
 // NextPage returns the path of the next page.
