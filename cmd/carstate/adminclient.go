@@ -20,6 +20,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/ops"
+	"carstate/internal/term"
 	"carstate/internal/vehicle"
 )
 
@@ -121,7 +122,7 @@ type sureFlag struct {
 }
 
 // asks reports whether the command asks for confirmation: only on a terminal, and without --yes.
-func (f sureFlag) asks() bool { return !f.Yes && terminal(os.Stdin) != nil }
+func (f sureFlag) asks() bool { return !f.Yes && term.Terminal(os.Stdin) != nil }
 
 // sure asks the user at a terminal a question, and returns an error unless the answer is yes.
 func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...any) error {

@@ -19,6 +19,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/ops"
 	"carstate/internal/store"
+	"carstate/internal/term"
 )
 
 type backupCommand struct {
@@ -65,9 +66,9 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
-	meter := newMeter(w.err)
+	meter := term.NewMeter(w.err)
 	err = client.Backup(ctx, io.MultiWriter(tmp, meter))
-	meter.end()
+	meter.End()
 	if err != nil {
 		return err
 	}
@@ -149,30 +150,6 @@ func describeBackup(b access.BackupInfo) string {
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
 }
 
-// meter is a writer that counts the bytes of a backup and shows their number on a terminal.
-type meter struct {
-	w     *os.File // nil if w is not a terminal
-	bytes int
-	next  time.Time
-}
-
-func newMeter(w io.Writer) *meter { return &meter{w: terminal(w)} }
-
-func (m *meter) Write(p []byte) (int, error) {
-	m.bytes += len(p)
-	if now := time.Now(); m.w != nil && now.After(m.next) {
-		m.next = now.Add(200 * time.Millisecond)
-		fmt.Fprintf(m.w, "\r%.1f MB", float64(m.bytes)/1e6)
-	}
-	return len(p), nil
-}
-
-func (m *meter) end() {
-	if m.w != nil && m.bytes > 0 {
-		fmt.Fprintf(m.w, "\r%.1f MB\n", float64(m.bytes)/1e6)
-	}
-}
-
 type restoreCommand struct {
 	adminFlags
 	File            string   `arg:"" help:"The backup."`
@@ -234,12 +211,12 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	if !c.JSON {
 		fmt.Fprintf(w.err, "%s\n", describeBackup(info))
 	}
-	p := newProgressOf(w.err, info.Records, "records")
-	report, err := client.Restore(ctx, file, trust, func(done, _ int) { p.add(done - p.done) })
+	p := term.NewProgress(w.err, info.Records, "records")
+	report, err := client.Restore(ctx, file, trust, func(done, _ int) { p.Add(done - p.Done()) })
 	if err == nil {
-		p.add(info.Records - p.done)
+		p.Add(info.Records - p.Done())
 	}
-	p.end(err == nil)
+	p.End(err == nil)
 	if err != nil {
 		return err
 	}

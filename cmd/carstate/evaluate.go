@@ -13,6 +13,7 @@ import (
 	"carstate/internal/lab/evaluate"
 	"carstate/internal/lab/fcd"
 	"carstate/internal/road"
+	"carstate/internal/term"
 )
 
 type evaluateCommand struct {
@@ -131,16 +132,16 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 		learn.WithoutPositions = c.WithoutPositions
 		total += learn.Readings
 	}
-	progress := newProgressOf(w.err, total, "readings")
+	progress := term.NewProgress(w.err, total, "readings")
 	var roads road.Map
-	config := evaluate.FleetConfig{Observe: roads.Observe, Every: c.Every, Share: c.Share, Progress: progress.add}
+	config := evaluate.FleetConfig{Observe: roads.Observe, Every: c.Every, Share: c.Share, Progress: progress.Add}
 	var picture evaluate.Picture
 	if c.Plot != "" {
 		config.Judged = picture.Add
 	}
 	result, err := evaluate.Fleet(ctx, config, fleet, learn, labels)
-	progress.add(total - progress.done)
-	progress.end(err == nil)
+	progress.Add(total - progress.Done())
+	progress.End(err == nil)
 	if err != nil {
 		return fleetError(err)
 	}

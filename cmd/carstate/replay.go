@@ -10,6 +10,7 @@ import (
 	"carstate/internal/lab/drivelog"
 	"carstate/internal/lab/fcd"
 	"carstate/internal/lab/sender"
+	"carstate/internal/term"
 	"carstate/internal/vehicle"
 )
 
@@ -156,11 +157,11 @@ func (c *replayCommand) send(
 			return err
 		}
 		defer s.Close()
-		progress := newProgress(w.err, total)
-		err = send(s, progress.add)
-		progress.end(err == nil)
+		progress := term.NewProgress(w.err, total, "samples")
+		err = send(s, progress.Add)
+		progress.End(err == nil)
 		if err != nil {
-			return partialError{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.done, total, of)}
+			return partialError{err, fmt.Sprintf("; %d of %d samples of %s were acknowledged", progress.Done(), total, of)}
 		}
 		_, err = fmt.Fprintf(w.out, "%d samples of %s acknowledged by %s; their verdicts can be queried within a second\n",
 			total, of, s.Door())

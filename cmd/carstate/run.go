@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/node"
+	"carstate/internal/term"
 )
 
 // commands defines the command line: each field is a command. Each flag without the tag env:"-" can
@@ -158,9 +159,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		args = []string{"help"}
 	}
 	help := stdout // the parser must see the terminal itself, to measure its width
-	out, errs := &printable{w: stdout}, &printable{w: stderr}
-	defer out.end()
-	defer errs.end()
+	out, errs := term.NewPrintable(stdout), term.NewPrintable(stderr)
+	defer out.End()
+	defer errs.End()
 	stdout, stderr = out, errs
 	var cmds commands
 	parser, err := kong.New(&cmds,

@@ -16,6 +16,7 @@ import (
 	"carstate/internal/admin/wire"
 	"carstate/internal/inwords"
 	"carstate/internal/ops"
+	"carstate/internal/term"
 )
 
 type tokenCommand struct {
@@ -93,7 +94,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 // askVehicles asks the user at a terminal which vehicles a token is for. If in is not a terminal,
 // it returns "".
 func askVehicles(ctx context.Context, in *os.File, prompt io.Writer) (string, error) {
-	if terminal(in) == nil {
+	if term.Terminal(in) == nil {
 		return "", nil
 	}
 	return answerTo(ctx, in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")

@@ -1,17 +1,15 @@
-package main
+package term
 
 import (
 	"bytes"
 	"io"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/iotest"
 	"unicode/utf8"
 )
 
-// TestPrintableNeverSteersATerminal checks that printable passes no control character and no
+// TestPrintableNeverSteersATerminal checks that Printable passes no control character and no
 // character that changes the direction of writing, regardless of how the text is split into writes.
 // Ordinary text must pass unchanged.
 func TestPrintableNeverSteersATerminal(t *testing.T) {
@@ -29,11 +27,11 @@ func TestPrintableNeverSteersATerminal(t *testing.T) {
 		for name, from := range map[string]io.Reader{"at once": strings.NewReader(in),
 			"byte by byte": iotest.OneByteReader(strings.NewReader(in))} {
 			var got bytes.Buffer
-			p := &printable{w: &got}
+			p := NewPrintable(&got)
 			if _, err := io.Copy(struct{ io.Writer }{p}, struct{ io.Reader }{from}); err != nil {
 				t.Fatal(err)
 			}
-			p.end()
+			p.End()
 			if got.String() != want {
 				t.Errorf("%q %s became %q, want %q", in, name, &got, want)
 			}
@@ -46,15 +44,15 @@ func FuzzPrintable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, cut int) {
 		cut = min(max(cut, 0), len(text))
 		var pieces, whole bytes.Buffer
-		p, q := &printable{w: &pieces}, &printable{w: &whole}
+		p, q := NewPrintable(&pieces), NewPrintable(&whole)
 		for _, b := range [][]byte{text[:cut], text[cut:]} {
 			if n, err := p.Write(b); n != len(b) || err != nil {
 				t.Fatalf("%d of %d bytes, %v", n, len(b), err)
 			}
 		}
 		_, _ = q.Write(text)
-		p.end()
-		q.end()
+		p.End()
+		q.End()
 		if !bytes.Equal(pieces.Bytes(), whole.Bytes()) {
 			t.Errorf("%q in pieces is %q, at once %q", text, &pieces, &whole)
 		}
@@ -63,22 +61,4 @@ func FuzzPrintable(f *testing.F) {
 			t.Errorf("%q became %q", text, &whole)
 		}
 	})
-}
-
-// closedPipe is the output of a program that has ended.
-type closedPipe struct{}
-
-func (closedPipe) Write([]byte) (int, error) {
-	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}
-}
-
-// TestClosedOutput_NoMessage checks that a command whose output is no longer read ends without a
-// message, with the code that shells report in that case.
-func TestClosedOutput_NoMessage(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"token", "issue", "--help"}, {"version"}, {"man"}} {
-		var stderr bytes.Buffer
-		if code := run(t.Context(), args, closedPipe{}, &stderr); code != exitPipe || stderr.Len() > 0 {
-			t.Errorf("%q: got code %d, %q; want %d and no message", args, code, &stderr, exitPipe)
-		}
-	}
 }

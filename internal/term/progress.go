@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows the progress of a replay, a restore or an evaluation. On a terminal it shows a
-// bar; otherwise it prints a line every 10 s (progressEvery).
-type progress struct {
+// Progress shows the progress of long work, such as a replay, a restore or an evaluation. On a
+// terminal it shows a bar; otherwise it prints a line every 10 s (progressEvery).
+type Progress struct {
 	w     io.Writer
 	unit  string
 	total int
@@ -25,11 +25,10 @@ type progress struct {
 
 const progressEvery = 10 * time.Second
 
-func newProgress(w io.Writer, total int) *progress { return newProgressOf(w, total, "samples") }
-
-func newProgressOf(w io.Writer, total int, unit string) *progress {
-	p := &progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}
-	if f := terminal(w); f != nil {
+// NewProgress shows on w the progress of work of total units, such as "samples".
+func NewProgress(w io.Writer, total int, unit string) *Progress {
+	p := &Progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}
+	if f := Terminal(w); f != nil {
 		p.bars = mpb.New(mpb.WithOutput(f), mpb.WithWidth(60))
 		p.bar = p.bars.AddBar(int64(total),
 			mpb.PrependDecorators(decor.CountersNoUnit("%d of %d "+unit+" ")),
@@ -38,10 +37,10 @@ func newProgressOf(w io.Writer, total int, unit string) *progress {
 	return p
 }
 
-// terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
-// written directly to that terminal is not cleaned by [printable], so it must be text of our own.
-func terminal(w any) *os.File {
-	if p, ok := w.(*printable); ok {
+// Terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
+// written directly to that terminal is not cleaned by [Printable], so it must be text of our own.
+func Terminal(w any) *os.File {
+	if p, ok := w.(*Printable); ok {
 		w = p.w
 	}
 	f, ok := w.(*os.File)
@@ -58,8 +57,8 @@ func terminal(w any) *os.File {
 	return f
 }
 
-// add records that n more units of work, such as samples, are done.
-func (p *progress) add(n int) {
+// Add records that n more units of work, such as samples, are done.
+func (p *Progress) Add(n int) {
 	p.done += n
 	if p.bar != nil {
 		p.bar.IncrBy(n)
@@ -71,9 +70,12 @@ func (p *progress) add(n int) {
 	}
 }
 
-// end finishes the progress bar, so that other text can be written to the terminal. If complete is
+// Done returns how many units of work are done.
+func (p *Progress) Done() int { return p.done }
+
+// End finishes the progress bar, so that other text can be written to the terminal. If complete is
 // false, the bar keeps its last value.
-func (p *progress) end(complete bool) {
+func (p *Progress) End(complete bool) {
 	if p.bar == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"bytes"
@@ -8,18 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// printable is a writer that cleans everything that commands print. A name, a file's text or a
+// Printable is a writer that cleans everything that commands print. A name, a file's text or a
 // server's response may contain characters that control a terminal or change the direction of
 // writing. Each of them, and each byte that is not UTF-8, becomes U+FFFD. Line ends and tabs are
 // kept.
-type printable struct {
+type Printable struct {
 	w io.Writer
 
 	mu   sync.Mutex // guards rest and keeps writes in order
 	rest []byte     // the first bytes of a character whose last byte has not been written yet
 }
 
-func (p *printable) Write(b []byte) (int, error) {
+// NewPrintable returns a writer that cleans what is written to w.
+func NewPrintable(w io.Writer) *Printable { return &Printable{w: w} }
+
+func (p *Printable) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.rest) == 0 && !bytes.ContainsFunc(b, mayHarm) {
@@ -43,8 +46,8 @@ func (p *printable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end writes the bytes of a character that is still incomplete. It is called after the last Write.
-func (p *printable) end() {
+// End writes the bytes of a character that is still incomplete. It is called after the last Write.
+func (p *Printable) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.rest) > 0 {

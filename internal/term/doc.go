@@ -1,0 +1,3 @@
+// Package term writes what commands print to people: text that cannot control a terminal, and the
+// progress of long work. It knows nothing of the service.
+package term
