@@ -23,6 +23,7 @@ import (
 	"carstate/internal/lab/simulate"
 	"carstate/internal/node"
 	"carstate/internal/ops"
+	"carstate/internal/servicelog"
 	"carstate/internal/vehicle"
 )
 
@@ -73,7 +74,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	config, err := f.node(f.logger(w))
+	config, err := f.node(servicelog.New(w.err, f.LogLevel, f.LogFormat))
 	if err != nil {
 		return err
 	}

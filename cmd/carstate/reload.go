@@ -14,6 +14,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/node"
+	"carstate/internal/servicelog"
 )
 
 // reloader reads the settings of a running service again and applies them.
@@ -80,7 +81,7 @@ func readAgain(args []string) (node.Config, map[string]string, error) {
 	if err != nil {
 		return node.Config{}, nil, err
 	}
-	_, level := cmds.Serve.logger(streams{io.Discard, io.Discard})
+	_, level := servicelog.New(io.Discard, cmds.Serve.LogLevel, cmds.Serve.LogFormat)
 	config, err := cmds.Serve.node(nil, level)
 	return config, settingsOf(given), err
 }

@@ -12,6 +12,7 @@ import (
 
 	"carstate/internal/node"
 	"carstate/internal/ops"
+	"carstate/internal/servicelog"
 )
 
 type serveCommand struct {
@@ -59,7 +60,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	// SIGHUP must not end a node, not even while the node starts or ends.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	log, level := c.logger(w)
+	log, level := servicelog.New(w.err, c.LogLevel, c.LogFormat)
 	config, err := c.node(log, level)
 	if err != nil {
 		return err

@@ -1,95 +1,17 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/testkit"
 )
-
-// oneRecord matches a line of slog's text handler. After the time, the line has only names with
-// plain or quoted values.
-var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
-	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
-
-// checkLog checks that every line is a complete record and has no characters that control a
-// terminal.
-func checkLog(t *testing.T, format, text string) {
-	t.Helper()
-	if !utf8.ValidString(text) {
-		t.Error("the log is not UTF-8")
-	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		if format == "json" {
-			var record map[string]any
-			if err := json.Unmarshal([]byte(line), &record); err != nil || record["level"] == nil {
-				t.Errorf("no record: %q", line)
-			}
-		} else if !oneRecord.MatchString(line) {
-			t.Errorf("no record: %q", line)
-		}
-		if strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("a line with control characters: %q", line)
-		}
-	}
-}
-
-// nasty is a text with which an attacker would forge a line of the log or control the operator's
-// terminal.
-const nasty = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=" +
-	"forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"
-
-// TestLogIsClean checks that secrets, vids and control characters do not get into the log, in every
-// way of logging that slog has.
-func TestLogIsClean(t *testing.T) {
-	token, _ := access.NewSecret(access.TokenKind)
-	adminKey, _ := access.NewSecret(access.AdminKind)
-	for _, format := range []string{"text", "json"} {
-		var out bytes.Buffer
-		log, _ := newLogger(&out, "debug", format)
-		log.Info(nasty, "text", nasty, "error", errors.New(nasty), "any", []string{nasty, token})
-		log.With("token", token).WithGroup("g").Warn("to "+adminKey, "error",
-			fmt.Errorf("GET /?access_token=%s: %w", token, errors.New(adminKey)))
-		log.Debug("the record state.3.NHeN4UqVsohGS55I7LBdh", "error", errors.New("state.12.NHeN4UqVsohGS55I7LBdh: gone"))
-		log.Error("invalid", "bytes", "\xff\xfe\x9b")
-		text := out.String()
-		checkLog(t, format, text)
-		if n := strings.Count(text, "\n"); n != 4 {
-			t.Errorf("%d lines, want 4:\n%s", n, text)
-		}
-		for _, secret := range []string{token[4:], adminKey[4:], "NHeN4UqVsohGS55I7LBdh"} {
-			if strings.Contains(text, secret) {
-				t.Errorf("the log holds %q:\n%s", secret, text)
-			}
-		}
-		hashes := regexp.MustCompile(`state\.\d+\.(~[0-9a-f]{12})`).FindAllStringSubmatch(text, -1)
-		if len(hashes) != 2 || hashes[0][1] != hashes[1][1] {
-			t.Errorf("the vehicle is not named by its hash: %q", hashes)
-		}
-		if other, _ := newLogger(&out, "debug", format); other != nil {
-			out.Reset()
-			other.Debug("state.3.NHeN4UqVsohGS55I7LBdh")
-			if strings.Contains(out.String(), hashes[0][1]) {
-				t.Error("another process gives the vehicle the same hash")
-			}
-		}
-	}
-}
 
 // TestNobodyForgesLog checks that clients cannot forge lines of the log. It sends hostile text in
 // everything that an unknown client can choose, to every listener of a service that logs at level
@@ -110,7 +32,7 @@ func TestNobodyForgesLog(t *testing.T) {
 			header := "forged\x1b[2J\x9b31m"
 			for _, door := range []string{"query-addr", "ingest-addr", "mqtt-addr", "mqtt-tls-addr", "admin-addr"} {
 				for _, sent := range []string{
-					nasty,
+					testkit.Hostile,
 					"GET /" + escaped + "?access_token=" + escaped + "&vid=" + escaped + " HTTP/1.1\r\nHost: " + header +
 						"\r\nUser-Agent: " + header + "\r\n\r\n",
 					"POST /v1/telemetry HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + header + "\r\nContent-Type: " + header +
@@ -145,7 +67,7 @@ func TestNobodyForgesLog(t *testing.T) {
 			p.carstate(t, "source", "add", "gateway-1", "--vehicles", "all")
 			p.stop(t)
 			text := p.log.String()
-			checkLog(t, format, text)
+			testkit.CheckLog(t, format, text)
 			if strings.Contains(text, "forged") || strings.Contains(text, "owned") {
 				t.Errorf("what was sent is in the log:\n%s", text)
 			}

@@ -1,4 +1,6 @@
-package main
+// Package servicelog makes the logger of the service. Its lines never contain a token, a key, the
+// vehicle id in the name of a record, or a character that controls a terminal.
+package servicelog
 
 import (
 	"crypto/hmac"
@@ -14,18 +16,17 @@ import (
 	"carstate/internal/access"
 )
 
-// logger returns a logger that writes to standard error, with the level and the format in the
-// flags. It also returns the level, as a variable that the caller may change. A [cleaner] removes
-// secrets from everything that is logged, including the messages of libraries.
-func (f *serveFlags) logger(w streams) (*slog.Logger, *slog.LevelVar) {
-	out := w.err
+// New returns a logger that writes to out, with a level and the format "text" or "json". It also
+// returns the level, as a variable that the caller may change. A [cleaner] removes secrets from
+// everything that is logged, including the messages of libraries. If standard error is connected to
+// the systemd journal, each line begins with its priority.
+func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	if writesJournal() {
 		out = journal{out}
 	}
-	return newLogger(out, f.LogLevel, f.LogFormat)
+	return newLogger(out, level, format)
 }
 
-// newLogger returns a logger and its level, which the caller may change.
 func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	l := new(slog.LevelVar)
 	if err := l.UnmarshalText([]byte(level)); err != nil {
