@@ -230,7 +230,7 @@ func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "loc
 func drivesAndAnswers(t *testing.T, p *process) {
 	t.Helper()
 	token := p.issue(t)
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "clustered")
+	p.carstate(t, "replay", demoDrive, "--vid", "clustered")
 	if err := until(time.Minute, func() error {
 		a, err := p.ask(drivingPath, token, "clustered")
 		if err == nil && a.Status != 1 {
@@ -282,8 +282,8 @@ func operates(t *testing.T, nodes map[string]*process) {
 	do("token", "grant", narrow.ID, "--add", "byHTTP,byMQTT")
 	do("source", "add", "gateway", "--vehicles", "@"+many)
 	do("source", "rotate", "gateway", "--overlap", "1h")
-	do("replay", "demo_drive.csv.gz", "--vid", "byHTTP")
-	do("replay", "demo_drive.csv.gz", "--vid", "byMQTT", "--mqtt-url", "mqtt://"+nodes["ingest"].Address(nodeprocess.MQTT))
+	do("replay", demoDrive, "--vid", "byHTTP")
+	do("replay", demoDrive, "--vid", "byMQTT", "--mqtt-url", "mqtt://"+nodes["ingest"].Address(nodeprocess.MQTT))
 	answers := func(vid string, status int) {
 		t.Helper()
 		if err := until(time.Minute, func() error {

@@ -100,8 +100,8 @@ func TestConsoleRoads(t *testing.T) {
 	// The page updates by itself, and the map shows stretches.
 	b.Expect(`document.querySelector("#live") && document.querySelector("#live").innerText + " " + `+
 		`document.querySelectorAll("[data-map=count]").length`, "Live 1")
-	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent) + ""`, "true")
-	b.Expect(`document.querySelector(".worst tbody tr").innerText.includes("Jam") + ""`, "true")
+	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent)`, "true")
+	b.Expect(`document.querySelector(".worst tbody tr").innerText.includes("Jam")`, "true")
 	// painted counts the pixels that have the colour of a jam.
 	const painted = `(() => {
 		const c = document.querySelector("canvas");
@@ -126,8 +126,8 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(fact("heading"), "East")
 	b.Expect(`/^[\d.]+ km\/h$/.test(`+fact("speed")+`) + " " + /^(\d|[1-3]\d|40)(\.\d)? %$/.test(`+fact("share")+`)`,
 		"true true")
-	b.Expect(`(+(`+fact("cars")+`) >= 3) + ""`, "true")
-	b.Expect(`/UTC/.test(`+fact("since")+`) + ""`, "true")
+	b.Expect(`(+(`+fact("cars")+`) >= 3)`, "true")
+	b.Expect(`/UTC/.test(`+fact("since")+`)`, "true")
 
 	// The stretch is now in the middle of the map. A click beside the stretch selects nothing,
 	// and a click on the stretch selects it.
@@ -169,9 +169,9 @@ func TestConsoleRoads(t *testing.T) {
 
 	// The page of a car shows the car's last 300 m on a map.
 	turnTo(b, "/vehicles/anow7")
-	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m") + ""`,
+	b.Expect(`document.querySelector("[data-live=way]").innerText.startsWith("The grey band is the last 300 m")`,
 		"true")
-	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent) + ""`, "true")
+	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent)`, "true")
 	b.Expect(painted, "a jam")
 	b.StayedHere()
 }

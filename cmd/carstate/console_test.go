@@ -43,7 +43,7 @@ func startConsole(t *testing.T) *consoleFixture {
 	f := &consoleFixture{process: start(t, dir), t: t}
 	f.adminKey = adminKeyOf(t, dir)
 	f.source = f.addSource(t, "gateway-1")
-	f.carstate(t, "replay", "demo_drive.csv.gz", "--vid", carInJam)
+	f.carstate(t, "replay", demoDrive, "--vid", carInJam)
 	f.drive(carOnRoad, 52.5, "")
 	f.drive(carWithCode, 48, `,"Vehicle.OBD.DTCList":["P0121"]`)
 	return f
@@ -110,7 +110,7 @@ func TestConsoleDay(t *testing.T) {
 	// Without a key nothing is shown, and a wrong key is refused.
 	b.Expect(`document.querySelector("h1").innerText + document.querySelectorAll("nav").length`, "Log in0")
 	logIn(b, "csa_wrong")
-	b.Expect(`document.querySelector("[role=alert]").innerText.includes("not a key of this service") + ""`, "true")
+	b.Expect(`document.querySelector("[role=alert]").innerText.includes("not a key of this service")`, "true")
 	b.Expect(`document.cookie`, "")
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
@@ -121,9 +121,9 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`document.querySelector(".tiles").innerText.replace(/\s+/g, " ")`,
 		"Normal driving 2 Slow driving 0 Traffic jam 1 Not driving 0 Stale or unknown 0 Throttle anomaly 1")
 	b.Expect(`document.querySelector("[data-live=jam] .vid").innerText`, carInJam)
-	b.Expect(`document.querySelector("[data-live=jam] .why").innerText.includes("raffic jam: ") + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=jam] .why").innerText.includes("raffic jam: ")`, "true")
 	b.Expect(`document.querySelector("[data-live=anomaly] .vid").innerText`, carWithCode)
-	b.Expect(`document.querySelector("[data-live=anomaly] .why").innerText.includes("P0121") + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=anomaly] .why").innerText.includes("P0121")`, "true")
 	b.Expect(`document.querySelector("#live").innerText`, "Live")
 
 	// The page shows a new car that reports now, without a reload.
@@ -137,24 +137,24 @@ func TestConsoleDay(t *testing.T) {
 	b.Press(kb.Enter)
 	b.Expect(`location.pathname.replace(/^\/s\/\w+/, "") + location.search`, "/vehicles/"+carInJam)
 	b.Expect(`document.querySelector(".verdict .answer .state").innerText`, "Traffic jam")
-	b.Expect(`document.querySelector(".verdict .why").innerText.includes("raffic jam: ") + ""`, "true")
+	b.Expect(`document.querySelector(".verdict .why").innerText.includes("raffic jam: ")`, "true")
 	b.Expect(`[...document.querySelectorAll(".verdict tbody th")].map(e => e.textContent).some(text => `+
-		`text.startsWith("share of the free flow")) + ""`, "true")
+		`text.startsWith("share of the free flow"))`, "true")
 	b.Expect(`document.querySelector("[data-live=curve] .line").getAttribute("d").length > 1000 ? "a curve" : ""`,
 		"a curve")
 	b.Expect(`document.querySelector("[data-live=curve] .band.jam") ? "a band" : ""`, "a band")
-	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("Vehicle.OBD.Speed") + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("Vehicle.OBD.Speed")`, "true")
 	b.Expect(`document.querySelector("[aria-labelledby=sees-h] .quiet").innerText`,
 		"No token sees this vehicle. Issue one.")
 
 	// The car's newest reading appears on the open page.
 	f.drive(carInJam, 3.7, "")
-	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("3.7 km/h") + ""`, "true")
+	b.Expect(`document.querySelector("[data-live=readings]").innerText.includes("3.7 km/h")`, "true")
 
 	// A token is issued, used, shown as used, and revoked. After that, a query with it is
 	// refused.
 	visit(b, "Tokens")
-	b.Expect(`document.querySelector("details.form").open + ""`, "true") // there is none yet
+	b.Expect(`document.querySelector("details.form").open`, "true") // there is none yet
 	b.TabTo(`document.activeElement.id === "developer"`)
 	b.Press("Ada Lovelace")
 	b.TabTo(`document.activeElement.value === "list"`)
@@ -185,8 +185,8 @@ func TestConsoleDay(t *testing.T) {
 	visit(b, "Tokens")
 	b.Expect(`document.querySelectorAll(".records tbody tr").length + document.querySelector(".records th a").innerText`,
 		"1Ada Lovelace")
-	b.Expect(`document.querySelector(".records tbody").innerText.includes("1 today, 1 in 30 days") + ""`, "true")
-	b.Expect(`document.body.innerText.includes("`+token[:12]+`") + ""`, "false")
+	b.Expect(`document.querySelector(".records tbody").innerText.includes("1 today, 1 in 30 days")`, "true")
+	b.Expect(`document.body.innerText.includes("`+token[:12]+`")`, "false")
 	// The operator adds a vehicle and lowers the rate; the token's page shows both.
 	b.Run(chromedp.Click(chromedp.CSS(".records th a")))
 	b.Expect(`document.querySelector("h1").innerText`, "Ada Lovelace")
@@ -202,7 +202,7 @@ func TestConsoleDay(t *testing.T) {
 	b.Press("100/min")
 	b.Press(kb.Enter)
 	b.Expect(`document.querySelector("[role=status]").innerText`, "The token is changed.")
-	b.Expect(`document.querySelector(".facts").innerText.includes("Rate\n100/min") + ""`, "true")
+	b.Expect(`document.querySelector(".facts").innerText.includes("Rate\n100/min")`, "true")
 
 	// Revoking asks for confirmation.
 	b.Run(chromedp.Click(chromedp.CSS(".bad")))
@@ -225,7 +225,7 @@ func TestConsoleDay(t *testing.T) {
 		t.Errorf("the revoked token is answered %+v", a)
 	}
 	visit(b, "Tokens")
-	b.Expect(`document.querySelector(".records tbody").innerText.includes("revoked") + ""`, "true")
+	b.Expect(`document.querySelector(".records tbody").innerText.includes("revoked")`, "true")
 	b.Expect(`document.querySelector("[role=status]").innerText`, "") // the message is shown only once
 
 	// The page shows when the gateway was last seen. Another source is added, works, and is
@@ -284,12 +284,12 @@ func TestConsoleDay(t *testing.T) {
 	b.Expect(`[...document.querySelectorAll(".events li")].slice(0, 6).map(l => l.querySelector("b").innerText + `+
 		`" " + l.querySelector("code").innerText).join()`,
 		"admin vehicle.allow,admin token.issue,admin vehicle.forget,admin source.remove,admin source.add,admin token.revoke")
-	b.Expect(`document.querySelector(".events").innerText.includes("`+carInJam+`") + ""`, "false")
+	b.Expect(`document.querySelector(".events").innerText.includes("`+carInJam+`")`, "false")
 	b.Expect(`fetch(document.querySelector("a[download]").href).then(r => r.text()).then(text => `+
 		`text.split("\n")[0] + " " + text.includes(",token.change,"))`,
 		"time,actor,admin,action,object,detail,outcome true")
 	for _, secret := range []string{token, key, f.adminKey} {
-		b.Expect(`document.documentElement.innerHTML.includes("`+secret[4:16]+`") + ""`, "false")
+		b.Expect(`document.documentElement.innerHTML.includes("`+secret[4:16]+`")`, "false")
 		if strings.Contains(f.log.String(), secret[4:16]) {
 			t.Error("a secret is in the log")
 		}
@@ -325,7 +325,7 @@ func TestConsoleOperators(t *testing.T) {
 	hers.Expect(`document.querySelector(".me span").innerText`, "ada")
 	visit(hers, "Operators")
 	// Only the admin key may add operators.
-	hers.Expect(`document.querySelectorAll("main form[method=post]").length + ""`, "0")
+	hers.Expect(`document.querySelectorAll("main form[method=post]").length`, "0")
 	turnTo(hers, "/sources/gateway-1")
 	hers.Run(chromedp.Click(chromedp.CSS(`form[action$="/sources/gateway-1/rotate"] button`)))
 	hers.Expect(`document.querySelector("h1").innerText`, "Source rotated")

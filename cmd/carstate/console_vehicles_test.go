@@ -21,7 +21,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	axe := browsertest.Axe(t)
 	b := f.open()
 	logIn(b, f.adminKey)
-	b.Expect(`document.querySelector(".tiles").innerText.includes("Throttle anomaly\n1") + ""`, "true")
+	b.Expect(`document.querySelector(".tiles").innerText.includes("Throttle anomaly\n1")`, "true")
 	// Each row of the two lists shows the car's driving of the last hour, also after a live update,
 	// which does not request it again.
 	strips := `[...document.querySelectorAll(".cars [data-hour]")].map(e => e.dataset.hour.split("/")[2] + ` +
@@ -40,7 +40,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b.Expect(`location.search`, "?throttle=anomaly")
 	b.Expect(shown, carWithCode)
 	b.Expect(`document.querySelector("#list-h").innerText`, "Chosen vehicles 1")
-	b.Expect(`document.querySelector("tbody .why").innerText.includes("P0121") + ""`, "true")
+	b.Expect(`document.querySelector("tbody .why").innerText.includes("P0121")`, "true")
 	b.Expect(`document.querySelector("#throttle").value`, "anomaly")
 
 	b.TabTo(`document.activeElement.id === "is"`)

@@ -31,7 +31,7 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 		"byMQTT2": {"--mqtt-url", "mqtt://" + p.Address(nodeprocess.MQTT), "--source", "gateway", "--key", key},
 	} {
 		began[vid] = time.Now()
-		p.carstate(t, append([]string{"replay", "demo_drive.csv.gz", "--vid", vid}, door...)...)
+		p.carstate(t, append([]string{"replay", demoDrive, "--vid", vid}, door...)...)
 	}
 	for vid := range began {
 		if err := until(30*time.Second, func() error {

@@ -56,7 +56,7 @@ func evaluated(t *testing.T, args ...string) string {
 }
 
 func TestEvaluateJSON(t *testing.T) {
-	out := evaluated(t, "--json", labelledDrive(t), "demo_drive.csv.gz")
+	out := evaluated(t, "--json", labelledDrive(t), demoDrive)
 	if strings.Count(out, "\n") != 1 {
 		t.Errorf("not one line: %s", out)
 	}
@@ -133,13 +133,13 @@ func TestEvaluateTables(t *testing.T) {
 			t.Errorf("%q for one drive in\n%s", absent, one)
 		}
 	}
-	two := evaluated(t, labelled, labelled, "demo_drive.csv.gz")
+	two := evaluated(t, labelled, labelled, demoDrive)
 	for _, want := range []string{"\nall ", "1800 labelled rows", "\nlabelled drive"} {
 		if !strings.Contains(two, want) {
 			t.Errorf("no %q in\n%s", want, two)
 		}
 	}
-	if none := evaluated(t, "demo_drive.csv.gz"); strings.Contains(none, "label") {
+	if none := evaluated(t, demoDrive); strings.Contains(none, "label") {
 		t.Errorf("labels of a log without any:\n%s", none)
 	}
 }
@@ -147,13 +147,13 @@ func TestEvaluateTables(t *testing.T) {
 func TestEvaluatePlot(t *testing.T) {
 	labelled := labelledDrive(t)
 	file := filepath.Join(t.TempDir(), "plot.svg")
-	evaluated(t, "--plot", file, labelled, "demo_drive.csv.gz")
+	evaluated(t, "--plot", file, labelled, demoDrive)
 	svg, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wellFormed(t, string(svg))
-	for _, want := range []string{"labelled.csv", "demo_drive.csv.gz", "speed, km/h", "minutes driven", "traffic jam",
+	for _, want := range []string{"labelled.csv", filepath.Base(demoDrive), "speed, km/h", "minutes driven", "traffic jam",
 		"#f0a39b", "#1f3a5f"} {
 		if !strings.Contains(string(svg), want) {
 			t.Errorf("no %q", want)
@@ -223,7 +223,7 @@ func TestEvaluateRefuses(t *testing.T) {
 // TestEvaluateCutFile checks that a file that ends early is evaluated up to its end, and that
 // standard error says so.
 func TestEvaluateCutFile(t *testing.T) {
-	whole, err := os.ReadFile("demo_drive.csv.gz")
+	whole, err := os.ReadFile(demoDrive)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,10 +42,10 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	vid, token = "metered1", p.issue(t)
 	p.carstate(t, "token", "issue", "--developer", "Grace", "--vehicles", "all", "--expires", "3d")
 	key = p.addSource(t, "gateway")
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", vid)
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "metered2", "--source", "gateway", "--key", key,
+	p.carstate(t, "replay", demoDrive, "--vid", vid)
+	p.carstate(t, "replay", demoDrive, "--vid", "metered2", "--source", "gateway", "--key", key,
 		"--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
-	refused := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "x", "--source", "gateway", "--key", "wrong",
+	refused := exec.Command(binary, "replay", demoDrive, "--vid", "x", "--source", "gateway", "--key", "wrong",
 		"--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
 	if out, err := refused.CombinedOutput(); err == nil {
 		t.Errorf("a wrong key was accepted: %s", out)

@@ -20,6 +20,9 @@ import (
 // endAtOnce is the value of the environment variable GORACE for the programs that tests start.
 const endAtOnce = "atexit_sleep_ms=0"
 
+// demoDrive is the recorded drive of the demo.
+const demoDrive = "../../internal/lab/demo/drive.csv.gz"
+
 // binary is the built program, which all tests share.
 var binary string
 

@@ -36,7 +36,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", filepath.Dir(binary)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("GORACE", endAtOnce)
 			env.Values[processKey] = new(*process)
-			drive, err := filepath.Abs("demo_drive.csv.gz")
+			drive, err := filepath.Abs(demoDrive)
 			env.Setenv("DRIVE", drive)
 			return err
 		},

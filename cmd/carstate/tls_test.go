@@ -39,15 +39,15 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)
 	}
 	// Without --ca the certificate is rejected, and the error says what to do.
-	cmd := exec.Command(binary, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ingest-url",
+	cmd := exec.Command(binary, "replay", demoDrive, "--vid", "byTLS", "--ingest-url",
 		"https://"+p.Address(nodeprocess.Ingest))
 	cmd.Env = p.env()
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--ca FILE") {
 		t.Errorf("%v: %s", err, out)
 	}
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byTLS", "--ca", cert, "--ingest-url",
+	p.carstate(t, "replay", demoDrive, "--vid", "byTLS", "--ca", cert, "--ingest-url",
 		"https://"+p.Address(nodeprocess.Ingest))
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "byMQTTS", "--ca", cert, "--mqtt-url",
+	p.carstate(t, "replay", demoDrive, "--vid", "byMQTTS", "--ca", cert, "--mqtt-url",
 		"mqtts://"+p.Address("mqtt-tls-addr"))
 
 	query := exec.Command(binary, "query", "car-driving-state", "byTLS", "--url", "https://"+p.Address(nodeprocess.Query))

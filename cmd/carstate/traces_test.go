@@ -134,7 +134,7 @@ func TestTraces_FromArrivalToFold(t *testing.T) {
 	if resp.StatusCode != http.StatusAccepted {
 		t.Fatal(resp.Status)
 	}
-	p.carstate(t, "replay", "demo_drive.csv.gz", "--vid", "tracedByMQTT", "--source", "gateway", "--key", key,
+	p.carstate(t, "replay", demoDrive, "--vid", "tracedByMQTT", "--source", "gateway", "--key", key,
 		"--mqtt-url", "mqtt://"+p.Address(nodeprocess.MQTT))
 	for _, name := range []string{"POST /v1/telemetry", "MQTT PUBLISH"} {
 		if err := until(time.Minute, func() error { return c.journey(name) }); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // demoDrive is the excerpt that the demo replays; NOTICE credits it.
-const demoDrive = "../../../cmd/carstate/demo_drive.csv.gz"
+const demoDrive = "../demo/drive.csv.gz"
 
 // TestDemoDrive checks that the bundled drive shows what the demo needs: some minutes of fast
 // driving, then a jam that lasts until the end, and a healthy throttle.

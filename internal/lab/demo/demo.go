@@ -1,0 +1,170 @@
+// Package demo prepares a running service for `carstate demo`: it sends a recorded drive that ends
+// in a traffic jam, and then the telemetry of a simulated fleet. It uses only the listeners of the
+// service, as cars, developers and operators do.
+package demo
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	_ "embed"
+	"fmt"
+	"os"
+	"time"
+
+	"carstate/client"
+	"carstate/internal/access"
+	adminclient "carstate/internal/admin/client"
+	"carstate/internal/lab/drivelog"
+	"carstate/internal/lab/sender"
+	"carstate/internal/lab/simulate"
+	"carstate/internal/vehicle"
+)
+
+// drive is a recorded drive that ends in a traffic jam. The file NOTICE names its author.
+//
+//go:embed drive.csv.gz
+var drive []byte
+
+// Vehicle is the vehicle id under which the demo sends the recorded drive.
+const Vehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
+
+// Service is the service on which the demo runs.
+type Service struct {
+	Query, Ingest string              // the base URLs of the listeners
+	Admin         *adminclient.Client // with an HTTP client that trusts the service's certificate
+	Trust         *tls.Config         // trusts the service's certificate
+	Ready         func() error        // returns nil once the service is ready
+}
+
+// developer returns a client of the service that does not retry.
+func (s Service) developer(token string) *client.Client {
+	return client.New(s.Query, token, client.WithHTTPClient(s.Admin.HTTP), client.WithPatience(0))
+}
+
+// Prepare sends the recorded drive to the ingest listener, issues a token for queries, and
+// waits until the service has processed the whole drive. It returns the token.
+func (s Service) Prepare(ctx context.Context) (token string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	recorded, err := drivelog.Read(bytes.NewReader(drive), "the bundled drive")
+	if err != nil {
+		return "", err
+	}
+	if err := poll(ctx, s.Ready); err != nil {
+		return "", err
+	}
+	samples := sender.Samples([]*drivelog.Drive{recorded}, Vehicle)
+	sender.Shift(samples, vehicle.At(time.Now()))
+	err = sender.WithSource(ctx, s.Admin, "demo", access.VehicleSet(Vehicle), sender.TemporaryLife,
+		func(as sender.Login) error {
+			door := sender.HTTP(s.Ingest, as, s.Trust)
+			defer door.Close()
+			return sender.All(ctx, door, samples, func(int) {})
+		})
+	if err != nil {
+		return "", err
+	}
+	issued, err := s.Admin.IssueToken(ctx, access.TokenRequest{
+		Developer: "demo", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+		Expires: time.Now().Add(access.DefaultTokenLife),
+	})
+	if err != nil {
+		return "", err
+	}
+	// The whole drive has been folded once the driving verdict is as new as the last speed
+	// reading.
+	end := lastSpeed(samples)
+	developer := s.developer(issued.AccessToken)
+	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
+		return "", err
+	}
+	return issued.AccessToken, nil
+}
+
+// lastSpeed returns the time of the last sample that has a speed.
+func lastSpeed(samples []vehicle.Sample) time.Time {
+	for i := len(samples) - 1; i >= 0; i-- {
+		if x := &samples[i]; x.Has(vehicle.Speed) || x.Has(vehicle.OBDSpeed) {
+			return x.Time.Time()
+		}
+	}
+	return time.Time{}
+}
+
+// answered returns nil if the driving verdict about the demo's car is at least as new as the
+// parameter since, compared in whole seconds, and otherwise an error.
+func answered(ctx context.Context, service *client.Client, since time.Time) error {
+	a, err := service.CarDrivingState(ctx, string(Vehicle))
+	if err != nil {
+		return fmt.Errorf("the query listener does not answer: %w", err)
+	}
+	if a.AsOf.Before(since.Truncate(time.Second)) {
+		return fmt.Errorf("the query listener has no new answer yet: %s", a)
+	}
+	return nil
+}
+
+// poll calls ask every 20 ms until it returns nil. If ctx ends first, poll returns the last error
+// of ask.
+func poll(ctx context.Context, ask func() error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// Fleet describes a simulated fleet in which at any time some cars have a throttle fault. A
+// fault lasts about ten minutes.
+func Fleet(cars int, withoutPositions bool) simulate.Config {
+	return simulate.Config{
+		Vehicles: cars, Rate: 1, Seed: 1, Faults: max(0.2, 40/float64(max(1, cars))), FreeFlow: true,
+		WithoutPositions: withoutPositions, Prefix: "SIM",
+	}
+}
+
+// Drive simulates a fleet until ctx ends: it sends the fleet's telemetry to the ingest
+// listener, and queries the verdicts. Before that, it sends an hour of light traffic, dated in the
+// past, from which the service learns how fast the roads are when they are free. The time of the
+// simulation also begins in the past, and runs faster than the clock until it reaches the present.
+// So the demo soon has cars in every driving state.
+func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
+	fleet.Backdate = simulate.Mixed(fleet)
+	cars := access.VehicleSet(fleet.IDs()...)
+	return sender.WithSource(ctx, s.Admin, "demo", cars, sender.EndlessLife, func(as sender.Login) error {
+		return sender.WithToken(ctx, s.Admin, "demo-fleet", cars, sender.EndlessLife, func(token string) error {
+			fleet.Developer = s.developer(token)
+			var doors []sender.Sender
+			for range simulate.Doors {
+				door := sender.HTTP(s.Ingest, as, s.Trust)
+				defer door.Close()
+				doors = append(doors, door)
+			}
+			if err := simulate.Teach(ctx, doors[0], &fleet); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+			return simulate.New(fleet).Run(ctx, doors...)
+		})
+	})
+}
+
+// RemoveSoon removes the data directory of a node that has just ended. It retries for 2 s, because
+// the storage engine may still create a file while it ends.
+func RemoveSoon(dir string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	// If it fails, the system cleans up its temporary directory at some time.
+	_ = poll(ctx, func() error { return os.RemoveAll(dir) })
+}
