@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,6 +18,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
+	"carstate/internal/netaddr"
 	"carstate/internal/ops"
 	"carstate/internal/term"
 	"carstate/internal/vehicle"
@@ -75,10 +75,10 @@ func (f adminFlags) client() (*client.Client, error) {
 var errAdminAddr = usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
 
 func adminURL(addr string) (string, error) {
-	if !strings.Contains(addr, "://") && !isAddress(addr) {
+	if !strings.Contains(addr, "://") && !netaddr.Valid(addr) {
 		return "", errAdminAddr
 	}
-	return baseURL(addr), nil
+	return netaddr.BaseURL(addr), nil
 }
 
 // key returns the key that authenticates calls of the admin API: the operator's key in the file of
@@ -140,28 +140,6 @@ func clientTrusting(trust *tls.Config) *http.Client {
 		Transport:     &http.Transport{TLSClientConfig: trust},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-// baseURL returns the base URL of the service at addr. If addr is already a URL, baseURL only
-// removes a slash at its end. An address on loopback becomes an http URL. An address that means all
-// interfaces, such as 0.0.0.0:8080 in a container, becomes an http URL on loopback. Any other
-// address becomes an https URL.
-func baseURL(addr string) string {
-	switch {
-	case strings.Contains(addr, "://"):
-		return strings.TrimSuffix(addr, "/")
-	case isLoopback(addr):
-		return "http://" + addr
-	}
-	if host, port, err := net.SplitHostPort(addr); err == nil {
-		switch ip := net.ParseIP(host); {
-		case ip.Equal(net.IPv4zero):
-			return "http://127.0.0.1:" + port
-		case ip.Equal(net.IPv6zero):
-			return "http://[::1]:" + port
-		}
-	}
-	return "https://" + addr
 }
 
 // parseVehicles parses the value of a flag that selects vehicles: "all", a list of vehicle ids

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/access"
+	"carstate/internal/netaddr"
 	"carstate/internal/node"
 )
 
@@ -56,7 +57,7 @@ func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, 
 		switch {
 		case l.TLS:
 			how = "with TLS"
-		case !isLoopback(l.Addr):
+		case !netaddr.IsLoopback(l.Addr):
 			how = "without TLS, behind a proxy that terminates TLS"
 		}
 		fmt.Fprintf(out, "%s: %s, %s\n", l.Name, l.Addr, how)

@@ -3,16 +3,12 @@ package main
 import (
 	"errors"
 	"log/slog"
-	"net"
-	"net/netip"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"carstate/internal/netaddr"
 	"carstate/internal/node"
 	"carstate/internal/store"
 	"carstate/internal/store/cluster"
@@ -128,13 +124,12 @@ func (f *serveFlags) validate() error {
 	if _, err := f.syncInterval(); err != nil {
 		return err
 	}
-	if _, err := f.trustedProxies(); err != nil {
-		return err
+	if _, ok := netaddr.ParseNetworks(f.TrustedProxies); !ok {
+		return usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
 	}
-	if f.OtlpEndpoint != "" {
-		if _, err := f.otlpURL(); err != nil {
-			return err
-		}
+	if _, ok := node.TracesURL(f.OtlpEndpoint); !ok {
+		return usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into " +
+			"OTEL_EXPORTER_OTLP_HEADERS")
 	}
 	if !(f.TraceSample >= 0 && f.TraceSample <= 1) {
 		return usageError("--trace-sample must be between 0 and 1, such as 0.01")
@@ -152,22 +147,10 @@ func (f *serveFlags) validate() error {
 		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS " +
 			"servers' configuration")
 	}
-	for u := range strings.SplitSeq(f.Nats, ",") {
-		if !isNATS(strings.TrimSpace(u)) {
-			return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
-		}
+	if !cluster.ValidURLs(f.Nats) {
+		return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
 	}
 	return nil
-}
-
-// isNATS reports whether u can be the address of a NATS server. The check is necessary because the
-// client library of NATS accepts URLs with any scheme.
-func isNATS(u string) bool {
-	if !strings.Contains(u, "://") {
-		u = "nats://" + u
-	}
-	to, err := url.Parse(u)
-	return err == nil && to.Hostname() != "" && slices.Contains([]string{"nats", "tls", "ws", "wss"}, to.Scheme)
 }
 
 func (f *serveFlags) validateLocal() error {
@@ -198,7 +181,7 @@ func (f *serveFlags) listeners() []node.Listener {
 		// Every node has this listener, whatever its roles, because the listener serves the
 		// probes. On loopback it does not use TLS, so that commands on this machine need no
 		// certificate.
-		{Name: node.AdminAddr, Addr: f.AdminAddr, TLS: cert && !isLoopback(f.AdminAddr), optional: !f.has(node.Admin)},
+		{Name: node.AdminAddr, Addr: f.AdminAddr, TLS: cert && !netaddr.IsLoopback(f.AdminAddr), optional: !f.has(node.Admin)},
 	}
 	var mine []node.Listener
 	for _, l := range all {
@@ -210,10 +193,10 @@ func (f *serveFlags) listeners() []node.Listener {
 }
 
 func (f *serveFlags) checkListener(l node.Listener) error {
-	if !isAddress(l.Addr) {
+	if !netaddr.Valid(l.Addr) {
 		return usageError("--%s must be an address with a port, such as 127.0.0.1:8080", l.Name)
 	}
-	if isLoopback(l.Addr) || l.TLS || f.BehindProxy {
+	if netaddr.IsLoopback(l.Addr) || l.TLS || f.BehindProxy {
 		return nil
 	}
 	if l.Name == node.MQTTAddr {
@@ -224,51 +207,8 @@ func (f *serveFlags) checkListener(l node.Listener) error {
 		"--tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)
 }
 
-// isAddress reports whether s has the form host:port with a number as the port. The host may be
-// empty.
-func isAddress(s string) bool {
-	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return false
-	}
-	_, err = strconv.ParseUint(port, 10, 16)
-	return err == nil
-}
-
-// isLoopback reports whether addr, a host and a port, is on the loopback interface, which only this
-// machine can reach.
-func isLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
-}
-
-// loginInClear reports whether this node could send a login to a NATS server on another machine
-// without TLS. It could with every URL that begins with neither tls:// nor wss://, even if the
-// server uses TLS: an attacker in the network could make the server look like one without TLS, and
-// then read the login or impersonate the server.
-func (f *serveFlags) loginInClear() bool {
-	for u := range strings.SplitSeq(f.Nats, ",") {
-		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
-			u = "nats://" + u
-		}
-		to, err := url.Parse(u)
-		if err != nil || to.Host == "" {
-			continue // the engine rejects it
-		}
-		secret := to.User != nil || f.NatsCreds != ""
-		if secret && to.Scheme != "tls" && to.Scheme != "wss" && !isLoopback(net.JoinHostPort(to.Hostname(), "0")) {
-			return true
-		}
-	}
-	return false
 }
 
 // syncInterval parses the value of --sync-interval. For "always" it returns 0.
@@ -281,37 +221,6 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 		return 0, usageError("--sync-interval must be always, or a duration of at least 1ms such as 200ms")
 	}
 	return d, nil
-}
-
-// trustedProxies parses the IP address prefixes in --trusted-proxies, such as 10.0.0.0/8. A single
-// address becomes a prefix that contains only that address.
-func (f *serveFlags) trustedProxies() ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for _, text := range f.TrustedProxies {
-		p, err := netip.ParsePrefix(text)
-		if a, aerr := netip.ParseAddr(text); aerr == nil && a.Zone() == "" {
-			p, err = netip.PrefixFrom(a, a.BitLen()), nil
-		}
-		if err != nil || p.Addr().Is4In6() {
-			return nil, usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
-		}
-		all = append(all, p.Masked())
-	}
-	return all, nil
-}
-
-// otlpURL returns the URL to which traces are sent by OTLP. If the URL in --otlp-endpoint has no
-// path, otlpURL adds /v1/traces, the path that OTLP prescribes.
-func (f *serveFlags) otlpURL() (string, error) {
-	u, err := url.Parse(f.OtlpEndpoint)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return "", usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into " +
-			"OTEL_EXPORTER_OTLP_HEADERS")
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = "/v1/traces"
-	}
-	return u.String(), nil
 }
 
 // node returns the configuration of a node from these flags, or an error if the flags are wrong or
@@ -335,13 +244,10 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 			return node.Config{}, err
 		}
 	}
-	// validate has already parsed the interval and the networks, so they cause no error here.
+	// validate has already parsed these values, so they cause no error here.
 	interval, _ := f.syncInterval()
-	proxies, _ := f.trustedProxies()
-	endpoint := ""
-	if f.OtlpEndpoint != "" {
-		endpoint, _ = f.otlpURL()
-	}
+	proxies, _ := netaddr.ParseNetworks(f.TrustedProxies)
+	endpoint, _ := node.TracesURL(f.OtlpEndpoint)
 	return node.Config{
 		Roles:        f.Roles,
 		Listeners:    f.listeners(),

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"carstate/internal/lab/sender"
+	"carstate/internal/netaddr"
 )
 
 // ingestFlags are the flags that select the listener to which telemetry is sent, and the source
@@ -56,5 +57,5 @@ func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Send
 	case c.MqttAddr != "":
 		return sender.MQTT(ctx, "mqtt://"+c.MqttAddr, as, trust)
 	}
-	return sender.HTTP(baseURL(c.IngestAddr), as, trust), nil
+	return sender.HTTP(netaddr.BaseURL(c.IngestAddr), as, trust), nil
 }

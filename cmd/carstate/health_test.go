@@ -40,16 +40,3 @@ func TestCommandsInAContainer(t *testing.T) {
 		t.Errorf("the health of a service that ended: %d: %s%s", code, &stdout, &stderr)
 	}
 }
-
-// TestBaseURL_OtherMachinesByTLS checks that commands reach this machine without TLS and other
-// machines with TLS.
-func TestBaseURL_OtherMachinesByTLS(t *testing.T) {
-	for addr, want := range map[string]string{
-		"127.0.0.1:8082": "http://127.0.0.1:8082", "0.0.0.0:8082": "http://127.0.0.1:8082", "[::]:8082": "http://[::1]:8082",
-		":8082": "https://:8082", "10.0.0.1:8082": "https://10.0.0.1:8082", "http://10.0.0.1:80/": "http://10.0.0.1:80",
-	} {
-		if got := baseURL(addr); got != want {
-			t.Errorf("%s: %s, want %s", addr, got, want)
-		}
-	}
-}

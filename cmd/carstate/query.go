@@ -13,6 +13,7 @@ import (
 
 	"carstate/client"
 	"carstate/internal/access"
+	"carstate/internal/netaddr"
 	"carstate/internal/vehicle"
 )
 
@@ -83,7 +84,7 @@ func (f *queryFlags) service() (*client.Client, error) {
 	}
 	base := f.URL
 	if base == "" {
-		base = baseURL(f.QueryAddr)
+		base = netaddr.BaseURL(f.QueryAddr)
 	}
 	options := []client.Option{client.WithPatience(queryPatience)}
 	if f.CA != "" {

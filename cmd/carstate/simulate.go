@@ -11,6 +11,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/lab/sender"
 	"carstate/internal/lab/simulate"
+	"carstate/internal/netaddr"
 	"carstate/internal/vehicle"
 )
 
@@ -132,7 +133,7 @@ func (c *simulateCommand) simulate(
 		}
 		base := c.QueryURL
 		if base == "" {
-			base = baseURL(c.QueryAddr)
+			base = netaddr.BaseURL(c.QueryAddr)
 		}
 		config.Developer = client.New(base, token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
 	}

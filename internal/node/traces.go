@@ -109,3 +109,20 @@ func withoutResponse(text string) string {
 	}
 	return strings.TrimRight(text, " (")
 }
+
+// TracesURL returns the value of [Config.OTLPEndpoint] for the flag --otlp-endpoint. If the URL has
+// no path, TracesURL adds /v1/traces, the path that OTLP prescribes. The result ok is false if
+// endpoint is neither empty nor a URL that may be used.
+func TracesURL(endpoint string) (_ string, ok bool) {
+	if endpoint == "" {
+		return "", true
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return "", false
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return u.String(), true
+}

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"iter"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"carstate/internal/netaddr"
+)
+
+// ValidURLs reports whether urls can be the value of [Config.URLs]. The check is necessary because
+// the client library of NATS accepts URLs with any scheme.
+func ValidURLs(urls string) bool {
+	for u := range eachURL(urls) {
+		to, err := url.Parse(u)
+		if err != nil || to.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, to.Scheme) {
+			return false
+		}
+	}
+	return true
+}
+
+// LoginInClear reports whether the engine could send a login to a NATS server on another machine
+// without TLS. It could with every URL that begins with neither tls:// nor wss://, even if the
+// server uses TLS: an attacker in the network could make the server look like one without TLS, and
+// then read the login or impersonate the server.
+func (c *Config) LoginInClear() bool {
+	for u := range eachURL(c.URLs) {
+		to, err := url.Parse(u)
+		if err != nil || to.Host == "" {
+			continue // the engine rejects it
+		}
+		secret := to.User != nil || c.CredsFile != ""
+		if secret && to.Scheme != "tls" && to.Scheme != "wss" &&
+			!netaddr.IsLoopback(net.JoinHostPort(to.Hostname(), "0")) {
+			return true
+		}
+	}
+	return false
+}
+
+// eachURL yields the URLs of a comma-separated list. The scheme of an address without one is nats.
+func eachURL(urls string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for u := range strings.SplitSeq(urls, ",") {
+			if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
+				u = "nats://" + u
+			}
+			if !yield(u) {
+				return
+			}
+		}
+	}
+}
