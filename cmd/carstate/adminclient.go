@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json/jsontext"
 	"encoding/json/v2"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -63,11 +59,11 @@ func (f adminFlags) client() (*client.Client, error) {
 	}
 	c := &client.Client{URL: base, Key: key}
 	if f.AdminCA != "" {
-		trust, err := trusting(f.AdminCA)
+		trust, err := client.Trusting(f.AdminCA)
 		if err != nil {
 			return nil, err
 		}
-		c.HTTP = clientTrusting(trust)
+		c.HTTP = client.HTTPClient(trust)
 	}
 	return c, nil
 }
@@ -87,16 +83,7 @@ func (f adminFlags) key() (string, error) {
 	if f.KeyFile == "" {
 		return ops.LoadKey(f.DataDir)
 	}
-	text, err := os.ReadFile(f.KeyFile)
-	if err != nil {
-		return "", fmt.Errorf("the key cannot be read: %w (--key-file)", err)
-	}
-	text = bytes.TrimSpace(text)
-	if access.Check(access.OperatorKind, text) != nil && access.Check(access.AdminKind, text) != nil {
-		return "", errors.New("the file of --key-file holds no operator's key: expected the one line that " +
-			"`carstate operator add` prints")
-	}
-	return string(text), nil
+	return client.ReadKey(f.KeyFile)
 }
 
 // ask makes one call of the admin API and prints what the call returned: as one JSON value if
@@ -130,16 +117,6 @@ func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...an
 		return nil
 	}
 	return confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
-}
-
-// clientTrusting returns an HTTP client with the given TLS settings. It follows no redirect,
-// because a redirect could send a key or a token to another host.
-func clientTrusting(trust *tls.Config) *http.Client {
-	return &http.Client{
-		Timeout:       2 * time.Minute,
-		Transport:     &http.Transport{TLSClientConfig: trust},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 }
 
 // parseVehicles parses the value of a flag that selects vehicles: "all", a list of vehicle ids

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strconv"
 	"time"
 
 	"carstate/internal/access"
@@ -105,15 +104,9 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 	if c.Limit != nil {
 		limit = *c.Limit
 	}
-	mayConcern := 0
+	shown, mayConcern, older := 0, 0, false
 	defer func() { fmt.Fprint(w.err, mayConcernInWords(mayConcern)) }()
-	for shown := 0; ; {
-		page := ops.MaxEvents
-		if limit != 0 {
-			page = min(page, limit-shown)
-		}
-		query.Set("limit", strconv.Itoa(page))
-		events, err := admin.SearchAudit(ctx, query)
+	for events, err := range admin.AuditPages(ctx, query, limit) {
 		if err != nil {
 			return err
 		}
@@ -124,18 +117,15 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 		}
 		shown += len(events.Events)
 		mayConcern += events.MayConcern
-		switch {
-		case events.Older == 0:
-			if shown == 0 {
-				fmt.Fprintln(w.err, "There is no such event.")
-			}
-			return nil
-		case shown == limit:
-			fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
-			return nil
-		}
-		query.Set("before", strconv.FormatUint(events.Older, 10))
+		older = events.Older != 0
 	}
+	switch {
+	case older:
+		fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
+	case shown == 0:
+		fmt.Fprintln(w.err, "There is no such event.")
+	}
+	return nil
 }
 
 // mayConcernInWords says that n events may concern the vehicle that was searched for although they do

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json/jsontext"
-	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +14,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/ops"
+	"carstate/internal/admin/client"
 	"carstate/internal/store"
 	"carstate/internal/term"
 )
@@ -44,45 +41,29 @@ Example:
   carstate restore carstate-2026-11-20.backup`
 }
 
-// Run writes a backup to a temporary file and reads it back. If the backup is complete, Run gives
-// the file its final name. With --verify, Run takes no backup, but checks an existing file.
+// Run writes a backup to a file. With --verify, Run takes no backup, but checks an existing file.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
 	}
-	client, err := c.client()
+	admin, err := c.client()
 	if err != nil {
 		return err
 	}
 	if info, err := os.Stat(c.File); err == nil && info.IsDir() {
 		c.File = filepath.Join(c.File, time.Now().UTC().Format("carstate-2006-01-02T150405Z.backup"))
 	}
-	if _, err := os.Lstat(c.File); err == nil && !c.Force {
-		return errExists
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(c.File), "."+filepath.Base(c.File)+"-")
-	if err != nil {
-		return fmt.Errorf("the backup cannot be written: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
+	var info access.BackupInfo
 	meter := term.NewMeter(w.err)
-	err = client.Backup(ctx, io.MultiWriter(tmp, meter))
+	err = admin.SaveBackup(ctx, c.File, c.Force, meter, func(backup io.Reader) (err error) {
+		info, err = store.CheckBackup(backup)
+		return err
+	})
 	meter.End()
+	if errors.Is(err, fs.ErrExist) {
+		return errors.New("the file exists: choose another name, or replace it with --force")
+	}
 	if err != nil {
-		return err
-	}
-	if err := tmp.Sync(); err != nil {
-		return fmt.Errorf("the backup cannot be written: %w", err)
-	}
-	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	info, err := store.CheckBackup(tmp)
-	if err != nil {
-		return errors.New("the backup is incomplete: see the service's log")
-	}
-	if err := c.publish(tmp.Name()); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -109,39 +90,6 @@ func (c *backupCommand) verify(w streams) error {
 	}
 	_, err = fmt.Fprintf(w.out, "%s: complete, %s\n", c.File, describeBackup(info))
 	return err
-}
-
-var errExists = errors.New("the file exists: choose another name, or replace it with --force")
-
-// publish gives the finished temporary file tmp its final name, and returns once the name is synced
-// to the disk. It replaces an existing file only with --force.
-func (c *backupCommand) publish(tmp string) (err error) {
-	if c.Force {
-		err = os.Rename(tmp, c.File)
-	} else {
-		err = os.Link(tmp, c.File) // fails if the file exists
-	}
-	if err != nil && !c.Force && !errors.Is(err, fs.ErrExist) {
-		// The file system does not support hard links, like the file system of most USB
-		// sticks.
-		var claim *os.File
-		if claim, err = os.OpenFile(c.File, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
-			claim.Close()
-			err = os.Rename(tmp, c.File)
-		}
-	}
-	if errors.Is(err, fs.ErrExist) {
-		return errExists
-	}
-	if err != nil {
-		return fmt.Errorf("the backup cannot be renamed: %w", err)
-	}
-	dir, err := os.Open(filepath.Dir(c.File))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }
 
 // describeBackup describes the content of a backup in a line for people.
@@ -173,7 +121,7 @@ Example:
 
 // Run restores a backup.
 func (c *restoreCommand) Run(ctx context.Context, w streams) error {
-	client, err := c.client()
+	admin, err := c.client()
 	if err != nil {
 		return err
 	}
@@ -193,7 +141,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	if trust.Anybody {
 		fmt.Fprintln(w.err, unauthenticatedWarning)
 	}
-	receipts, err := readReceipts(c.Forgotten)
+	receipts, err := client.ReadReceipts(c.Forgotten)
 	if err != nil {
 		return err
 	}
@@ -202,7 +150,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	}
 	buried := 0
 	if len(receipts) > 0 {
-		r, err := client.Bury(ctx, receipts)
+		r, err := admin.Bury(ctx, receipts)
 		if err != nil {
 			return err
 		}
@@ -212,7 +160,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		fmt.Fprintf(w.err, "%s\n", describeBackup(info))
 	}
 	p := term.NewProgress(w.err, info.Records, "records")
-	report, err := client.Restore(ctx, file, trust, func(done, _ int) { p.Add(done - p.Done()) })
+	report, err := admin.Restore(ctx, file, trust, func(done, _ int) { p.Add(done - p.Done()) })
 	if err == nil {
 		p.Add(info.Records - p.Done())
 	}
@@ -245,23 +193,8 @@ func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.BackupKeyFile == "" {
 		return t, nil
 	}
-	in := os.Stdin
-	if c.BackupKeyFile != "-" {
-		if in, err = os.Open(c.BackupKeyFile); err != nil {
-			return t, fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
-		}
-		defer in.Close()
-	}
-	text, err := io.ReadAll(io.LimitReader(in, 2*int64(access.BackupKind.Length())))
-	if err != nil {
-		return t, fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
-	}
-	text = bytes.TrimSpace(text)
-	if access.Check(access.BackupKind, text) != nil {
-		return t, errors.New("the file of --backup-key-file holds no backup key: " +
-			"expected the one line that `carstate operator backup-key` prints")
-	}
-	return access.BackupTrust{Key: string(text)}, nil
+	t.Key, err = client.ReadBackupKey(c.BackupKeyFile)
+	return t, err
 }
 
 func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) error {
@@ -275,36 +208,4 @@ func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) er
 		fmt.Fprintf(t, "receipt\t%d\t%d\t\n", buried, receipts-buried)
 	}
 	return t.Flush()
-}
-
-// readReceipts reads receipts of forgotten vehicles from files that `carstate forget --json` has
-// written. A file may hold several receipts, one JSON value after the other.
-func readReceipts(files []string) (all []access.ForgetReceipt, err error) {
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("the receipts cannot be read: %w", err)
-		}
-		defer f.Close()
-		d := jsontext.NewDecoder(f)
-		for n := 1; ; n++ {
-			var r access.ForgetReceipt
-			err := json.UnmarshalDecode(d, &r)
-			if err == io.EOF && n == 1 {
-				// If `carstate forget --json > FILE` fails, FILE is empty.
-				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
-			}
-			if err == io.EOF {
-				break
-			}
-			if err == nil {
-				err = ops.CheckReceipt(r)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("value %d of the receipts is not a receipt of carstate forget --json", n)
-			}
-			all = append(all, r)
-		}
-	}
-	return all, nil
 }

@@ -120,13 +120,13 @@ func demoService(n *node.Node, dataDir, tlsCert string) (demo.Service, error) {
 	if err != nil {
 		return demo.Service{}, err
 	}
-	trust, err := trusting(tlsCert)
+	trust, err := client.Trusting(tlsCert)
 	if err != nil {
 		return demo.Service{}, err
 	}
 	return demo.Service{
 		Query: n.URL(node.QueryAddr), Ingest: n.URL(node.IngestAddr), Ready: n.Ready, Trust: trust,
-		Admin: &client.Client{URL: n.URL(node.AdminAddr), Key: key, HTTP: clientTrusting(trust)},
+		Admin: &client.Client{URL: n.URL(node.AdminAddr), Key: key, HTTP: client.HTTPClient(trust)},
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 
+	"carstate/internal/admin/client"
 	"carstate/internal/lab/sender"
 	"carstate/internal/netaddr"
 )
@@ -45,7 +46,7 @@ func (c *ingestFlags) checkTarget() error {
 // connect returns a sender of telemetry to the listener that the flags select. The sender logs in
 // with the name and the key of the source in the parameter as.
 func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
-	trust, err := trusting(c.CA)
+	trust, err := client.Trusting(c.CA)
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
+	"net/url"
 	"time"
+
+	"carstate/internal/admin/client"
 )
 
 // healthCommand requests a health probe of the admin listener: /readyz or /healthz. It exists
@@ -30,32 +31,22 @@ Examples:
 func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	path, want := "/readyz", "ready"
-	if c.Live {
-		path, want = "/healthz", "healthy"
-	}
 	base, err := adminURL(c.AdminAddr)
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
-	if err != nil {
+	if _, err := url.Parse(base); err != nil {
 		return errAdminAddr
 	}
-	trust, err := trusting(c.AdminCA)
+	trust, err := client.Trusting(c.AdminCA)
 	if err != nil {
 		return err
 	}
-	response, err := clientTrusting(trust).Do(request)
+	admin := client.Client{URL: base, HTTP: client.HTTPClient(trust)}
+	line, err := admin.Probe(ctx, c.Live)
 	if err != nil {
-		return fmt.Errorf("the admin listener does not answer: %w (--admin-addr)", err)
+		return err
 	}
-	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
-	lines.Scan()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the node is not %s: %s", want, lines.Text())
-	}
-	_, err = fmt.Fprintln(w.out, lines.Text())
+	_, err = fmt.Fprintln(w.out, line)
 	return err
 }

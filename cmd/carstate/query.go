@@ -13,6 +13,7 @@ import (
 
 	"carstate/client"
 	"carstate/internal/access"
+	adminclient "carstate/internal/admin/client"
 	"carstate/internal/netaddr"
 	"carstate/internal/vehicle"
 )
@@ -88,11 +89,11 @@ func (f *queryFlags) service() (*client.Client, error) {
 	}
 	options := []client.Option{client.WithPatience(queryPatience)}
 	if f.CA != "" {
-		trust, err := trusting(f.CA)
+		trust, err := adminclient.Trusting(f.CA)
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, client.WithHTTPClient(clientTrusting(trust)))
+		options = append(options, client.WithHTTPClient(adminclient.HTTPClient(trust)))
 	}
 	return client.New(base, f.Token, options...), nil
 }

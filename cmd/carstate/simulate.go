@@ -9,6 +9,7 @@ import (
 
 	"carstate/client"
 	"carstate/internal/access"
+	adminclient "carstate/internal/admin/client"
 	"carstate/internal/lab/sender"
 	"carstate/internal/lab/simulate"
 	"carstate/internal/netaddr"
@@ -127,7 +128,7 @@ func (c *simulateCommand) simulate(
 	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
 ) error {
 	if token != "" {
-		trust, err := trusting(c.CA)
+		trust, err := adminclient.Trusting(c.CA)
 		if err != nil {
 			return err
 		}
@@ -135,7 +136,7 @@ func (c *simulateCommand) simulate(
 		if base == "" {
 			base = netaddr.BaseURL(c.QueryAddr)
 		}
-		config.Developer = client.New(base, token, client.WithHTTPClient(clientTrusting(trust)), client.WithPatience(0))
+		config.Developer = client.New(base, token, client.WithHTTPClient(adminclient.HTTPClient(trust)), client.WithPatience(0))
 	}
 	var doors []sender.Sender
 	for range simulate.Doors {

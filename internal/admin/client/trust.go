@@ -1,16 +1,18 @@
-package main
+package client
 
 import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"time"
 )
 
-// trusting returns the TLS settings of a client that trusts the system's certificates and, in
+// Trusting returns the TLS settings of a client that trusts the system's certificates and, in
 // addition, the certificate in caFile. If caFile is "", the client trusts only those of the system.
-func trusting(caFile string) (*tls.Config, error) {
+func Trusting(caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {
 		return c, nil
@@ -26,4 +28,14 @@ func trusting(caFile string) (*tls.Config, error) {
 		return nil, errors.New("the file of --ca holds no PEM certificate")
 	}
 	return c, nil
+}
+
+// HTTPClient returns an HTTP client with the given TLS settings. It follows no redirect,
+// because a redirect could send a key or a token to another host.
+func HTTPClient(trust *tls.Config) *http.Client {
+	return &http.Client{
+		Timeout:       2 * time.Minute,
+		Transport:     &http.Transport{TLSClientConfig: trust},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }

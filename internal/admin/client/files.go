@@ -1,0 +1,82 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"carstate/internal/access"
+	"carstate/internal/ops"
+)
+
+// ReadKey returns the operator's key or the admin key in a file.
+func ReadKey(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("the key cannot be read: %w (--key-file)", err)
+	}
+	text = bytes.TrimSpace(text)
+	if access.Check(access.OperatorKind, text) != nil && access.Check(access.AdminKind, text) != nil {
+		return "", errors.New("the file of --key-file holds no operator's key: expected the one line that " +
+			"`carstate operator add` prints")
+	}
+	return string(text), nil
+}
+
+// ReadBackupKey returns the key of a service's backups in a file. If file is "-", it reads standard
+// input.
+func ReadBackupKey(file string) (key string, err error) {
+	in := os.Stdin
+	if file != "-" {
+		if in, err = os.Open(file); err != nil {
+			return "", fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
+		}
+		defer in.Close()
+	}
+	text, err := io.ReadAll(io.LimitReader(in, 2*int64(access.BackupKind.Length())))
+	if err != nil {
+		return "", fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
+	}
+	text = bytes.TrimSpace(text)
+	if access.Check(access.BackupKind, text) != nil {
+		return "", errors.New("the file of --backup-key-file holds no backup key: " +
+			"expected the one line that `carstate operator backup-key` prints")
+	}
+	return string(text), nil
+}
+
+// ReadReceipts reads receipts of forgotten vehicles from files that `carstate forget --json` has
+// written. A file may hold several receipts, one JSON value after the other.
+func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("the receipts cannot be read: %w", err)
+		}
+		defer f.Close()
+		d := jsontext.NewDecoder(f)
+		for n := 1; ; n++ {
+			var r access.ForgetReceipt
+			err := json.UnmarshalDecode(d, &r)
+			if err == io.EOF && n == 1 {
+				// If `carstate forget --json > FILE` fails, FILE is empty.
+				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
+			}
+			if err == io.EOF {
+				break
+			}
+			if err == nil {
+				err = ops.CheckReceipt(r)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("value %d of the receipts is not a receipt of carstate forget --json", n)
+			}
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,34 @@
+package client
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+)
+
+// Probe asks for a health probe of the node, for which it needs no key: /healthz if live is true,
+// and otherwise /readyz. It returns the first line of the response, or an error if the node is not
+// healthy or not ready.
+func (c *Client) Probe(ctx context.Context, live bool) (line string, err error) {
+	path, want := "/readyz", "ready"
+	if live {
+		path, want = "/healthz", "healthy"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := cmp.Or(c.HTTP, directly).Do(req)
+	if err != nil {
+		return "", fmt.Errorf("the admin listener does not answer: %w (--admin-addr)", err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Scan()
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("the node is not %s: %s", want, lines.Text())
+	}
+	return lines.Text(), nil
+}
