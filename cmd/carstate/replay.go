@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"iter"
 	"time"
 
 	"carstate/internal/access"
@@ -119,29 +118,18 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("the fleet cannot be replayed: %w", err)
 	}
-	ids := make([]vehicle.ID, len(fleet.Vehicles))
-	for i, id := range fleet.Vehicles {
-		if ids[i] = vehicle.ID(c.Prefix) + id; len(ids[i]) > vehicle.MaxReportingID {
+	fleet.AddPrefix(c.Prefix)
+	for _, id := range fleet.Vehicles {
+		if len(id) > vehicle.MaxReportingID {
 			return usageError("--prefix makes a vid longer than %d characters: choose a shorter one", vehicle.MaxReportingID)
 		}
 	}
-	return c.send(ctx, w, access.VehicleSet(ids...), fmt.Sprintf("%d vehicles", len(ids)), fleet.Readings,
+	of := fmt.Sprintf("%d vehicles", len(fleet.Vehicles))
+	return c.send(ctx, w, access.VehicleSet(fleet.Vehicles...), of, fleet.Readings,
 		func(s sender.Sender, done func(int)) error {
 			base := vehicle.At(time.Now().Add(-c.Ago)).Add(-fleet.Last)
-			return sender.Stream(ctx, s, c.named(fleet.Samples(ctx, base)), done)
+			return sender.Stream(ctx, s, fleet.Samples(ctx, base), done)
 		})
-}
-
-// named prepends the value of --prefix to the vehicle id of each sample.
-func (c *replayCommand) named(samples iter.Seq2[vehicle.Sample, error]) iter.Seq2[vehicle.Sample, error] {
-	return func(yield func(vehicle.Sample, error) bool) {
-		for x, err := range samples {
-			x.Vehicle = vehicle.ID(c.Prefix) + x.Vehicle
-			if !yield(x, err) {
-				return
-			}
-		}
-	}
 }
 
 // send connects to the service as the source in the flags, or as a temporary source if the flags

@@ -29,7 +29,8 @@ type Fleet struct {
 	// be set after Open.
 	WithoutPositions bool
 
-	path string
+	path   string
+	prefix vehicle.ID // see AddPrefix
 }
 
 // maxSpan is the maximum time from the first to the last sample of a file. carstate replay adds a
@@ -65,6 +66,14 @@ func Open(ctx context.Context, path string) (*Fleet, error) {
 	return f, nil
 }
 
+// AddPrefix puts a prefix before the name of each car, in Vehicles and in the samples.
+func (f *Fleet) AddPrefix(prefix string) {
+	f.prefix = vehicle.ID(prefix) + f.prefix
+	for i, id := range f.Vehicles {
+		f.Vehicles[i] = vehicle.ID(prefix) + id
+	}
+}
+
 // Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
 // row's own time. Rows without a reading are left out. Samples yields the first error and ends. An
 // error is meant for people, or is ctx.Err if ctx ended.
@@ -77,6 +86,7 @@ func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[v
 		}
 		defer in.Close()
 		for x, err := range samples(ctx, in, filepath.Base(f.path), base) {
+			x.Vehicle = f.prefix + x.Vehicle
 			if f.WithoutPositions {
 				x.Readings = speedOnly(x.Readings)
 				if err == nil && x.Empty() {
