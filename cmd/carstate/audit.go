@@ -91,12 +91,8 @@ func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateOnly} {
-		if _, err := time.Parse(layout, text); err == nil {
-			return text, true
-		}
-	}
-	return text, false
+	_, err := ops.ParseTime(text, 0)
+	return text, err == nil
 }
 
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {

@@ -86,7 +86,7 @@ func (f *serveFlags) validate() error {
 		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
 	}
 	for _, l := range f.listeners() {
-		if err := f.checkListener(l); err != nil {
+		if err := l.Check(f.BehindProxy); err != nil {
 			return err
 		}
 	}
@@ -168,43 +168,10 @@ func (f *serveFlags) validateLocal() error {
 }
 
 func (f *serveFlags) listeners() []node.Listener {
-	cert := f.TLSCert != ""
-	all := []struct {
-		node.Listener
-		role     string // the role that needs it; "": every node has it
-		optional bool   // if its address is empty, there is none
-	}{
-		{Name: node.QueryAddr, Addr: f.QueryAddr, TLS: cert, role: node.Query},
-		{Name: node.IngestAddr, Addr: f.IngestAddr, TLS: cert, role: node.Ingest},
-		{Name: node.MQTTAddr, Addr: f.MqttAddr, role: node.Ingest, optional: true},
-		{Name: node.MQTTTLSAddr, Addr: f.MqttTLSAddr, TLS: true, role: node.Ingest, optional: true},
-		// Every node has this listener, whatever its roles, because the listener serves the
-		// probes. On loopback it does not use TLS, so that commands on this machine need no
-		// certificate.
-		{Name: node.AdminAddr, Addr: f.AdminAddr, TLS: cert && !netaddr.IsLoopback(f.AdminAddr), optional: !f.has(node.Admin)},
-	}
-	var mine []node.Listener
-	for _, l := range all {
-		if (l.role == "" || f.has(l.role)) && !(l.optional && l.Addr == "") {
-			mine = append(mine, l.Listener)
-		}
-	}
-	return mine
-}
-
-func (f *serveFlags) checkListener(l node.Listener) error {
-	if !netaddr.Valid(l.Addr) {
-		return usageError("--%s must be an address with a port, such as 127.0.0.1:8080", l.Name)
-	}
-	if netaddr.IsLoopback(l.Addr) || l.TLS || f.BehindProxy {
-		return nil
-	}
-	if l.Name == node.MQTTAddr {
-		return usageError("--mqtt-addr is not a loopback address and would send keys without TLS: use " +
-			"--mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS")
-	}
-	return usageError("--%s is not a loopback address and would send secrets without TLS: give --tls-cert and "+
-		"--tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)
+	return node.Listeners(f.Roles, f.TLSCert != "", map[string]string{
+		node.QueryAddr: f.QueryAddr, node.IngestAddr: f.IngestAddr, node.MQTTAddr: f.MqttAddr,
+		node.MQTTTLSAddr: f.MqttTLSAddr, node.AdminAddr: f.AdminAddr,
+	})
 }
 
 func (f *serveFlags) has(role string) bool {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"hash/crc32"
+	"net/url"
 	"strings"
 )
 
@@ -167,4 +168,21 @@ func Redact(s string) string {
 		}
 	}
 	return s
+}
+
+// RedactLogins replaces the login in each URL of a comma-separated list by asterisks. If it cannot
+// parse one of the URLs, it replaces the whole list.
+func RedactLogins(urls string) string {
+	const hidden = "****"
+	all := strings.Split(urls, ",")
+	for i, text := range all {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" {
+			return hidden
+		}
+		if u.User != nil {
+			all[i] = u.Scheme + "://" + hidden + "@" + u.Host + u.Path
+		}
+	}
+	return strings.Join(all, ",")
 }

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
 
+	"carstate/internal/netaddr"
 	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/local"
@@ -83,6 +86,50 @@ const (
 	MQTTTLSAddr = "mqtt-tls-addr"
 	AdminAddr   = "admin-addr"
 )
+
+// Listeners returns the listeners that a node with the given roles needs. The parameter cert says
+// whether the node has a certificate. The map has the addresses of the listeners by their names.
+func Listeners(roles []string, cert bool, addresses map[string]string) []Listener {
+	var mine []Listener
+	for _, l := range []struct {
+		name     string
+		role     string // the role that needs it; "": every node has it
+		tls      bool
+		optional bool // if its address is empty, there is none
+	}{
+		{name: QueryAddr, role: Query, tls: cert},
+		{name: IngestAddr, role: Ingest, tls: cert},
+		{name: MQTTAddr, role: Ingest, optional: true},
+		{name: MQTTTLSAddr, role: Ingest, tls: true, optional: true},
+		// Every node has this listener, whatever its roles, because the listener serves the
+		// probes. On loopback it does not use TLS, so that commands on this machine need no
+		// certificate.
+		{name: AdminAddr, tls: cert && !netaddr.IsLoopback(addresses[AdminAddr]), optional: !slices.Contains(roles, Admin)},
+	} {
+		addr := addresses[l.name]
+		if (l.role == "" || slices.Contains(roles, l.role)) && !(l.optional && addr == "") {
+			mine = append(mine, Listener{Name: l.name, Addr: addr, TLS: l.tls})
+		}
+	}
+	return mine
+}
+
+// Check returns an error, which matches [ErrConfig], if the listener's address is invalid, or if the
+// listener would send secrets to other machines without TLS. If behindProxy is true, a proxy
+// terminates TLS.
+func (l Listener) Check(behindProxy bool) error {
+	switch {
+	case !netaddr.Valid(l.Addr):
+		return configError{fmt.Errorf("--%s must be an address with a port, such as 127.0.0.1:8080", l.Name)}
+	case netaddr.IsLoopback(l.Addr) || l.TLS || behindProxy:
+		return nil
+	case l.Name == MQTTAddr:
+		return configError{errors.New("--mqtt-addr is not a loopback address and would send keys without TLS: use " +
+			"--mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS")}
+	}
+	return configError{fmt.Errorf("--%s is not a loopback address and would send secrets without TLS: give "+
+		"--tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)}
+}
 
 func (c *Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 

@@ -172,8 +172,8 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 	return certificateEnds, checkAdminKey(&c)
 }
 
-// ErrConfig marks, for errors.Is, an error of a file that the configuration names. A new start with
-// the same configuration fails in the same way.
+// ErrConfig marks, for errors.Is, an error of the configuration or of a file that it names. A new
+// start with the same configuration fails in the same way.
 var ErrConfig = errors.New("wrong configuration")
 
 type configError struct{ error }

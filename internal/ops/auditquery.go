@@ -78,9 +78,9 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 		case "action":
 			q.Action = text
 		case "since":
-			q.Since, err = askedTime(text, 0)
+			q.Since, err = ParseTime(text, 0)
 		case "until":
-			q.Until, err = askedTime(text, 24*time.Hour)
+			q.Until, err = ParseTime(text, 24*time.Hour)
 		case "vid":
 			var id vehicle.ID
 			if id, err = vehicle.ParseID(text); err == nil {
@@ -108,10 +108,10 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// askedTime parses a time, or a day in UTC such as 2026-11-20. A time without a zone, as forms of a
-// browser send it, is in UTC. For a day, askedTime returns the start of that day plus the duration
+// ParseTime parses a time, or a day in UTC such as 2026-11-20. A time without a zone, as forms of a
+// browser send it, is in UTC. For a day, ParseTime returns the start of that day plus the duration
 // in the parameter day, which is 24 hours if the end of the day is wanted.
-func askedTime(text string, day time.Duration) (time.Time, error) {
+func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t, nil
