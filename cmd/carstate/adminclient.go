@@ -116,7 +116,7 @@ func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...an
 	if !f.asks() {
 		return nil
 	}
-	return confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
+	return term.Confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
 }
 
 // parseVehicles parses the value of a flag that selects vehicles: "all", a list of vehicle ids

@@ -45,18 +45,6 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	return screen
 }
 
-// TestConfirmTakesOnlyYes checks that only the answer yes confirms an action that cannot be undone.
-func TestConfirmTakesOnlyYes(t *testing.T) {
-	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false,
-		"yesterday\n": false} {
-		var prompt bytes.Buffer
-		if err := confirm(t.Context(), strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
-			prompt.String() != "Forget it? [y/N] " {
-			t.Errorf("%q: %v, asked %q", typed, err, &prompt)
-		}
-	}
-}
-
 // TestCommands_AskBeforeWhatCannotBeUndone checks that these commands ask on a terminal, do nothing
 // without a yes, and do not ask if --yes is given.
 func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {

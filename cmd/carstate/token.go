@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -97,37 +96,7 @@ func askVehicles(ctx context.Context, in *os.File, prompt io.Writer) (string, er
 	if term.Terminal(in) == nil {
 		return "", nil
 	}
-	return answerTo(ctx, in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
-}
-
-// confirm asks a question and returns an error unless the user answers yes.
-func confirm(ctx context.Context, in io.Reader, prompt io.Writer, question string) error {
-	answer, err := answerTo(ctx, in, prompt, question+" [y/N] ")
-	if err != nil {
-		return err
-	}
-	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
-		return errors.New("nothing was done")
-	}
-	return nil
-}
-
-// answerTo asks a question and returns the next line of input. If ctx ends first, as on Ctrl-C, it
-// returns an error at once. Its goroutine then reads on until the process ends.
-func answerTo(ctx context.Context, in io.Reader, prompt io.Writer, question string) (string, error) {
-	fmt.Fprint(prompt, question)
-	answer := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(in).ReadString('\n') // the last line may have no line end
-		answer <- strings.TrimSpace(line)
-	}()
-	select {
-	case text := <-answer:
-		return text, nil
-	case <-ctx.Done():
-		fmt.Fprintln(prompt) // ends the line of the question
-		return "", ctx.Err()
-	}
+	return term.Ask(ctx, in, prompt, "Which vehicles does the token see? all, VID,… or @FILE: ")
 }
 
 // tokenArg is the argument that names a token.

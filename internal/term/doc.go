@@ -1,3 +1,3 @@
-// Package term writes what commands print to people: text that cannot control a terminal, and the
-// progress of long work. It knows nothing of the service.
+// Package term is the terminal of the commands. It writes text that cannot control the terminal,
+// shows the progress of long work, and asks questions. It knows nothing of the service.
 package term

@@ -1,0 +1,40 @@
+package term
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Confirm asks a question and returns an error unless the user answers yes.
+func Confirm(ctx context.Context, in io.Reader, prompt io.Writer, question string) error {
+	answer, err := Ask(ctx, in, prompt, question+" [y/N] ")
+	if err != nil {
+		return err
+	}
+	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
+		return errors.New("nothing was done")
+	}
+	return nil
+}
+
+// Ask asks a question and returns the next line of input. If ctx ends first, as on Ctrl-C, it
+// returns an error at once. Its goroutine then reads on until the process ends.
+func Ask(ctx context.Context, in io.Reader, prompt io.Writer, question string) (string, error) {
+	fmt.Fprint(prompt, question)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // the last line may have no line end
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case text := <-answer:
+		return text, nil
+	case <-ctx.Done():
+		fmt.Fprintln(prompt) // ends the line of the question
+		return "", ctx.Err()
+	}
+}

@@ -1,0 +1,19 @@
+package term
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestConfirmTakesOnlyYes checks that only the answer yes confirms an action that cannot be undone.
+func TestConfirmTakesOnlyYes(t *testing.T) {
+	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false,
+		"yesterday\n": false} {
+		var prompt bytes.Buffer
+		if err := Confirm(t.Context(), strings.NewReader(typed), &prompt, "Forget it?"); (err == nil) != want ||
+			prompt.String() != "Forget it? [y/N] " {
+			t.Errorf("%q: %v, asked %q", typed, err, &prompt)
+		}
+	}
+}
