@@ -84,10 +84,10 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 }
 
 // TestEveryFailureIsAnEnvelope checks the body of each failure. It takes the failures from
-// docerrors.go, which has all of them.
+// docs/errors.txt, which has all of them.
 func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	var all []*failure
-	for _, s := range statusDocs {
+	for _, s := range statusDocs() {
 		for _, d := range s.docs {
 			all = append(all, d.failure)
 		}

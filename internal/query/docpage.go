@@ -93,7 +93,7 @@ func renderPage(maxAge time.Duration) []byte {
 		MaxAge     string // "" if verdicts of any age are answered
 		Operations []operationDoc
 		Statuses   []statusDoc
-	}{localBase, inWords(maxAge), nil, statusDocs}
+	}{localBase, inWords(maxAge), nil, statusDocs()}
 	for _, op := range operationDocs {
 		op.Samples = op.samples(localBase)
 		data.Operations = append(data.Operations, op)

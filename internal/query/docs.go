@@ -14,8 +14,8 @@ import (
 	swagger "github.com/swaggest/swgui/v5/static"
 )
 
-// docFiles holds the source files of the documentation. docpage.go and openapi.go render
-// the templates (*.tmpl).
+// docFiles holds the source files of the documentation. docpage.go and openapi.go render the
+// templates (*.tmpl), and docerrors.go reads the texts about failures (errors.txt).
 //
 //go:embed docs
 var docFiles embed.FS

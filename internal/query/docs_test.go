@@ -24,8 +24,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestEveryFailureIsDocumented checks that docerrors.go has exactly the failures of failure.go, and
-// that the page shows all of them.
+// TestEveryFailureIsDocumented checks that docs/errors.txt has exactly the failures of failure.go,
+// and that the page shows all of them.
 func TestEveryFailureIsDocumented(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "failure.go", nil, 0)
 	if err != nil {
@@ -39,24 +39,24 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	}
 	page := html.UnescapeString(string(renderPage(maxAge)))
 	failures, names := map[*failure]bool{}, map[string]bool{}
-	for _, s := range statusDocs {
+	for _, s := range statusDocs() {
 		for _, d := range s.docs {
 			if d.failure.status != s.Status {
 				t.Errorf("status of %s: got %d, want %d", d.failure.body, s.Status, d.failure.status)
 			}
-			if failures[d.failure] || names[d.name] {
-				t.Errorf("%s is documented twice", d.name)
+			if failures[d.failure] || names[d.failure.name] {
+				t.Errorf("%s is documented twice", d.failure.name)
 			}
-			failures[d.failure], names[d.name] = true, true
+			failures[d.failure], names[d.failure.name] = true, true
 			for _, text := range []string{d.message(), d.cause, d.cure} {
 				if text == "" || !strings.Contains(page, text) {
-					t.Errorf("%s: the page lacks %q", d.name, text)
+					t.Errorf("%s: the page lacks %q", d.failure.name, text)
 				}
 			}
 		}
 	}
 	if declared != len(failures) {
-		t.Errorf("failure.go declares %d failures, docerrors.go documents %d", declared, len(failures))
+		t.Errorf("failure.go declares %d failures, docs/errors.txt documents %d", declared, len(failures))
 	}
 }
 

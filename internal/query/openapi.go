@@ -31,12 +31,12 @@ func failureExamples(status int) (string, error) {
 		Value   json.RawMessage `json:"value"`
 	}
 	examples := map[string]example{}
-	for _, s := range statusDocs {
+	for _, s := range statusDocs() {
 		if s.Status != status {
 			continue
 		}
 		for _, d := range s.docs {
-			examples[d.name] = example{d.cause, json.RawMessage(d.body())}
+			examples[d.failure.name] = example{d.cause, json.RawMessage(d.body())}
 		}
 	}
 	out, err := json.Marshal(examples)
@@ -47,7 +47,7 @@ func failureExamples(status int) (string, error) {
 // alphabetical order and separated by commas.
 func firstWords() string {
 	var words []string
-	for _, s := range statusDocs {
+	for _, s := range statusDocs() {
 		for _, d := range s.docs {
 			words = append(words, d.failure.outcome.String())
 		}
