@@ -125,3 +125,9 @@ func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duratio
 	remaining, next, _ = b.take(r, 0, 1, now)
 	return remaining, next
 }
+
+// WaitSeconds returns the time until another call is available in whole seconds, rounded up, and at
+// least 1. It is the value of Retry-After.
+func WaitSeconds(next time.Duration) int64 {
+	return max(1, int64((next+time.Second-1)/time.Second))
+}

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"errors"
+	"io/fs"
 	"strings"
 	"unicode"
 )
@@ -15,6 +17,15 @@ func OneLine(err error) string {
 		}
 	}
 	return Redact(Printable(strings.Join(all, "; ")))
+}
+
+// WithoutPath returns err without its path, for a message that must not contain the path, or that
+// contains it already.
+func WithoutPath(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
 }
 
 // Printable replaces every character that [unicode.IsPrint] rejects by U+FFFD. Such a character

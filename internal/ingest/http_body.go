@@ -205,11 +205,11 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	}
 	header := w.Header()
 	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
-	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, seconds(refilled)))
+	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(refilled)))
 	if ok {
 		return nil
 	}
-	header.Set("Retry-After", strconv.FormatInt(seconds(next), 10))
+	header.Set("Retry-After", strconv.FormatInt(access.WaitSeconds(next), 10))
 	over := overRate(r, next)
 	over.text += "; nothing of this request was accepted"
 	return over
@@ -223,12 +223,7 @@ func overRate(r access.Rate, wait time.Duration) *refusal {
 		unit = "sample"
 	}
 	return refuse(access.OverRate, fmt.Sprintf("the policy of this source allows %d %s in %d s: wait %d s",
-		r.Calls, unit, int64(r.Window/time.Second), seconds(wait)))
-}
-
-// seconds rounds d up to whole seconds, at least one.
-func seconds(d time.Duration) int64 {
-	return max(1, int64((d+time.Second-1)/time.Second))
+		r.Calls, unit, int64(r.Window/time.Second), access.WaitSeconds(wait)))
 }
 
 // retryAfter is the value of Retry-After with status 503, in seconds. One second is enough: an

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"carstate/internal/access"
 	"carstate/internal/periodic"
 )
 
@@ -102,10 +102,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 func openLog(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		if path, ok := errors.AsType[*os.PathError](err); ok {
-			err = path.Err
-		}
-		return nil, fmt.Errorf("cannot open the access log for writing: %w", err)
+		return nil, fmt.Errorf("cannot open the access log for writing: %w", access.WithoutPath(err))
 	}
 	return f, nil
 }

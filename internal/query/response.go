@@ -158,7 +158,7 @@ func (w *response) setRemaining(name string, r access.Rate, remaining int64, nex
 	w.values = append(append(w.values, name...), ";r="...)
 	w.values = strconv.AppendInt(w.values, remaining, 10)
 	w.values = append(w.values, ";t="...)
-	w.values = strconv.AppendInt(w.values, seconds(next), 10)
+	w.values = strconv.AppendInt(w.values, access.WaitSeconds(next), 10)
 	w.setFrom("RateLimit", start)
 }
 
@@ -182,7 +182,7 @@ func (w *response) failOverRefusals(wait time.Duration) {
 	w.setRetryAfter(wait)
 	w.body = append(w.body, `{"code":429,"msg":"rate_limited: 100 tokens of this address were refused within 60 s: `+
 		`correct the token, and wait `...)
-	w.body = strconv.AppendInt(w.body, seconds(wait), 10)
+	w.body = strconv.AppendInt(w.body, access.WaitSeconds(wait), 10)
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
@@ -196,17 +196,12 @@ func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.body = append(w.body, ` calls in `...)
 	w.body = strconv.AppendInt(w.body, int64(r.Window/time.Second), 10)
 	w.body = append(w.body, ` s: wait `...)
-	w.body = strconv.AppendInt(w.body, seconds(next), 10)
+	w.body = strconv.AppendInt(w.body, access.WaitSeconds(next), 10)
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
 func (w *response) setRetryAfter(wait time.Duration) {
 	start := len(w.values)
-	w.values = strconv.AppendInt(w.values, seconds(wait), 10)
+	w.values = strconv.AppendInt(w.values, access.WaitSeconds(wait), 10)
 	w.setFrom("Retry-After", start)
-}
-
-// seconds returns d in seconds, rounded up, and at least 1.
-func seconds(d time.Duration) int64 {
-	return max(1, int64((d+time.Second-1)/time.Second))
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,9 +85,9 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		c.wrong.Inc()
 		if wait := c.attempts.wait(r, c.Now()); wait > 0 {
-			w.Header().Set("Retry-After", seconds(wait))
-			c.showLogin(w, r, http.StatusTooManyRequests,
-				"too many wrong keys: wait "+seconds(wait)+" s, then try again")
+			seconds := strconv.FormatInt(access.WaitSeconds(wait), 10)
+			w.Header().Set("Retry-After", seconds)
+			c.showLogin(w, r, http.StatusTooManyRequests, "too many wrong keys: wait "+seconds+" s, then try again")
 			return
 		}
 		c.Log.Warn("a wrong key was refused at the console", "remote", r.RemoteAddr)

@@ -230,11 +230,6 @@ func timeField(t time.Time) string {
 	return strings.TrimSuffix(t.UTC().Format("2006-01-02T15:04:05"), ":00")
 }
 
-// seconds returns a duration in whole seconds, rounded up.
-func seconds(d time.Duration) string {
-	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
-}
-
 // parseVehicles parses the vids in a form field. They are separated by spaces, commas or line
 // breaks.
 func parseVehicles(text string) (access.Vehicles, error) {
