@@ -55,14 +55,7 @@ func cutAll(r *running) {
 
 // opened returns the number of open connections that have one of the uses. If no use is given, it
 // counts all open connections.
-func (r *running) opened(uses ...netguard.Use) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, l := range r.served {
-		n += l.Count(uses...)
-	}
-	return n
-}
+func (r *running) opened(uses ...netguard.Use) int { return r.guard.Count(uses...) }
 
 // waiting returns the number of connections that wait for a request.
 func (r *running) waiting() int { return r.opened(netguard.Silent, netguard.Idle) }

@@ -90,25 +90,19 @@ type Server struct {
 
 	headTimeout, writeTimeout, idleTimeout time.Duration
 
-	maxInFlight    int64
-	inFlight       atomic.Int64
-	maxConnections int
-	overloaded     func() bool
-	excess         func(net.Conn) bool
+	maxInFlight int64
+	inFlight    atomic.Int64
+	guard       *netguard.Guard
+	overloaded  func() bool
+	excess      func(net.Conn) bool
 
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
 
-	// mu guards served. Serve holds mu while it checks ending and adds to served and conversations.
-	// Shutdown holds mu while it sets ending. So after that, no further listener is served.
-	mu     sync.Mutex
-	served []served
-}
-
-// served is a listener whose connections are served, and the guard that limits their number.
-type served struct {
-	net.Listener
-	*netguard.Guard
+	// mu guards listener. Serve holds mu while it checks ending, sets listener and adds to
+	// conversations. Shutdown holds mu while it sets ending. So after that, no listener is served.
+	mu       sync.Mutex
+	listener net.Listener // nil before Serve
 }
 
 // sendBuffer is the maximum number of bytes of unread answers that the kernel buffers for one
@@ -130,18 +124,17 @@ func New(c Config) *Server {
 			trusted: c.TrustedProxies,
 			refused: newRefusals(),
 		},
-		metrics:        newMetrics(c.Registry),
-		accessLog:      c.AccessLog,
-		now:            c.Now,
-		otherTime:      c.Now != nil,
-		log:            c.Log,
-		maxInFlight:    int64(orDefault(c.MaxInFlight, 4096)),
-		maxConnections: orDefault(c.MaxConnections, 16384),
-		overloaded:     c.Overloaded,
-		excess:         c.Excess,
-		headTimeout:    orDefault(c.HeadTimeout, 5*time.Second),
-		writeTimeout:   orDefault(c.WriteTimeout, 5*time.Second),
-		idleTimeout:    orDefault(c.IdleTimeout, time.Minute),
+		metrics:      newMetrics(c.Registry),
+		accessLog:    c.AccessLog,
+		now:          c.Now,
+		otherTime:    c.Now != nil,
+		log:          c.Log,
+		maxInFlight:  int64(orDefault(c.MaxInFlight, 4096)),
+		overloaded:   c.Overloaded,
+		excess:       c.Excess,
+		headTimeout:  orDefault(c.HeadTimeout, 5*time.Second),
+		writeTimeout: orDefault(c.WriteTimeout, 5*time.Second),
+		idleTimeout:  orDefault(c.IdleTimeout, time.Minute),
 	}
 	if !c.NoDocs {
 		s.answerer.docs = newDocuments(c.MaxAge)
@@ -162,6 +155,10 @@ func New(c Config) *Server {
 		s.tls = c.TLS.Clone()
 		s.tls.NextProtos = []string{"http/1.1"}
 	}
+	s.guard = netguard.New(netguard.Config{
+		Max: orDefault(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
+		Full: s.overloaded, Dropped: s.metrics.dropped.Inc, Log: s.log,
+	})
 	s.exchanges.New = func() any { return new(exchange) }
 	return s
 }
@@ -175,19 +172,15 @@ func orDefault[T int | time.Duration](v, d T) T {
 
 // Serve answers the connections of ln until [Server.Shutdown] is called, which closes ln. Serve
 // then returns nil. If Shutdown was called before Serve, Serve closes ln and returns [ErrStopped].
-// Several listeners may be served at once.
+// It may be called once.
 func (s *Server) Serve(ln net.Listener) error {
-	g := netguard.New(netguard.Config{
-		Max: s.maxConnections, Spare: SpareConnections, SendBuffer: sendBuffer,
-		Full: s.overloaded, Dropped: s.metrics.dropped.Inc, Log: s.log,
-	})
-	l := served{g.Listener(ln), g}
+	l := s.guard.Listener(ln)
 	s.mu.Lock()
 	if s.ending.Load() {
 		s.mu.Unlock()
 		return errors.Join(ErrStopped, l.Close())
 	}
-	s.served = append(s.served, l)
+	s.listener = l
 	s.conversations.Add(1)
 	s.mu.Unlock()
 	defer s.conversations.Done()
@@ -211,13 +204,13 @@ func (s *Server) Serve(ln net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending.Store(true)
-	all := s.served
+	ln := s.listener
 	s.mu.Unlock()
 	var closed error
-	for _, l := range all {
-		closed = errors.Join(closed, l.Close())
-		l.End()
+	if ln != nil {
+		closed = ln.Close()
 	}
+	s.guard.End()
 	ended := make(chan struct{})
 	go func() {
 		s.conversations.Wait()
@@ -228,8 +221,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return closed
 	case <-ctx.Done():
 	}
-	for _, l := range all {
-		l.Cut()
-	}
+	s.guard.Cut()
 	return ctx.Err()
 }
