@@ -327,14 +327,6 @@ func (f *fields) word(s string) {
 	f.quote()
 }
 
-// appendHex appends n as 16 hexadecimal digits.
-func appendHex(b []byte, n uint64) []byte {
-	for shift := 60; shift >= 0; shift -= 4 {
-		b = append(b, "0123456789abcdef"[n>>shift&15])
-	}
-	return b
-}
-
 // ring is a bounded queue with many writers and one reader, without locks. Position p of the queue
 // is stored in slot p modulo ringSlots. The field turn of that slot says what may happen next. If
 // turn is p, the slot is free: a writer may fill it and then sets turn to p+1. If turn is p+1, the

@@ -16,24 +16,6 @@ const (
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// Limits of a request, in bytes. The size of the request line excludes its line end. The size of
-// the head includes everything from the request line to the empty line.
-const (
-	maxLine = 8 << 10
-	maxHead = 16 << 10
-)
-
-// request is a parsed request head. Its slices are parts of the connection's buffer, so they must
-// not be changed.
-type request struct {
-	method     []byte
-	target     []byte     // the request target as sent
-	version    []byte     // such as HTTP/1.1
-	headers    []byte     // the header block as sent, with the empty line
-	peer       netip.Addr // the other end of the connection
-	overloaded bool       // too many other requests are in progress
-}
-
 // answerer turns requests into responses. It is safe for concurrent use.
 type answerer struct {
 	tokens  *access.Tokens
@@ -63,7 +45,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	case throttlePath:
 		w.operation = throttleSystem
 	default:
-		a.answerDocument(r, a.docs[string(path)], &h, w)
+		w.writeDocument(r, a.docs[string(path)], &h)
 		return
 	}
 	if !isRead(r.method) {
@@ -104,10 +86,6 @@ func (a *answerer) startResponse(now time.Time, w *response) {
 	w.id = a.ids.nextID()
 	w.values = a.ids.appendID(w.values, w.id)
 	w.setFrom("X-Request-Id", start)
-}
-
-func isRead(method []byte) bool {
-	return string(method) == "GET" || string(method) == "HEAD"
 }
 
 // framingFailure returns the failure of a request whose HTTP version, Host header or size is not

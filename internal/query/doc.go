@@ -7,7 +7,7 @@
 // no sockets: it takes the method, the request target as sent, and the header block,
 // and it produces status, headers and body without allocating. [Server] (server.go)
 // runs one goroutine per connection (converse.go). That goroutine reads heads
-// (reading.go), passes them to the answerer, and writes the answers (writing.go). The
+// (reading.go), passes them to the answerer, and writes the answers (response.go). The
 // server supports GET and HEAD without bodies and nothing else of HTTP. Requests are
 // parsed strictly: a request that could be understood in two ways is refused, and its
 // connection is closed. DESIGN.md follows one request from accept to answer.

@@ -21,8 +21,8 @@ type documents map[string]*document
 // and a reader may have a slow connection.
 const documentTimeout = 30 * time.Second
 
-// answerDocument answers with d, or with 404 if d is nil. It ignores the query of the request.
-func (a *answerer) answerDocument(r *request, d *document, h *head, w *response) {
+// writeDocument writes the answer with d, or a 404 if d is nil. It ignores the query of the request.
+func (w *response) writeDocument(r *request, d *document, h *head) {
 	switch {
 	case d == nil:
 		w.fail(failPath)

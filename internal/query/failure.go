@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
-	"unicode"
 
 	"carstate/internal/access"
-	"carstate/internal/vehicle"
 )
 
 // failure is an answer that says what was wrong with a request. Its text is fixed, and no part of
@@ -115,28 +113,6 @@ var (
 	failVid = invalid("vid_form", "vid holds a character that is neither letter nor digit: "+
 		"a vehicle id consists of ASCII letters and digits only")
 )
-
-// checkVid returns the failure of a request whose parameter vid, the vehicle identifier, is missing
-// or malformed. If vid has a valid form, it returns nil.
-func checkVid(p *params) *failure {
-	switch {
-	case !p.hasVid:
-		return failNoVid
-	case len(p.vid) == 0:
-		return failEmptyVid
-	case vehicle.CheckID(p.vid) == nil:
-		return nil
-	case bytes.ContainsAny(p.vid, " \t\r\n"):
-		return failVidSpace
-	case bytes.IndexByte([]byte("<{["), p.vid[0]) >= 0:
-		return failVidShape
-	case bytes.IndexFunc(p.vid, func(r rune) bool { return r > unicode.MaxASCII }) >= 0:
-		return failVidASCII
-	case bytes.IndexByte(p.vid, '-') >= 0:
-		return failVidDash
-	}
-	return failVid
-}
 
 // Failures that the client has not caused: the service is not ready, is overloaded, or has a bug.
 // The client may send the request again.

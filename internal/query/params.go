@@ -3,6 +3,9 @@ package query
 import (
 	"bytes"
 	"cmp"
+	"unicode"
+
+	"carstate/internal/vehicle"
 )
 
 // params holds the two parameters of an operation, vid and access_token, form-decoded. hasVid and
@@ -129,4 +132,26 @@ func unhex(c byte) int {
 		return int(c-'A') + 10
 	}
 	return -1
+}
+
+// checkVid returns the failure of a request whose parameter vid, the vehicle identifier, is missing
+// or malformed. If vid has a valid form, it returns nil.
+func checkVid(p *params) *failure {
+	switch {
+	case !p.hasVid:
+		return failNoVid
+	case len(p.vid) == 0:
+		return failEmptyVid
+	case vehicle.CheckID(p.vid) == nil:
+		return nil
+	case bytes.ContainsAny(p.vid, " \t\r\n"):
+		return failVidSpace
+	case bytes.IndexByte([]byte("<{["), p.vid[0]) >= 0:
+		return failVidShape
+	case bytes.IndexFunc(p.vid, func(r rune) bool { return r > unicode.MaxASCII }) >= 0:
+		return failVidASCII
+	case bytes.IndexByte(p.vid, '-') >= 0:
+		return failVidDash
+	}
+	return failVid
 }

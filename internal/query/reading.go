@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"net/netip"
 )
 
 // The sizes, in bytes, of the buffer into which a request head is read. The buffer begins with
@@ -12,6 +13,28 @@ const (
 	smallBuffer = 4 << 10
 	readBuffer  = maxHead + 1<<10
 )
+
+// Limits of a request, in bytes. The size of the request line excludes its line end. The size of
+// the head includes everything from the request line to the empty line.
+const (
+	maxLine = 8 << 10
+	maxHead = 16 << 10
+)
+
+// request is a parsed request head. Its slices are parts of the connection's buffer, so they must
+// not be changed.
+type request struct {
+	method     []byte
+	target     []byte     // the request target as sent
+	version    []byte     // such as HTTP/1.1
+	headers    []byte     // the header block as sent, with the empty line
+	peer       netip.Addr // the other end of the connection
+	overloaded bool       // too many other requests are in progress
+}
+
+func isRead(method []byte) bool {
+	return string(method) == "GET" || string(method) == "HEAD"
+}
 
 // headEnd finds the end of the request head at the start of b. end is the number of bytes of the
 // head, or 0 if its end has not arrived. The search starts at the index from, which is 0 in the

@@ -38,3 +38,11 @@ func (r *requestIDs) appendID(b []byte, n uint64) []byte {
 	high, low := binary.BigEndian.Uint64(block), binary.BigEndian.Uint64(block[8:])
 	return appendHex(appendHex(b[:start], high), low)
 }
+
+// appendHex appends n as 16 hexadecimal digits.
+func appendHex(b []byte, n uint64) []byte {
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[n>>shift&15])
+	}
+	return b
+}

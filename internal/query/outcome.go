@@ -1,0 +1,77 @@
+package query
+
+import (
+	"errors"
+
+	"carstate/internal/access"
+)
+
+// operation is one of the two operations of the service, or noOperation for a request with any
+// other path.
+type operation uint8
+
+const (
+	carDrivingState operation = iota
+	throttleSystem
+	noOperation
+	operationCount
+)
+
+// String returns the operation's name in metrics.
+func (o operation) String() string {
+	return [...]string{"car_driving_state", "throttle_system", "none"}[o]
+}
+
+// outcome is how a request ended.
+type outcome uint8
+
+const (
+	answered outcome = iota
+	unknownVehicle
+	stale
+	notDriving
+	invalidRequest
+	invalidToken
+	insufficientScope
+	notFound
+	methodNotAllowed
+	rateLimited
+	unavailable
+	documentation
+	sandboxed // the metrics have it in place of the real outcome of a call with a sandbox token
+	outcomeCount
+)
+
+// String returns the outcome's name in metrics. It is also the first word of a failure's
+// message.
+func (o outcome) String() string {
+	return [...]string{
+		"answered", "unknown", "stale", "not_driving",
+		"invalid_request", "invalid_token", "insufficient_scope", "not_found",
+		"method_not_allowed", "rate_limited", "unavailable",
+		"documentation", "sandbox",
+	}[o]
+}
+
+// usageOf returns the outcome that is counted in the usage statistics of a token, for a call that
+// ended with the outcome o. err says why the token is invalid, or is nil if the token is valid.
+func usageOf(o outcome, err error) access.Outcome {
+	switch {
+	case errors.Is(err, access.ErrExpired):
+		return access.Expired
+	case errors.Is(err, access.ErrRevoked):
+		return access.Revoked
+	case errors.Is(err, access.ErrReplaced):
+		return access.Replaced
+	}
+	return [outcomeCount]access.Outcome{
+		answered:          access.Answered,
+		unknownVehicle:    access.Unknown,
+		stale:             access.Stale,
+		notDriving:        access.NotDriving,
+		insufficientScope: access.InsufficientScope,
+		rateLimited:       access.RateLimited,
+		unavailable:       access.Unavailable,
+		invalidRequest:    access.InvalidRequest,
+	}[o]
+}
