@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -104,16 +103,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer os.RemoveAll(scratch)
 	if *binary == "" {
 		*binary = filepath.Join(scratch, "carstate")
-		if err := build(ctx, *binary); err != nil {
+		if err := gobench.Build(ctx, "..", "", *binary); err != nil {
 			return err
 		}
 	}
 
-	version := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty")
-	described, err := version.Output()
-	if err != nil {
-		described = []byte("unknown")
-	}
+	version := gobench.Version(ctx)
 	var measured []string
 	for _, p := range chosen {
 		own := filepath.Join(scratch, p.name)
@@ -136,7 +131,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		document.Replace(report.Run{
-			Part: p.name, Machine: machine, Version: strings.TrimSpace(string(described)),
+			Part: p.name, Machine: machine, Version: version,
 			At: begin, Took: time.Since(begin), Rounds: *rounds, Quick: *quick,
 		}, &results)
 		measured = append(measured, p.name)
@@ -146,21 +141,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	return document.Print(stdout, measured)
-}
-
-// build builds the binary to be measured, as `make build` does.
-func build(ctx context.Context, to string) error {
-	root, err := gobench.Root(ctx)
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "./cmd/carstate")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
 }
 
 func partNames() string {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/gobench"
 	"carstate/bench/report"
 	"carstate/torture/defects"
 	"carstate/torture/reliability"
@@ -71,7 +71,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *render {
 		return document.Save(*docs, rows)
 	}
-	began := time.Now()
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 12 // few enough bits for a number in JavaScript
 	}
@@ -94,18 +93,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	program, err1 := os.Executable()
 	machine, err2 := report.Machine(scratch)
 	binary := filepath.Join(scratch, "carstate")
-	if err := errors.Join(err1, err2, goBuild(ctx, "..", "", binary)); err != nil {
+	if err := errors.Join(err1, err2, gobench.Build(ctx, "..", "", binary)); err != nil {
 		return err
 	}
 	s := &session{program: program, scratch: scratch, seed: *seed, stderr: stderr}
-	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
-	if err != nil {
-		described = []byte("unknown")
-	}
-
+	version := gobench.Version(ctx)
 	fmt.Fprintf(stderr, "seed %d\n", *seed)
-	whole := reliability.Whole{Machine: machine, Version: strings.TrimSpace(string(described)),
-		At: began.UTC().Truncate(time.Second), Seed: *seed}
 	var failed []string
 	for _, r := range chosen {
 		n, built := r.CI, binary
@@ -115,11 +108,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if given[r.Name] > 0 {
 			n = given[r.Name]
 		}
-		done := reliability.Done{Row: r.Name, Machine: machine, Version: whole.Version,
+		done := reliability.Done{Row: r.Name, Machine: machine, Version: version,
 			At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
 		if r.Tests != "" {
 			built = filepath.Join(scratch, "tests")
-			lacks[r.Name] = goBuild(ctx, "..", r.Tests, built)
+			lacks[r.Name] = gobench.Build(ctx, "..", r.Tests, built)
 		}
 		if err := lacks[r.Name]; err != nil {
 			done.Outcome.NotDone(err)
@@ -155,20 +148,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			}
 		}
 		document.Replace(done)
-		whole.Add(done)
 		// Save after each row, so that a failure of the next row loses nothing.
 		if err := document.Save(*docs, rows); err != nil {
 			return err
 		}
 		fmt.Fprintln(stdout, done.Line())
-	}
-	if *controls && *count == "" && !*long && *chosenNames == names(false) {
-		whole.Took, whole.Failed = time.Since(began), failed
-		document.Whole = &whole
-		if err := document.Save(*docs, rows); err != nil {
-			return err
-		}
-		fmt.Fprintln(stdout, &whole)
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("seed %d: these rows had findings, could not be completed, or did not catch a control: %s", *seed,
@@ -301,23 +285,6 @@ func buildBroken(ctx context.Context, dir, defect, tests string) (string, error)
 	}
 	binary := filepath.Join(dir, "carstate")
 	// The version names the defect, so that nobody mistakes the binary for a usable build.
-	return binary, goBuild(ctx, root, tests, binary, "-overlay", overlay, "-ldflags",
+	return binary, gobench.Build(ctx, root, tests, binary, "-overlay", overlay, "-ldflags",
 		"-s -w -X main.version=broken-"+defect)
-}
-
-// goBuild builds carstate as for a release, or the tests of a package. The parameter root is the
-// root of the repository.
-func goBuild(ctx context.Context, root, tests, to string, flags ...string) error {
-	args := []string{"build"}
-	if tests != "" {
-		args = []string{"test", "-c"}
-	}
-	args = append(append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to), flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, cmp.Or(tests, "./cmd/carstate"))...)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: run it in the directory torture\n%s", err, out)
-	}
-	return nil
 }

@@ -1,10 +1,13 @@
-// Package gobench runs the Go benchmarks in carstate's packages and collects their results.
+// Package gobench runs the go command on carstate's packages: it builds the program and runs the Go
+// benchmarks, whose results it collects.
 package gobench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -43,6 +46,32 @@ func Root(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("cannot find carstate's module: %w: run it in the directory bench", err)
 	}
 	return strings.TrimSpace(string(dir)), nil
+}
+
+// Build builds carstate as for a release, or the tests of a package. The parameter root is the
+// root of the repository.
+func Build(ctx context.Context, root, tests, to string, flags ...string) error {
+	args := []string{"build"}
+	if tests != "" {
+		args = []string{"test", "-c"}
+	}
+	args = append(append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to), flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, cmp.Or(tests, "./cmd/carstate"))...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: run it in the directory bench or torture\n%s", err, out)
+	}
+	return nil
+}
+
+// Version returns the version of the checkout, from its tags and its commit.
+func Version(ctx context.Context) string {
+	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(described))
 }
 
 // parse reads the result lines of `go test`: name, number of iterations, and then pairs of a value

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -135,8 +134,8 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 	// over another connection, which the service may have closed as well. The proxy tries all
 	// connections that it keeps, and then answers 502. With four connections and four
 	// attackers, a 502 is rare. There is no other reason for a lost answer.
-	part := float64(refused.Load()) / float64(asked.Load())
-	a.Aimed("of them answered by "+p.program+" with 502 or 504", math.Round(part*1e4)/100, "%", "≤ 1 %", part <= 0.01)
+	part := 100 * float64(refused.Load()) / float64(asked.Load())
+	a.AtMost("of them answered by "+p.program+" with 502 or 504", part, "%", 1)
 	return ctx.Err()
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
+	"carstate/torture/openloop"
 	"carstate/torture/row"
 )
 
@@ -141,14 +142,12 @@ func slow(ctx context.Context, w *world) (err error) {
 			continue
 		}
 		if x.holds {
-			a.Aimed(x.name+": connections at once, median", float64(held), "", fmt.Sprintf("≥ %d", connections/2), enough)
+			a.AtLeast(x.name+": connections at once, median", float64(held), "", float64(connections/2))
 		} else {
-			a.Aimed(x.name+": refused", refused, "", fmt.Sprintf("≥ %d", connections/2), refused >= float64(connections/2))
+			a.AtLeast(x.name+": refused", refused, "", float64(connections/2))
 		}
-		a.Aimed(x.name+": p99 of other clients during it, relative to before", toBefore(with), "×", "≤ 2 ×",
-			toBefore(with) <= 2)
-		a.Aimed(x.name+": p99 of other clients afterwards, relative to before", toBefore(after), "×", "≤ 2 ×",
-			toBefore(after) <= 2)
+		a.AtMost(x.name+": p99 of other clients during it, relative to before", toBefore(with), "×", 2)
+		a.AtMost(x.name+": p99 of other clients afterwards, relative to before", toBefore(after), "×", 2)
 	}
 	a.Offered(p.asked)
 	a.Acknowledged(p.asked - len(p.failures))
@@ -158,7 +157,7 @@ func slow(ctx context.Context, w *world) (err error) {
 			a.Wrong("during slow clients: %v", err)
 		}
 	}
-	a.Aimed("of them failed", float64(len(p.failures)), "", "0", len(p.failures) == 0)
+	a.None("of them failed", len(p.failures))
 	return nil
 }
 
@@ -295,13 +294,10 @@ func dawdle(ctx context.Context, w *world) error {
 	return ctx.Err()
 }
 
-// The probe sends in an open loop: its requests are due at a constant rate. The delay of each
-// request is measured from the time at which it was due, so a stall delays all requests that are
-// due during it.
+// Numbers of honest clients, and of requests that they send in a second.
 const (
 	probers   = 8
-	probeRate = 400 // requests a second
-	window    = time.Second
+	probeRate = 400
 )
 
 // probe sends good queries to a listener and measures their delays.
@@ -309,16 +305,12 @@ type probe struct {
 	address string
 	request string
 
-	mu       sync.Mutex
-	began    time.Time
-	took     map[int][]time.Duration // by window
 	asked    int
 	failures []error
 }
 
 func newProbe(w *world) *probe {
-	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal"),
-		took: make(map[int][]time.Duration)}
+	return &probe{address: w.Address(nodeprocess.Query), request: question(w, "CarNormal")}
 }
 
 func question(w *world, vid string) string {
@@ -326,48 +318,29 @@ func question(w *world, vid string) string {
 		" HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
-// measure sends for a number of windows, and returns the 99th percentile of the delays in each.
+// measure sends for a number of windows of a second, each client over its own connection, and
+// returns the 99th percentile of the delays in each.
 func (p *probe) measure(ctx context.Context, windows int) (p99 []time.Duration) {
-	clear(p.took)
-	p.began = time.Now()
-	until := p.began.Add(time.Duration(windows) * window)
-	var all sync.WaitGroup
-	for i := range probers {
-		all.Go(func() {
-			p.ask(ctx, until, time.Second*probers/probeRate, time.Duration(i)*time.Second/probeRate)
-		})
-	}
-	all.Wait()
-	for _, took := range p.took {
-		p99 = append(p99, row.Percentile(took, 0.99))
-	}
-	return p99
-}
-
-// ask sends the requests of one client over one connection.
-func (p *probe) ask(ctx context.Context, until time.Time, every, offset time.Duration) {
-	c := &connection{to: p.address}
-	defer c.close()
-	for due := p.began.Add(offset); due.Before(until) && ctx.Err() == nil; due = due.Add(every) {
-		time.Sleep(time.Until(due))
-		status, body, err := c.ask(ctx, p.request)
-		if err == nil && (status != http.StatusOK || !strings.Contains(body, `"status":1`)) {
-			err = fmt.Errorf("a good request got %d %.200q", status, body)
+	clients := make([]openloop.Send, probers)
+	for i := range clients {
+		c := &connection{to: p.address}
+		defer c.close()
+		clients[i] = func(ctx context.Context) error {
+			status, body, err := c.ask(ctx, p.request)
+			if err == nil && (status != http.StatusOK || !strings.Contains(body, `"status":1`)) {
+				err = fmt.Errorf("a good request got %d %.200q", status, body)
+			}
+			if err != nil {
+				c.close()
+			}
+			return err
 		}
-		took := time.Since(due)
-		if err != nil {
-			c.close()
-		}
-		p.mu.Lock()
-		p.asked++
-		if err == nil {
-			at := int(due.Sub(p.began) / window)
-			p.took[at] = append(p.took[at], took)
-		} else if ctx.Err() == nil {
+	}
+	return openloop.Measure(ctx, windows, probeRate, clients, func(err error) {
+		if p.asked++; err != nil {
 			p.failures = append(p.failures, err)
 		}
-		p.mu.Unlock()
-	}
+	})
 }
 
 // connection is a connection of an honest client. It is opened when there is a request to send.

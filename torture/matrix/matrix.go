@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"carstate/bench/gobench"
 	"carstate/torture/row"
 )
 
@@ -78,11 +79,8 @@ var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 // machine runs TestMatrix of internal/query, a randomized test, against the binary.
 func machine(ctx context.Context, a *row.Attempt) error {
 	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", test, "./internal/query")
-	build.Dir = ".."
-	build.Env = append(os.Environ(), "GOTOOLCHAIN=auto")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("go test -c: %w: run it in the directory torture\n%s", err, out)
+	if err := gobench.Build(ctx, "..", "./internal/query", test); err != nil {
+		return err
 	}
 	cmd := exec.CommandContext(ctx, test, "-test.run=^TestMatrix$", "-test.timeout=0", "-rapid.nofailfile",
 		"-rapid.shrinktime=5s",

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -50,8 +49,7 @@ const cars = 128
 // timing measures whether the time of an answer distinguishes a vehicle that the token does not
 // cover from a vehicle that does not exist.
 func timing(ctx context.Context, a *row.Attempt) error {
-	node, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data")},
-		time.Minute)
+	node, err := a.Start(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,7 +109,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 			}
 		}
 	}
-	base := median(times[grantedSilent])
+	base := row.Percentile(slices.Clone(times[grantedSilent]), 0.5)
 	a.Figure("an answer about a granted vehicle that does not exist, median", base, "µs")
 	for _, x := range []struct {
 		sort int
@@ -120,14 +118,11 @@ func timing(ctx context.Context, a *row.Attempt) error {
 		{forbiddenSilent, "one that neither exists nor is granted"}} {
 		difference, bound := paired(times[x.sort], times[grantedSilent])
 		if a.Control != nil {
-			difference = 100 * difference / base
-			a.Aimed("the answer about "+x.name+" takes longer by (median)", round1(difference), "%",
-				fmt.Sprintf("≤ %g %%", detectable), difference <= detectable)
+			a.AtMost("the answer about "+x.name+" takes longer by (median)", 100*difference/base, "%", detectable)
 			continue
 		}
-		a.Figure("the answer about "+x.name+" takes longer by (median)", round1(100*difference/base), "%")
-		a.Aimed("the answer about "+x.name+" differs in time by at most (99 % confidence)", round1(100*bound/base), "%",
-			fmt.Sprintf("≤ %g %%", aim), 100*bound/base <= aim)
+		a.Figure("the answer about "+x.name+" takes longer by (median)", 100*difference/base, "%")
+		a.AtMost("the answer about "+x.name+" differs in time by at most (99 % confidence)", 100*bound/base, "%", aim)
 	}
 	return node.Stop()
 }
@@ -155,14 +150,6 @@ func exchange(c net.Conn, questions, buf []byte) (float64, error) {
 	return float64(time.Since(began).Nanoseconds()) / 1000 / batch, nil
 }
 
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	if len(s) == 0 {
-		return math.NaN()
-	}
-	return s[len(s)/2]
-}
-
 // paired compares two series that were measured alternately, so that load on the machine affects
 // both alike. The result difference is the median of the differences a[i]-b[i]. The result bound is
 // the upper limit of that median's distance from zero, with 99 % confidence. It follows from the
@@ -178,5 +165,3 @@ func paired(a, b []float64) (difference, bound float64) {
 	low, high := int(n/2-reach), int(math.Ceil(n/2+reach))
 	return d[len(d)/2], max(math.Abs(d[max(low, 0)]), math.Abs(d[min(high, len(d)-1)]))
 }
-
-func round1(v float64) float64 { return math.Round(v*10) / 10 }

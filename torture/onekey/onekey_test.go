@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
+	"carstate/torture/openloop"
 	"carstate/torture/row"
 )
 
@@ -46,29 +48,24 @@ func TestStalling_OneByteThenNothing(t *testing.T) {
 	}
 }
 
-// slowly is a sender that takes some time for each sample.
-type slowly struct {
-	takes time.Duration
-	err   error
-}
-
-func (s slowly) close() {}
-
-func (s slowly) send(ctx context.Context, _ time.Time) error {
-	row.Pause(ctx, s.takes)
-	return s.err
+// slowly returns senders that take some time for each sample.
+func slowly(takes time.Duration, err error) []openloop.Send {
+	return slices.Repeat([]openloop.Send{func(ctx context.Context) error {
+		row.Pause(ctx, takes)
+		return err
+	}}, senders)
 }
 
 // TestMeasureSeesDelaysAndFailures checks that measure attributes the delays and the failures of
 // each protocol to that protocol.
 func TestMeasureSeesDelaysAndFailures(t *testing.T) {
 	a := &row.Attempt{Logf: t.Logf, Stop: func() {}}
-	p := &probe{a: a, senders: [][]sender{{slowly{}}, {slowly{takes: 50 * time.Millisecond}}}}
+	p := &probe{a: a, senders: [][]openloop.Send{slowly(0, nil), slowly(50*time.Millisecond, nil)}}
 	took := p.measure(t.Context(), 1, "nothing")
 	if took[1] < 50*time.Millisecond || took[0] >= took[1] || p.sent == 0 || p.failed != 0 {
 		t.Errorf("%v, %d sent, %d failed", took, p.sent, p.failed)
 	}
-	p.senders = [][]sender{{slowly{err: errors.New("HTTP 503")}}, {slowly{}}}
+	p.senders = [][]openloop.Send{slowly(0, errors.New("HTTP 503")), slowly(0, nil)}
 	if p.measure(t.Context(), 1, "a flood"); p.failed == 0 || a.Outcome().Wrong == 0 {
 		t.Errorf("got %d failed, %+v, want failures and findings", p.failed, a.Outcome())
 	}

@@ -13,95 +13,68 @@ import (
 	"time"
 
 	"carstate/torture/mqtt"
+	"carstate/torture/openloop"
 	"carstate/torture/row"
 )
 
-// The source whose delays are measured sends in an open loop: its samples are due at a constant
-// rate. The delay of each sample is measured from the time at which it was due, so a stall delays
-// all samples that are due during it.
+// Numbers of senders, and of samples that they send in a second, by each protocol.
 const (
-	senders = 16  // per protocol
-	rate    = 200 // samples a second, per protocol
+	senders = 16
+	rate    = 200
 	patient = 10 * time.Second
 )
 
 var protocols = []string{"HTTP", "MQTT"}
 
-// probe sends as the source whose key is not stolen, and measures its delays.
+// probe sends as the source whose key is not stolen, and measures its delays. Each sender has its
+// own connection.
 type probe struct {
 	a       *row.Attempt
-	senders [][]sender // by protocol
+	senders [][]openloop.Send // by protocol
+	closers []func()
 
-	mu           sync.Mutex // guards sent, failed and the durations passed to note
+	mu           sync.Mutex // guards sent and failed
 	sent, failed int
 }
 
-// sender sends one sample over its own connection and waits until it is acknowledged.
-type sender interface {
-	send(ctx context.Context, now time.Time) error
-	close()
-}
-
 func newProbe(a *row.Attempt, t *target, key string) *probe {
-	p := &probe{a: a, senders: make([][]sender, len(protocols))}
+	p := &probe{a: a, senders: make([][]openloop.Send, len(protocols))}
 	for i := range senders {
-		p.senders[0] = append(p.senders[0], &byHTTP{t: t, key: key, vid: fmt.Sprint("Web", i),
-			client: http.Client{Timeout: patient, Transport: &http.Transport{TLSClientConfig: t.config.Clone()}}})
-		p.senders[1] = append(p.senders[1], &byMQTT{t: t, key: key, vid: fmt.Sprint("Car", i)})
+		h := &byHTTP{t: t, key: key, vid: fmt.Sprint("Web", i),
+			client: http.Client{Timeout: patient, Transport: &http.Transport{TLSClientConfig: t.config.Clone()}}}
+		m := &byMQTT{t: t, key: key, vid: fmt.Sprint("Car", i)}
+		p.senders[0], p.senders[1] = append(p.senders[0], h.send), append(p.senders[1], m.send)
+		p.closers = append(p.closers, h.client.CloseIdleConnections, m.close)
 	}
 	return p
 }
 
 func (p *probe) close() {
-	for _, of := range p.senders {
-		for _, s := range of {
-			s.close()
-		}
+	for _, closeOne := range p.closers {
+		closeOne()
 	}
 }
 
 // measure sends for a number of windows of one second. For each protocol, it returns the
 // median of the windows' 99th percentiles.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
-	began := time.Now()
+	p99 = make([]time.Duration, len(protocols))
 	var all sync.WaitGroup
-	took := make([]map[int][]time.Duration, len(protocols)) // by window
-	for protocol, of := range p.senders {
-		took[protocol] = make(map[int][]time.Duration)
-		for i, s := range of {
-			all.Go(func() {
-				due := began.Add(time.Duration(i) * time.Second / rate)
-				end := began.Add(time.Duration(windows) * time.Second)
-				for ; due.Before(end) && ctx.Err() == nil; due = due.Add(time.Second * senders / rate) {
-					row.Pause(ctx, time.Until(due))
-					err := s.send(ctx, time.Now())
-					p.note(ctx, took[protocol], int(due.Sub(began)/time.Second), time.Since(due), err, during)
-				}
-			})
-		}
+	for i, of := range p.senders {
+		all.Go(func() {
+			each := openloop.Measure(ctx, windows, rate, of, func(err error) { p.note(err, during) })
+			p99[i] = max(1, row.Percentile(each, 0.5))
+		})
 	}
 	all.Wait()
-	for _, windows := range took {
-		var each []time.Duration
-		for _, t := range windows {
-			each = append(each, row.Percentile(t, 0.99))
-		}
-		p99 = append(p99, max(1, row.Percentile(each, 0.5)))
-	}
 	return p99
 }
 
-// note records the result of one sample.
-func (p *probe) note(
-	ctx context.Context, took map[int][]time.Duration, window int, t time.Duration, err error, during string,
-) {
+// note counts one sample. The parameter err is nil if the sample was acknowledged.
+func (p *probe) note(err error, during string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
 	p.sent++
-	took[window] = append(took[window], t) // that of a failed sample, too: it took at least as long
 	if err != nil {
 		if p.failed++; p.failed <= 5 {
 			p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
@@ -116,10 +89,8 @@ type byHTTP struct {
 	client   http.Client
 }
 
-func (s *byHTTP) close() { s.client.CloseIdleConnections() }
-
-func (s *byHTTP) send(ctx context.Context, now time.Time) error {
-	body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, s.vid, now.UnixMilli())
+func (s *byHTTP) send(ctx context.Context) error {
+	body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, s.vid, time.Now().UnixMilli())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.t.url, strings.NewReader(body))
 	if err != nil {
 		return err
@@ -156,7 +127,7 @@ func (s *byMQTT) close() {
 	}
 }
 
-func (s *byMQTT) send(ctx context.Context, now time.Time) (err error) {
+func (s *byMQTT) send(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			s.close()
@@ -171,7 +142,7 @@ func (s *byMQTT) send(ctx context.Context, now time.Time) (err error) {
 		return err
 	}
 	s.id = max(1, s.id+1)
-	sample := fmt.Sprintf(`{"time":%d,"signals":{"Vehicle.Speed":50}}`, now.UnixMilli())
+	sample := fmt.Sprintf(`{"time":%d,"signals":{"Vehicle.Speed":50}}`, time.Now().UnixMilli())
 	_, err1 := s.conn.Write(mqtt.Publish(4, 2, s.id, "vehicles/"+s.vid+"/telemetry", padding+sample))
 	answer := make([]byte, 4)
 	_, err2 := io.ReadFull(s.in, answer)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"carstate/internal/nodeprocess"
@@ -157,13 +156,13 @@ const rounds = 3
 var bearable = []float64{0.7, 0.85, 1, 1.2}
 
 // overloads are the rates of requests, relative to the capacity, that overload the node (factor),
-// each with the minimum answer rate relative to the peak (least).
-var overloads = []struct{ factor, least float64 }{{2, 0.9}, {10, 0.8}}
+// each with the minimum answer rate in percent of the peak (least).
+var overloads = []struct{ factor, least float64 }{{2, 90}, {10, 80}}
 
 // The promised limits.
 const (
-	recoverWithin = 2 * time.Second
-	maxResident   = 256 << 20
+	recoverWithin = 2   // s
+	maxResident   = 256 // MiB
 )
 
 func (n *node) measure(ctx context.Context) error {
@@ -277,8 +276,7 @@ func (p *point) median(of func(measured) float64) float64 {
 	for i, m := range p.rounds {
 		all[i] = of(m)
 	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	return row.Percentile(all, 0.5)
 }
 
 // curve measures the answer rate at each offered rate.
@@ -346,12 +344,10 @@ func (n *node) report(points []point, resident int64) {
 			users = max(users, m.users)
 		}
 		name, seconds := fmt.Sprintf("%s at %g×: ", n.what, o.factor), float64(n.a.Count)
-		part := p.median(measured.rate) / best
 		n.a.Figure(name+"offered", p.median(measured.offers), "/s")
-		sent := float64(all.sent()) / float64(max(1, all.due))
-		n.a.Aimed(name+"offered, of what was due", 100*sent, "%", "≥ 90 %", sent >= 0.9)
+		n.a.AtLeast(name+"offered, of what was due", 100*float64(all.sent())/float64(max(1, all.due)), "%", 90)
 		n.a.Figure(name+"answered in time", p.median(measured.rate), "/s")
-		n.a.Aimed(name+"answered in time, of the peak", 100*part, "%", fmt.Sprintf("≥ %g %%", 100*o.least), part >= o.least)
+		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(measured.rate)/best, "%", o.least)
 		n.a.Figure(name+"CPU of an answer, of that at the peak", 100*p.median(measured.cost)/peak.median(measured.cost), "%")
 		n.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(n.quota) }), "%")
 		n.a.Figure(name+"connections made", float64(all.connected)/seconds, "/s")
@@ -361,10 +357,9 @@ func (n *node) report(points []point, resident int64) {
 		n.a.Figure(name+"users", float64(users), "")
 		n.a.Figure(name+"p50 of what was answered", ms(all.p(0.5)), "ms")
 		n.a.Figure(name+"p99 of what was answered", ms(all.p(0.99)), "ms")
-		n.a.Aimed(name+"recovered after", p.recovered.Seconds(), "s", "≤ 2 s", p.recovered <= recoverWithin)
+		n.a.AtMost(name+"recovered after", p.recovered.Seconds(), "s", recoverWithin)
 	}
-	n.a.Aimed(n.what+": resident memory at most", float64(resident)/(1<<20), "MiB",
-		"≤ "+strconv.Itoa(maxResident>>20)+" MiB", resident <= maxResident)
+	n.a.AtMost(n.what+": resident memory at most", float64(resident)/(1<<20), "MiB", maxResident)
 }
 
 // check reports an answer that was wrong.

@@ -46,8 +46,7 @@ type Control struct {
 
 // Document holds the last run of every row.
 type Document struct {
-	Rows  []Done `json:"rows"`
-	Whole *Whole `json:"whole,omitempty"` // nil: all rows were never run in one call
+	Rows []Done `json:"rows"`
 }
 
 // The files of the document, relative to the directory of documents.
@@ -134,13 +133,12 @@ func number(v float64) string {
 
 func (d *Document) page(rows []row.Row) (string, error) {
 	data := struct {
-		Whole  *Whole
 		Rows   []section
 		Total  row.Outcome // of all rows that were run
 		Run    int         // number of these rows
 		Caught string      // controls that these rows caught: "2 of 3"
 		Failed []string    // titles of the rows with findings, or not completed
-	}{Whole: d.Whole}
+	}{}
 	caught, controls := 0, 0
 	for _, r := range rows {
 		done := d.find(r.Name)
@@ -217,37 +215,4 @@ func (d *Document) find(name string) *Done {
 		}
 	}
 	return nil
-}
-
-// Whole is the summary of the last run of all rows in one call of the command.
-type Whole struct {
-	Machine string        `json:"machine"`
-	Version string        `json:"version"` // of carstate
-	At      time.Time     `json:"at"`
-	Took    time.Duration `json:"took_ns"` // with the controls and the builds
-	Seed    uint64        `json:"seed"`
-	Rows    int           `json:"rows"`
-	// Controls is the number of controls, and Caught is the number of controls that were
-	// caught.
-	Controls int `json:"controls"`
-	Caught   int `json:"caught"`
-	// Failed are the rows that did not pass and the controls that were not caught.
-	Failed []string `json:"failed,omitempty"`
-}
-
-// Add adds a row that was run.
-func (w *Whole) Add(o Done) {
-	w.Rows++
-	w.Controls += len(o.Controls)
-	w.Caught += o.seen()
-}
-
-// String returns a sentence for the page and the terminal.
-func (w *Whole) String() string {
-	passed := "all passed"
-	if len(w.Failed) > 0 {
-		passed = "not passed: " + strings.Join(w.Failed, ", ")
-	}
-	return fmt.Sprintf("%d rows in one call with seed %d, %s, version %s: %s, controls caught %d of %d, in %s",
-		w.Rows, w.Seed, w.At.Format(time.DateOnly), w.Version, passed, w.Caught, w.Controls, w.Took.Round(time.Second))
 }

@@ -38,11 +38,6 @@ func TestDocument_RendersResults(t *testing.T) {
 	undone := Done{Row: "full", Count: 3}
 	undone.Outcome.NotDone(errors.New("no tmpfs"))
 	d.Replace(undone)
-	d.Whole = &Whole{Version: "v1", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 17 * time.Minute, Seed: 7,
-		Failed: []string{"full"}}
-	for _, o := range d.Rows {
-		d.Whole.Add(o)
-	}
 	if line := undone.Line(); !strings.Contains(line, "could not be done: no tmpfs") {
 		t.Errorf("got line %q, want why the row was not completed", line)
 	}
@@ -63,8 +58,6 @@ func TestDocument_RendersResults(t *testing.T) {
 		"| back after | 7.5 s | ≤ 5 s | **no** |",
 		"| 3 | [Full](#3-full) | **not completed**: 3 times full |", "Tried, but **not completed**, on 0001-01-01",
 		"- could not be done: no tmpfs",
-		"Last run of all rows: 2 rows in one call with seed 7, 2026-01-02, version v1: not passed: full, controls caught 1 " +
-			"of 3, in 17m0s.",
 		"- lost: X", "| answers early | yes | lost: a\\|b |", "| answers late | not run | |",
 		"| answers wrongly | **no** | found instead: lost: x |", "| says nothing | **no** | found instead: nothing |",
 		"Nothing in 9 lives.", "- A hole.",

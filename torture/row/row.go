@@ -4,8 +4,10 @@
 package row
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -178,6 +180,25 @@ func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) 
 	a.found(take, fmt.Sprintf("missed: %s is %g %s, wanted %s", name, value, unit, aim))
 }
 
+// AtMost adds a number whose aim is a value of at most the parameter most.
+func (a *Attempt) AtMost(name string, value float64, unit string, most float64) {
+	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≤ %g %s", most, unit)), value <= most)
+}
+
+// AtLeast adds a number whose aim is a value of at least the parameter least.
+func (a *Attempt) AtLeast(name string, value float64, unit string, least float64) {
+	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
+}
+
+// None adds a number whose aim is 0.
+func (a *Attempt) None(name string, n int) { a.Aimed(name, float64(n), "", "0", n == 0) }
+
+// Start starts the node of the attempt and waits until it is ready.
+func (a *Attempt) Start(ctx context.Context, flags ...string) (*nodeprocess.Node, error) {
+	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
+		Flags: flags}, time.Minute)
+}
+
 func (a *Attempt) found(count func(*Outcome), line string) {
 	caught, kept := a.Control != nil && a.Control.caughtBy(line), false
 	a.change(func(o *Outcome) {
@@ -237,10 +258,10 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	}
 }
 
-// Percentile sorts durations and returns their quantile q, or 0 if there are none.
-func Percentile(all []time.Duration, q float64) time.Duration {
+// Percentile sorts values and returns their quantile q, or 0 if there are none.
+func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	if len(all) == 0 {
-		return 0
+		return at
 	}
 	slices.Sort(all)
 	return all[min(len(all)-1, int(q*float64(len(all))))]

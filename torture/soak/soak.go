@@ -42,9 +42,7 @@ const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) error {
 	// The samples that Load.Settle sends are about a day old, and after a day's run about two.
-	flags := []string{"--retention", "1m", "--max-age", "87600h"}
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
-		Flags: flags}, time.Minute)
+	n, err := a.Start(ctx, "--retention", "1m", "--max-age", "87600h")
 	if err != nil {
 		return err
 	}
@@ -136,14 +134,14 @@ func (s *series) report(a *row.Attempt) {
 	hours := s.at[len(s.at)-1] - s.at[half]
 	for _, l := range limits {
 		values := s.of[l.name][half:]
-		middle, most := report.Median(values), most(values)
+		middle, most := report.Median(values), slices.Max(values)
 		grown := slope(s.at[half:], values) * hours
 		allowed := l.floor + anHour*middle*hours
 		a.Figure(l.name+", median of the second half", middle, l.unit)
 		a.Aimed(l.name+": trend over the second half", grown, l.unit, fmt.Sprintf("≤ %.1f %s", allowed, l.unit),
 			grown <= allowed)
 		if l.most > 0 {
-			a.Aimed(l.name+" at most", most, l.unit, fmt.Sprintf("≤ %g %s", l.most, l.unit), most <= l.most)
+			a.AtMost(l.name+" at most", most, l.unit, l.most)
 		}
 	}
 }
@@ -163,8 +161,6 @@ func slope(x, y []float64) float64 {
 	}
 	return report.Median(all)
 }
-
-func most(values []float64) float64 { return slices.Max(values) }
 
 // sizeOf returns the total size of the files of a directory. Files may vanish during the
 // walk.

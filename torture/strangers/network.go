@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,9 +197,7 @@ type known struct {
 // startKnown starts a node and gives it two vehicles with answers, two tokens and two
 // sources.
 func startKnown(ctx context.Context, a *row.Attempt) (_ *known, err error) {
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
-		Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: []string{"--trusted-proxies", "127.0.0.0/8"},
-	}, time.Minute)
+	n, err := a.Start(ctx, "--trusted-proxies", "127.0.0.0/8")
 	if err != nil {
 		return nil, err
 	}

@@ -64,9 +64,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 	if series != seriesAfter {
 		a.Wrong("there were %d series of metrics, then %d", series, seriesAfter)
 	}
-	const most = 16 << 20 // of all strangers together
-	grown := memoryAfter - memory
-	a.Aimed("memory used after them", float64(grown)/(1<<20), "MiB", "≤ 16 MiB", grown <= most)
+	a.AtMost("memory used after them", float64(memoryAfter-memory)/(1<<20), "MiB", 16) // of all strangers together
 	a.Figure("series of metrics before and after", float64(seriesAfter), "")
 	return k.checkAfterwards(ctx, a)
 }
