@@ -47,17 +47,8 @@ var starters = []struct {
 }{
 	{"nginx return", nginxPeer("return")},
 	{"nginx + lua", nginxPeer("lua")},
-	{"fasthttp", goPeer("fasthttp")},
-	{"net/http", goPeer("net/http")},
 	{"carstate", carstatePeer(false)},
 	{"carstate, access log on", carstatePeer(true)},
-}
-
-// goPeer starts one of this program's own peers.
-func goPeer(kind string) func(context.Context, *field, string) (*peer, error) {
-	return func(ctx context.Context, f *field, name string) (*peer, error) {
-		return f.startSelf(ctx, name, f.targets, kind, "-tokens", f.tokens, "-vehicles", f.vehicles)
-	}
 }
 
 // startSelf runs this program as a server, which prints its address.

@@ -168,7 +168,7 @@ func ratios(peers []*peer, all [][]cost, r *report.Results) error {
 		return slices.IndexFunc(peers, func(p *peer) bool { return p.name == name })
 	}
 	mine := index(self)
-	for _, other := range []string{expert, floor, "fasthttp", "net/http"} {
+	for _, other := range []string{expert, floor} {
 		i := index(other)
 		if mine < 0 || i < 0 {
 			return fmt.Errorf("%s was not measured", other)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
+
+	"carstate/internal/nodeprocess"
 )
 
 // car is a vehicle that is connected by MQTT 3.1.1 and publishes its own samples.
@@ -81,16 +83,9 @@ type connected struct {
 	memory float64       // bytes of the node per connection, before the first sample
 }
 
-// broker is the process to which the cars connect.
-type broker interface {
-	Resident() (int64, error)    // memory in bytes
-	CPU() (time.Duration, error) // used since the start
-}
-
 // runMQTT connects a number of cars. Each sends its next sample when the previous one is
 // acknowledged.
-func runMQTT(ctx context.Context, addr string, sources []source, number int, n broker,
-	lasting time.Duration) (connected, error) {
+func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting time.Duration) (connected, error) {
 	before, err := n.Resident()
 	if err != nil {
 		return connected{}, err
@@ -106,7 +101,7 @@ func runMQTT(ctx context.Context, addr string, sources []source, number int, n b
 	const dialers = 64
 	err = together(dialers, func(worker int) (err error) {
 		for i := worker; i < number; i += dialers {
-			if cars[i], err = dial(ctx, addr, sources[i%len(sources)], i); err != nil {
+			if cars[i], err = dial(ctx, n.Address(nodeprocess.MQTT), sources[i%len(sources)], i); err != nil {
 				return err
 			}
 		}

@@ -10,12 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"time"
 
 	"carstate/bench/gobench"
 	"carstate/bench/report"
-	"carstate/internal/nodeprocess"
 )
 
 // part is the name of this part in the results.
@@ -228,41 +226,19 @@ func (b *run) mqtt(ctx context.Context) error {
 				return errors.Join(err, n.Stop())
 			}
 		}
-		c, err := runMQTT(ctx, n.Address(nodeprocess.MQTT), sources, cars, n, b.lasting)
+		c, err := runMQTT(ctx, n, sources, cars, b.lasting)
 		if err := errors.Join(err, n.Stop()); err != nil {
 			return err
 		}
-		name := fmt.Sprintf("MQTT QoS 1, %d connected cars", cars)
-		b.connected("carstate", name, map[int]float64{1000: 25}[cars],
-			"each message is on disk before it is acknowledged, and is then folded", c)
-		m, err := startMosquitto(ctx, b.Dir, cars)
-		if errors.Is(err, exec.ErrNotFound) {
-			b.Logf("mosquitto is not installed: it is left out")
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		c, err = runMQTT(ctx, m.addr, []source{{}}, cars, m, b.lasting)
-		m.stop()
-		if err != nil {
-			return err
-		}
-		b.connected("mosquitto", name, 0,
-			"each message is queued for a subscriber that is not connected; persistence on, which writes once a second and "+
-				"syncs nothing", c)
+		name := fmt.Sprintf("carstate, MQTT QoS 1, %d connected cars", cars)
+		b.figure(name, "messages acknowledged", "1/s",
+			"each car sends its next sample when the one before is acknowledged; the cars included on the same processors",
+			c.rate)
+		b.figure(name, "acknowledged, p50", "ms", "with every car waiting for one", c.acks.quantile(0.5))
+		b.figure(name, "acknowledged, p99", "ms", "with every car waiting for one", c.acks.quantile(0.99))
+		b.aimed(name, "server CPU a message", "µs", "each message is on disk before it is acknowledged, and is then folded",
+			map[int]float64{1000: 25}[cars], float64(c.cpu)/micro)
+		b.figure(name, "server memory a connection", "kB", "resident, before anything was sent", c.memory/1000)
 	}
 	return nil
-}
-
-// connected adds the figures of one broker.
-func (b *run) connected(broker, name string, cpu float64, remark string, c connected) {
-	name = broker + ", " + name
-	b.figure(name, "messages acknowledged", "1/s",
-		"each car sends its next sample when the one before is acknowledged; the cars included on the same processors",
-		c.rate)
-	b.figure(name, "acknowledged, p50", "ms", "with every car waiting for one", c.acks.quantile(0.5))
-	b.figure(name, "acknowledged, p99", "ms", "with every car waiting for one", c.acks.quantile(0.99))
-	b.aimed(name, "server CPU a message", "µs", remark, cpu, float64(c.cpu)/micro)
-	b.figure(name, "server memory a connection", "kB", "resident, before anything was sent", c.memory/1000)
 }

@@ -8,14 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
-
-	"github.com/valyala/fasthttp"
 
 	"carstate/internal/access"
 	"carstate/internal/fleet"
@@ -30,8 +26,8 @@ const (
 	bodyAfter  = `","status":1,"vehicle_runing_state":"1"}}`
 )
 
-// Self runs a part of the bench that needs a process of its own, which is a peer written in Go or
-// the generator. args are the name and the flags of that program.
+// Self runs a part of the bench that needs a process of its own, which is the generator or the query
+// server alone. args are the name and the flags of that program.
 func Self(args []string, stdout io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("the name of one of the bench's own programs is missing")
@@ -42,21 +38,7 @@ func Self(args []string, stdout io.Writer) error {
 	case "table":
 		return tableMain(args[1:], stdout)
 	}
-	serve, ok := goPeers[args[0]]
-	if !ok {
-		return fmt.Errorf("the bench has no program %q", args[0])
-	}
-	k, err := readKnown(args[1:])
-	if err != nil {
-		return err
-	}
-	return listen(stdout, func(l net.Listener) error { return serve(l, k) })
-}
-
-// goPeers holds the peers written in Go.
-var goPeers = map[string]func(net.Listener, *known) error{
-	"net/http": serveNetHTTP,
-	"fasthttp": serveFastHTTP,
+	return fmt.Errorf("the bench has no program %q", args[0])
 }
 
 // listen calls serve for a listener on a free port, until the process receives SIGTERM or an
@@ -79,82 +61,6 @@ func listen(stdout io.Writer, serve func(net.Listener) error) error {
 	case <-end:
 		return l.Close()
 	}
-}
-
-// known holds the data that the peers look up: the valid tokens, and the state of each vehicle.
-type known struct {
-	tokens   map[string]bool
-	vehicles map[string]byte
-}
-
-// readKnown reads the files from which all peers are filled.
-func readKnown(args []string) (*known, error) {
-	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
-	tokens := flags.String("tokens", "", "")
-	vehicles := flags.String("vehicles", "", "")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	k := &known{map[string]bool{}, map[string]byte{}}
-	for file, put := range map[string]func(string){
-		*tokens:   func(s string) { k.tokens[s] = true },
-		*vehicles: func(s string) { k.vehicles[s] = '1' },
-	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		for line := range strings.Lines(string(text)) {
-			put(strings.TrimSpace(line))
-		}
-	}
-	return k, nil
-}
-
-func serveNetHTTP(l net.Listener, k *known) error {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		if !k.tokens[q.Get("access_token")] {
-			http.Error(w, "no such token", http.StatusUnauthorized)
-			return
-		}
-		vid := q.Get("vid")
-		state, ok := k.vehicles[vid]
-		if !ok {
-			http.Error(w, "no such vehicle", http.StatusNotFound)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(appendBody(nil, []byte(vid), state))
-	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	return s.Serve(l)
-}
-
-func serveFastHTTP(l net.Listener, k *known) error {
-	s := &fasthttp.Server{
-		NoDefaultServerHeader: true,
-		Handler: func(ctx *fasthttp.RequestCtx) {
-			q := ctx.QueryArgs()
-			vid := q.Peek("vid")
-			state, ok := k.vehicles[string(vid)]
-			if string(ctx.Path()) != path || !k.tokens[string(q.Peek("access_token"))] || !ok {
-				ctx.SetStatusCode(fasthttp.StatusUnauthorized)
-				return
-			}
-			ctx.SetContentType("application/json")
-			ctx.Response.SetBodyRaw(appendBody(nil, vid, state))
-		},
-	}
-	return s.Serve(l)
-}
-
-func appendBody(b, vid []byte, state byte) []byte {
-	b = append(append(b, bodyBefore...), vid...)
-	b = append(b, bodyAfter...)
-	b[len(b)-len(`1"}}`)] = state
-	return b
 }
 
 // tableMain runs only carstate's query server, over a table that is filled without telemetry,
