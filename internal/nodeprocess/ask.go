@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -156,16 +157,23 @@ type Answer struct {
 	Throttle string    // "0" anomaly, "1" normal; set only by the throttle operation
 	Reason   string    // why there is no verdict; "" if there is one
 	Modified time.Time // time of the sample that decided the verdict, in whole seconds
+	Header   http.Header
 }
 
 // Ask sends a query about the vehicle vid. The parameter path is DrivingPath or ThrottlePath. Ask
 // returns an error only if it received no valid answer. A refusal is an answer and not an error.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
+	return n.AskWith(ctx, path, token, vid, nil)
+}
+
+// AskWith is like Ask, but sends a header with the query.
+func (n *Node) AskWith(ctx context.Context, path, token, vid string, header http.Header) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
 	if err != nil {
 		return a, err
 	}
+	maps.Copy(req.Header, header)
 	resp, err := send(req)
 	if err != nil {
 		return a, err
@@ -188,7 +196,7 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	a = Answer{
 		HTTP: resp.StatusCode, Body: string(text),
 		Status: envelope.Data.Status, Driving: envelope.Data.Driving, Throttle: envelope.Data.Throttle,
-		Reason: resp.Header.Get("Carstate-Reason"),
+		Reason: resp.Header.Get("Carstate-Reason"), Header: resp.Header,
 	}
 	a.Modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
 	return a, nil

@@ -285,8 +285,8 @@ func (t *trial) works(vid string) func(context.Context) error {
 func (t *trial) known(vid string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		a, err := t.ask(ctx, vid, t.steady, "")
-		if err == nil && (a.status != http.StatusOK || a.reason != "") {
-			err = fmt.Errorf("a query is answered %d, %q", a.status, a.reason)
+		if err == nil && (a.HTTP != http.StatusOK || a.Reason != "") {
+			err = fmt.Errorf("a query is answered %d, %q", a.HTTP, a.Reason)
 		}
 		return err
 	}

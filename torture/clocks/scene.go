@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -72,52 +69,37 @@ func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
 
 // answered is an answer, and the node's times before and after it.
 type answered struct {
-	status         int
-	reason         string
-	modified, date time.Time
-	retry          time.Duration
-	before, after  time.Time
+	nodeprocess.Answer
+	date          time.Time
+	retry         time.Duration
+	before, after time.Time
 }
 
 // ask queries a car.
 func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		t.node.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(),
-		nil)
-	if err != nil {
-		return a, err
-	}
+	header := make(http.Header)
 	if caller != "" {
-		req.Header.Set("X-Forwarded-For", caller)
+		header.Set("X-Forwarded-For", caller)
 	}
 	// The times in the header have whole seconds, and the node's time is known only to within a
 	// second.
 	a.before = t.now().Add(-time.Second)
-	resp, err := client.Do(req)
+	a.Answer, err = t.node.AskWith(ctx, nodeprocess.DrivingPath, token, vid, header)
 	a.after = t.now().Add(time.Second)
 	if token == t.steady {
-		t.called(a.before, a.after, err == nil && resp.StatusCode == http.StatusOK)
+		t.called(a.before, a.after, err == nil && a.HTTP == http.StatusOK)
 	}
 	if err != nil {
 		return a, err
 	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return a, err
-	}
-	a.status, a.reason = resp.StatusCode, resp.Header.Get("Carstate-Reason")
-	t.queries[a.status]++
-	a.modified, _ = http.ParseTime(resp.Header.Get("Last-Modified"))
-	a.date, _ = http.ParseTime(resp.Header.Get("Date"))
-	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-	a.retry = time.Duration(seconds) * time.Second
+	t.queries[a.HTTP]++
+	a.date, _ = http.ParseTime(a.Header.Get("Date"))
+	a.retry, _ = time.ParseDuration(a.Header.Get("Retry-After") + "s")
 	if a.date.Before(a.before.Add(-time.Second)) || a.date.After(a.after) {
 		t.wrong("Date is off by %s", a.date.Sub(a.before))
 	}
 	return a, nil
 }
-
-var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 
 // wrong reports a finding with the state of the clock.
 func (t *trial) wrong(format string, args ...any) {
@@ -143,17 +125,17 @@ func (s *scene) ends(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if a.status == http.StatusServiceUnavailable && s.mono > 0 {
+		if a.HTTP == http.StatusServiceUnavailable && s.mono > 0 {
 			continue // the node has lost contact with its store
 		}
-		s.answers[a.status]++
+		s.answers[a.HTTP]++
 		switch {
-		case a.status == http.StatusOK && !a.before.Before(x.end):
+		case a.HTTP == http.StatusOK && !a.before.Before(x.end):
 			s.wrong("a %s is valid %s after its end", x.what, a.before.Sub(x.end))
-		case a.status == http.StatusUnauthorized && a.after.Before(x.end):
+		case a.HTTP == http.StatusUnauthorized && a.after.Before(x.end):
 			s.wrong("a %s is refused %s before its end", x.what, x.end.Sub(a.after))
-		case a.status != http.StatusOK && a.status != http.StatusUnauthorized:
-			s.wrong("a %s is answered %d", x.what, a.status)
+		case a.HTTP != http.StatusOK && a.HTTP != http.StatusUnauthorized:
+			s.wrong("a %s is answered %d", x.what, a.HTTP)
 		}
 	}
 	return nil
@@ -205,8 +187,8 @@ func (s *scene) report(ctx context.Context) error {
 		if want.After(a.date) {
 			want = a.date // Last-Modified is never later than Date
 		}
-		if err == nil && (a.reason != "" || !a.modified.Equal(want)) {
-			err = fmt.Errorf("answered %d with reason %q", a.status, a.reason)
+		if err == nil && (a.Reason != "" || !a.Modified.Equal(want)) {
+			err = fmt.Errorf("answered %d with reason %q", a.HTTP, a.Reason)
 		}
 		return err
 	})
@@ -220,10 +202,10 @@ func (s *scene) report(ctx context.Context) error {
 
 // honest returns a description of what is wrong with the age of an answer, or "".
 func (s *scene) honest(a answered) string {
-	fresh := a.status == http.StatusOK && a.reason == ""
+	fresh := a.HTTP == http.StatusOK && a.Reason == ""
 	youngest, oldest := a.before.Sub(s.heard), a.after.Sub(s.heard)
 	switch {
-	case a.modified.After(a.date):
+	case a.Modified.After(a.date):
 		return "Last-Modified is after Date"
 	case s.heard.IsZero():
 		if fresh {
@@ -234,55 +216,69 @@ func (s *scene) honest(a answered) string {
 	case fresh && oldest < -slack:
 		return fmt.Sprintf("a verdict %s in the future is given as fresh", -oldest)
 	case !fresh && youngest >= 0 && oldest <= maxAge:
-		return fmt.Sprintf("a verdict %s old is not given: %d, %q", oldest, a.status, a.reason)
-	case !fresh && a.reason != "stale":
-		return fmt.Sprintf("the reason for a sample %s ago is %q", oldest, a.reason)
-	case fresh && youngest >= 0 && !a.modified.Equal(s.heard.Truncate(time.Second)):
+		return fmt.Sprintf("a verdict %s old is not given: %d, %q", oldest, a.HTTP, a.Reason)
+	case !fresh && a.Reason != "stale":
+		return fmt.Sprintf("the reason for a sample %s ago is %q", oldest, a.Reason)
+	case fresh && youngest >= 0 && !a.Modified.Equal(s.heard.Truncate(time.Second)):
 		return "Last-Modified is not the time of the sample"
 	}
 	return ""
 }
 
+// exhaust sends queries until one is not answered with the given status, at most as many as the
+// parameter tries. Then the last answer must ask the caller to wait, for a window at most, and a
+// caller who has waited must receive the status again, or exhaust reports a finding with its
+// description. It returns how many queries received the status, the last answer, and whether the
+// caller had to wait.
+func (s *scene) exhaust(ctx context.Context, what, token, caller string, status, tries int) (n int, last answered,
+	waited bool, err error) {
+	for ; n < tries; n++ {
+		if last, err = s.ask(ctx, s.vid, token, caller); err != nil {
+			return n, last, false, err
+		}
+		if last.HTTP != status {
+			break
+		}
+	}
+	if last.HTTP != http.StatusTooManyRequests {
+		return n, last, false, nil
+	}
+	if last.retry <= 0 || last.retry > window {
+		s.wrong("%s must wait %s", what, last.retry)
+		return n, last, false, nil
+	}
+	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
+		return n, last, false, err
+	}
+	a, err := s.ask(ctx, s.vid, token, caller)
+	if err != nil || a.HTTP != status {
+		s.wrong("%s that waited as long as required is answered %d", strings.TrimSuffix(what, " over its rate"), a.HTTP)
+		return n, last, false, err
+	}
+	return n, last, true, nil
+}
+
 // limited uses up the rate of a token and waits as long as the node says. Then the token must be
 // valid for a call again, and after a window, for all calls of its rate.
 func (s *scene) limited(ctx context.Context) error {
-	served := 0
-	var last answered
-	for range burst + 1 {
-		var err error
-		if last, err = s.ask(ctx, s.vid, s.limitedBy, ""); err != nil {
-			return err
-		}
-		if last.status != http.StatusOK {
-			break
-		}
-		served++
+	served, last, waited, err := s.exhaust(ctx, "a token over its rate", s.limitedBy, "", http.StatusOK, burst+1)
+	if err != nil {
+		return err
 	}
 	// The rate permits one more call for each window/burst that has passed. Only the duration
 	// of the last call is considered.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}
-	if last.status != http.StatusTooManyRequests {
+	if !waited {
 		return nil
-	}
-	if last.retry <= 0 || last.retry > window {
-		s.wrong("a token over its rate must wait %s", last.retry)
-		return nil
-	}
-	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
-		return err
-	}
-	if a, err := s.ask(ctx, s.vid, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
-		s.wrong("a token that waited as long as required is answered %d", a.status)
-		return err
 	}
 	if err := s.jump(ctx, s.wall+window+time.Second, s.mono); err != nil {
 		return err
 	}
 	for i := range burst {
-		if a, err := s.ask(ctx, s.vid, s.limitedBy, ""); err != nil || a.status != http.StatusOK {
-			s.wrong("after a whole window, call %d of %d is answered %d", i+1, burst, a.status)
+		if a, err := s.ask(ctx, s.vid, s.limitedBy, ""); err != nil || a.HTTP != http.StatusOK {
+			s.wrong("after a whole window, call %d of %d is answered %d", i+1, burst, a.HTTP)
 			return err
 		}
 	}
@@ -295,27 +291,9 @@ func (s *scene) guess(ctx context.Context) error {
 		return nil
 	}
 	never, _ := access.NewSecret(access.TokenKind)
-	var last answered
-	refused := 0
-	for ; refused <= guesses; refused++ {
-		var err error
-		if last, err = s.ask(ctx, s.vid, never, s.caller); err != nil {
-			return err
-		}
-		if last.status != http.StatusUnauthorized {
-			break
-		}
+	refused, last, _, err := s.exhaust(ctx, "an address", never, s.caller, http.StatusUnauthorized, guesses+1)
+	if err == nil && last.HTTP != http.StatusTooManyRequests {
+		s.wrong("guess %d of an address is answered %d", refused+1, last.HTTP)
 	}
-	if last.status != http.StatusTooManyRequests || last.retry <= 0 || last.retry > window {
-		s.wrong("guess %d of an address is answered %d, with a wait of %s", refused+1, last.status, last.retry)
-		return nil
-	}
-	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
-		return err
-	}
-	if a, err := s.ask(ctx, s.vid, never, s.caller); err != nil || a.status != http.StatusUnauthorized {
-		s.wrong("an address that waited as long as required is answered %d", a.status)
-		return err
-	}
-	return nil
+	return err
 }
