@@ -5,7 +5,6 @@ package clocks
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -15,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/ops"
 	"carstate/torture/row"
@@ -52,36 +52,22 @@ var Row = row.Row{
 func run(ctx context.Context, a *row.Attempt) error {
 	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between), answers: make(map[int]int),
 		queries: make(map[int]int)}
-	if err := t.start(ctx); err != nil {
-		return err
-	}
+	t.start(ctx)
 	defer func() { t.node.Kill() }()
-	source, err := t.node.AddSource(ctx, "gateway")
-	if err != nil {
-		return err
-	}
-	steady, err := t.node.IssueToken(ctx, "Steady")
-	if err != nil {
-		return err
-	}
-	t.source, t.steady, t.steadyID = source, steady.AccessToken, steady.ID
+	t.source = must.Get(t.node.AddSource(ctx, "gateway"))
+	steady := must.Get(t.node.IssueToken(ctx, "Steady"))
+	t.steady, t.steadyID = steady.AccessToken, steady.ID
 	for n := range a.Count {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		must.Do(ctx.Err())
 		if err := t.sequence(ctx, n); err != nil {
 			return fmt.Errorf("sequence %d, with the clock off by %s: %w", n+1, t.wall, err)
 		}
 	}
-	if err := t.jump(ctx, 0, 0); err != nil {
-		return err
-	}
+	t.jump(ctx, 0, 0)
 	if err := t.monotonic(ctx); err != nil {
 		return fmt.Errorf("with the monotonic clock ahead by %s: %w", t.mono, err)
 	}
-	if err := t.counted(ctx); err != nil {
-		return err
-	}
+	t.counted(ctx)
 	a.Figure("jumps", float64(t.jumps), "")
 	for _, status := range slices.Sorted(maps.Keys(t.queries)) {
 		a.Figure(fmt.Sprintf("queries answered with %d", status), float64(t.queries[status]), "")
@@ -119,17 +105,14 @@ type trial struct {
 	early      int         // samples too far in the future
 }
 
-func (t *trial) start(ctx context.Context) (err error) {
+func (t *trial) start(ctx context.Context) {
 	t.clock, t.wall, t.mono = shifted{}, 0, 0
-	t.node, err = nodeprocess.Start(ctx, nodeprocess.Options{
+	t.node = must.Get(nodeprocess.Start(ctx, nodeprocess.Options{
 		Binary: t.a.Binary, Dir: t.a.Dir + "/data", Flags: []string{"--trusted-proxies", "127.0.0.1", "--max-age",
 			maxAge.String()},
 		Begin: func(cmd *exec.Cmd) error { return t.clock.start(cmd) },
-	})
-	if err != nil {
-		return err
-	}
-	return t.node.AwaitReady(ctx, time.Minute)
+	}))
+	must.Do(t.node.AwaitReady(ctx, time.Minute))
 }
 
 // between is the range in which the node's count of one day's calls must lie. The limits differ
@@ -157,13 +140,11 @@ func day(at time.Time) int64 { return at.Unix() / (24 * 60 * 60) }
 func (t *trial) now() time.Time { return time.Now().Add(t.wall) }
 
 // jump sets the node's clock, and waits until the node is ready again.
-func (t *trial) jump(ctx context.Context, wall, mono time.Duration) error {
+func (t *trial) jump(ctx context.Context, wall, mono time.Duration) {
 	t.wall, t.mono = wall.Truncate(time.Second), mono.Truncate(time.Second)
 	t.jumps++
-	if err := t.clock.set(t.wall, t.mono); err != nil {
-		return err
-	}
-	return t.node.AwaitReady(ctx, time.Minute)
+	must.Do(t.clock.set(t.wall, t.mono))
+	must.Do(t.node.AwaitReady(ctx, time.Minute))
 }
 
 // ends are times around which number formats overflow.
@@ -198,68 +179,46 @@ func (t *trial) next() time.Duration {
 }
 
 // sequence is one sequence of jumps with new tokens and a new car.
-func (t *trial) sequence(ctx context.Context, n int) error {
-	if err := t.jump(ctx, 0, 0); err != nil {
-		return err
-	}
-	s, err := t.newScene(ctx, n)
-	if err != nil {
-		return err
-	}
+func (t *trial) sequence(ctx context.Context, n int) (err error) {
+	defer must.Catch(&err)
+	t.jump(ctx, 0, 0)
+	s := t.newScene(ctx, n)
 	const jumps = 8
 	for i := range jumps {
 		if i > 0 {
-			if err := t.jump(ctx, t.next(), 0); err != nil {
-				return err
-			}
+			t.jump(ctx, t.next(), 0)
 		}
-		for _, part := range []func(context.Context) error{s.ends, s.report, s.limited, s.guess} {
-			if err := part(ctx); err != nil || ctx.Err() != nil {
-				return errors.Join(err, ctx.Err())
-			}
+		for _, part := range []func(context.Context){s.ends, s.report, s.limited, s.guess} {
+			part(ctx)
+			must.Do(ctx.Err())
 		}
 	}
 	return nil
 }
 
 // monotonic lets the monotonic clock jump ahead, and checks that the node soon works again.
-func (t *trial) monotonic(ctx context.Context) error {
+func (t *trial) monotonic(ctx context.Context) (err error) {
+	defer must.Catch(&err)
 	const once = "ONCE" // a car that reports only once, so that no later report restores it
-	if err := nodeprocess.Until(ctx, time.Minute, t.works(once)); err != nil {
-		return err
-	}
+	must.Do(nodeprocess.Until(ctx, time.Minute, t.works(once)))
 	for i, ahead := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		must.Do(ctx.Err())
 		// The tasks that run every hour then run with the clock in 2038.
 		t.wall, t.mono = time.Until(ends[0]).Truncate(time.Second), t.mono+ahead
-		if err := t.clock.set(t.wall, t.mono); err != nil {
-			return err
-		}
+		must.Do(t.clock.set(t.wall, t.mono))
 		t.jumps++
 		// On the node and on the client, operations that wait for an answer time out at
 		// once.
 		began := time.Now()
-		if err := nodeprocess.Until(ctx, 2*time.Minute, t.works("DURING")); err != nil {
-			return err
-		}
+		must.Do(nodeprocess.Until(ctx, 2*time.Minute, t.works("DURING")))
 		took := time.Since(began)
-		if err := t.jump(ctx, 0, t.mono); err != nil {
-			return err
-		}
+		t.jump(ctx, 0, t.mono)
 		if err := t.known(once)(ctx); err != nil {
 			t.a.Wrong("a car that reported before the clock was ahead is unknown: %v", err)
 		}
 		t.a.Figure(fmt.Sprintf("until it answers and ingests again, with the monotonic clock %s ahead and the wall clock "+
 			"in 2038", t.mono), math.Round(took.Seconds()*10)/10, "s")
-		s, err := t.newScene(ctx, -1-i)
-		if err != nil {
-			return err
-		}
-		if err := s.ends(ctx); err != nil {
-			return err
-		}
+		t.newScene(ctx, -1-i).ends(ctx)
 	}
 	return nil
 }
@@ -293,27 +252,16 @@ func (t *trial) known(vid string) func(context.Context) error {
 }
 
 // counted restarts the node at the true time and checks the node's count of today's calls.
-func (t *trial) counted(ctx context.Context) error {
-	if err := t.jump(ctx, 0, t.mono); err != nil {
-		return err
-	}
-	if err := t.node.Stop(); err != nil {
-		return err
-	}
-	if err := t.start(ctx); err != nil {
-		return err
-	}
-	c, err := t.node.AdminClient()
-	if err != nil {
-		return err
-	}
+func (t *trial) counted(ctx context.Context) {
+	t.jump(ctx, 0, t.mono)
+	must.Do(t.node.Stop())
+	t.start(ctx)
+	c := must.Get(t.node.AdminClient())
 	today := int64(-1)
 	var record ops.TokenRecord
 	for today != day(time.Now()) { // again if midnight has passed
 		today = day(time.Now())
-		if record, err = c.Token(ctx, t.steadyID); err != nil {
-			return err
-		}
+		record = must.Get(c.Token(ctx, t.steadyID))
 	}
 	var sum int64
 	for op := range record.Usage.Today.Calls {
@@ -328,5 +276,4 @@ func (t *trial) counted(ctx context.Context) error {
 	}
 	t.a.Figure("calls of today that were answered", float64(asked.least), "")
 	t.a.Figure("calls that are counted for today after a restart", float64(sum), "")
-	return nil
 }

@@ -2,12 +2,12 @@ package clocks
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 )
@@ -36,16 +36,13 @@ type scene struct {
 	caller    string    // an address that guesses tokens; "": none
 }
 
-func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
+func (t *trial) newScene(ctx context.Context, n int) *scene {
 	s := &scene{trial: t, vid: fmt.Sprintf("CAR%dx%d", t.a.Seed%1e6, n+10),
 		home: fmt.Sprintf("10.8.%d.%d", (n+10)>>8&255, (n+10)&255)}
 	if n%10 == 0 {
 		s.caller = fmt.Sprintf("10.9.%d.%d", n/10>>8&255, n/10&255)
 	}
-	c, err := t.node.AdminClient()
-	if err != nil {
-		return nil, err
-	}
+	c := must.Get(t.node.AdminClient())
 	request := access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
 	s.dead = t.now().Add(10*time.Minute + time.Duration(t.rng.Int64N(int64(72*time.Hour)))).Truncate(time.Millisecond)
 	request.Expires = s.dead
@@ -54,17 +51,12 @@ func (t *trial) newScene(ctx context.Context, n int) (*scene, error) {
 	old, err2 := c.IssueToken(ctx, request)
 	request.Rate = access.Rate{Calls: burst, Window: window}
 	limited, err3 := c.IssueToken(ctx, request)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, err
-	}
-	rotated, err := c.RotateToken(ctx, old.ID,
-		(10*time.Minute + time.Duration(t.rng.Int64N(int64(48*time.Hour)))).Truncate(time.Second))
-	if err != nil {
-		return nil, err
-	}
+	must.Do(err1, err2, err3)
+	rotated := must.Get(c.RotateToken(ctx, old.ID,
+		(10*time.Minute + time.Duration(t.rng.Int64N(int64(48*time.Hour)))).Truncate(time.Second)))
 	s.dies, s.old, s.limitedBy = dies.AccessToken, old.AccessToken, limited.AccessToken
 	s.oldUntil = rotated.EarlierUntil[0]
-	return s, nil
+	return s
 }
 
 // answered is an answer, and the node's times before and after it.
@@ -114,17 +106,14 @@ func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool,
 }
 
 // ends queries with the secrets that expire. Each must be valid exactly until its end.
-func (s *scene) ends(ctx context.Context) error {
+func (s *scene) ends(ctx context.Context) {
 	for _, x := range []struct {
 		what, token string
 		end         time.Time
 	}{{"token", s.dies, s.dead}, {"replaced secret", s.old, s.oldUntil}} {
 		// The query is sent from the scene's own address, because any other address would
 		// soon have too many refusals.
-		a, err := s.ask(ctx, s.vid, x.token, s.home)
-		if err != nil {
-			return err
-		}
+		a := must.Get(s.ask(ctx, s.vid, x.token, s.home))
 		if a.HTTP == http.StatusServiceUnavailable && s.mono > 0 {
 			continue // the node has lost contact with its store
 		}
@@ -138,15 +127,11 @@ func (s *scene) ends(ctx context.Context) error {
 			s.wrong("a %s is answered %d", x.what, a.HTTP)
 		}
 	}
-	return nil
 }
 
 // report queries the car, lets it report, and queries again.
-func (s *scene) report(ctx context.Context) error {
-	a, err := s.ask(ctx, s.vid, s.steady, "")
-	if err != nil {
-		return err
-	}
+func (s *scene) report(ctx context.Context) {
+	a := must.Get(s.ask(ctx, s.vid, s.steady, ""))
 	if why := s.honest(a); why != "" {
 		s.wrong("%s", why)
 	}
@@ -154,26 +139,18 @@ func (s *scene) report(ctx context.Context) error {
 	// replaces it; otherwise, only a newer one does. If the last sample is within 5 s of that
 	// limit, advance the clock so that it is certain which is the case.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
-		if err := s.jump(ctx, s.wall+10*time.Second, s.mono); err != nil {
-			return err
-		}
+		s.jump(ctx, s.wall+10*time.Second, s.mono)
 	}
 	const far = ahead + 10*time.Second
 	s.early++
-	if taken, _, err := s.post(ctx, s.vid, s.now().Add(far)); err != nil {
-		return err
-	} else if taken {
+	if taken, _ := must.Get2(s.post(ctx, s.vid, s.now().Add(far))); taken {
 		s.wrong("a sample %s in the future is accepted", far)
 	}
 	at := s.now().Truncate(time.Millisecond)
 	s.a.Offered(1)
-	taken, status, err := s.post(ctx, s.vid, at)
-	switch {
-	case err != nil:
-		return err
-	case !taken:
+	if taken, status := must.Get2(s.post(ctx, s.vid, at)); !taken {
 		s.wrong("a sample of now is answered %d", status)
-	default:
+	} else {
 		s.a.Acknowledged(1)
 		if s.heard.Before(at) || s.heard.Sub(at) > slack {
 			s.heard = at
@@ -181,7 +158,7 @@ func (s *scene) report(ctx context.Context) error {
 	}
 	// The node must use the car's new sample, regardless of what the car reported while its
 	// clock was wrong.
-	err = nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
+	err := nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
 		a, err := s.ask(ctx, s.vid, s.steady, "")
 		want := s.heard.Truncate(time.Second)
 		if want.After(a.date) {
@@ -195,9 +172,9 @@ func (s *scene) report(ctx context.Context) error {
 	if err != nil && ctx.Err() == nil {
 		s.wrong("the sample of a car that reports now is not used: %v", err)
 		s.heard = time.Time{}
-		return nil
+		return
 	}
-	return err
+	must.Do(err)
 }
 
 // honest returns a description of what is wrong with the age of an answer, or "".
@@ -231,69 +208,57 @@ func (s *scene) honest(a answered) string {
 // description. It returns how many queries received the status, the last answer, and whether the
 // caller had to wait.
 func (s *scene) exhaust(ctx context.Context, what, token, caller string, status, tries int) (n int, last answered,
-	waited bool, err error) {
+	waited bool) {
 	for ; n < tries; n++ {
-		if last, err = s.ask(ctx, s.vid, token, caller); err != nil {
-			return n, last, false, err
-		}
+		last = must.Get(s.ask(ctx, s.vid, token, caller))
 		if last.HTTP != status {
 			break
 		}
 	}
 	if last.HTTP != http.StatusTooManyRequests {
-		return n, last, false, nil
+		return n, last, false
 	}
 	if last.retry <= 0 || last.retry > window {
 		s.wrong("%s must wait %s", what, last.retry)
-		return n, last, false, nil
+		return n, last, false
 	}
-	if err := s.jump(ctx, s.wall+last.retry+time.Second, s.mono); err != nil {
-		return n, last, false, err
-	}
-	a, err := s.ask(ctx, s.vid, token, caller)
-	if err != nil || a.HTTP != status {
+	s.jump(ctx, s.wall+last.retry+time.Second, s.mono)
+	a := must.Get(s.ask(ctx, s.vid, token, caller))
+	if a.HTTP != status {
 		s.wrong("%s that waited as long as required is answered %d", strings.TrimSuffix(what, " over its rate"), a.HTTP)
-		return n, last, false, err
 	}
-	return n, last, true, nil
+	return n, last, a.HTTP == status
 }
 
 // limited uses up the rate of a token and waits as long as the node says. Then the token must be
 // valid for a call again, and after a window, for all calls of its rate.
-func (s *scene) limited(ctx context.Context) error {
-	served, last, waited, err := s.exhaust(ctx, "a token over its rate", s.limitedBy, "", http.StatusOK, burst+1)
-	if err != nil {
-		return err
-	}
+func (s *scene) limited(ctx context.Context) {
+	served, last, waited := s.exhaust(ctx, "a token over its rate", s.limitedBy, "", http.StatusOK, burst+1)
 	// The rate permits one more call for each window/burst that has passed. Only the duration
 	// of the last call is considered.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}
 	if !waited {
-		return nil
+		return
 	}
-	if err := s.jump(ctx, s.wall+window+time.Second, s.mono); err != nil {
-		return err
-	}
+	s.jump(ctx, s.wall+window+time.Second, s.mono)
 	for i := range burst {
-		if a, err := s.ask(ctx, s.vid, s.limitedBy, ""); err != nil || a.HTTP != http.StatusOK {
+		if a := must.Get(s.ask(ctx, s.vid, s.limitedBy, "")); a.HTTP != http.StatusOK {
 			s.wrong("after a whole window, call %d of %d is answered %d", i+1, burst, a.HTTP)
-			return err
+			return
 		}
 	}
-	return nil
 }
 
 // guess guesses tokens from one address until the node asks it to wait, and waits.
-func (s *scene) guess(ctx context.Context) error {
+func (s *scene) guess(ctx context.Context) {
 	if s.caller == "" {
-		return nil
+		return
 	}
 	never, _ := access.NewSecret(access.TokenKind)
-	refused, last, _, err := s.exhaust(ctx, "an address", never, s.caller, http.StatusUnauthorized, guesses+1)
-	if err == nil && last.HTTP != http.StatusTooManyRequests {
+	refused, last, _ := s.exhaust(ctx, "an address", never, s.caller, http.StatusUnauthorized, guesses+1)
+	if last.HTTP != http.StatusTooManyRequests {
 		s.wrong("guess %d of an address is answered %d", refused+1, last.HTTP)
 	}
-	return err
 }

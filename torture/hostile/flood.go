@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
@@ -33,19 +33,15 @@ var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
 // telemetry attacks the listeners for telemetry with hostile cars and crowds, while honest
 // cars report.
-func telemetry(ctx context.Context, w *world) error {
+func telemetry(ctx context.Context, w *world) {
 	a := w.attempt
 	var own []vehicle.ID
 	for i := range 10 {
 		own = append(own, vehicle.ID(ownCar(i)))
 	}
-	hostile, err1 := w.admin.AddSource(ctx, access.SourceRequest{Name: "hostile", Vehicles: access.VehicleSet(own...)})
-	key, err2 := w.AddSource(ctx, "honest")
-	filesAtRest, err3 := w.Descriptors()
-	memoryAtRest, err4 := w.Resident()
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return err
-	}
+	hostile := must.Get(w.admin.AddSource(ctx, access.SourceRequest{Name: "hostile", Vehicles: access.VehicleSet(own...)}))
+	key := must.Get(w.AddSource(ctx, "honest"))
+	filesAtRest, memoryAtRest := must.Get(w.Descriptors()), must.Get(w.Resident())
 	w.log.secrets(hostile.Key, key)
 	reporting, stopReports := context.WithCancel(ctx)
 	defer stopReports()
@@ -87,15 +83,13 @@ func telemetry(ctx context.Context, w *world) error {
 	stopReports()
 	fleet.Wait()
 	files, memory := peaks()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+	must.Do(ctx.Err())
 	w.checkFolded(ctx, fleet)
 	fleet.Figures()
 	met.report(a)
 	a.Figure("most descriptors open", float64(files), "")
 	a.AtMost("most memory beyond that at rest", float64(memory-memoryAtRest)/(1<<20), "MiB", 512)
-	return w.settle(ctx, filesAtRest)
+	w.settle(ctx, filesAtRest)
 }
 
 // checkFolded waits until all acknowledged samples are folded, and checks that no sample of a

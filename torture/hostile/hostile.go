@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -70,23 +71,16 @@ func needs() error {
 }
 
 func run(ctx context.Context, a *row.Attempt) (err error) {
-	w, err := newWorld(ctx, a)
-	if err != nil {
-		return err
-	}
+	w := must.Get(newWorld(ctx, a))
 	defer w.Kill()
 	for _, part := range []struct {
 		name string
-		do   func(context.Context, *world) error
+		do   func(context.Context, *world)
 	}{{"requests", hostileRequests}, {"dawdling", dawdle}, {"proxies", behindProxies}, {"telemetry", telemetry},
 		{"slow clients", slow}} {
 		began := time.Now()
-		if err := part.do(ctx, w); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		part.do(ctx, w)
+		must.Do(ctx.Err())
 		a.Logf("%s took %s", part.name, time.Since(began).Round(time.Millisecond))
 	}
 	lines, bytes := w.log.said()
@@ -107,8 +101,8 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	return nil
 }
 
-func hostileRequests(ctx context.Context, w *world) error {
-	return requests(ctx, w.attempt, w.contract, w.writer, w.Address(nodeprocess.Query), w.attempt.Count)
+func hostileRequests(ctx context.Context, w *world) {
+	requests(ctx, w.attempt, w.contract, w.writer, w.Address(nodeprocess.Query), w.attempt.Count)
 }
 
 // share scales n in proportion to the size of this attempt. The result is at least the parameter

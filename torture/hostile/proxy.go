@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -42,28 +42,20 @@ var proxies = []proxy{
 	{"haproxy", haproxyConfig, func(_, file string) []string { return []string{"-db", "-f", file} }},
 }
 
-func behindProxies(ctx context.Context, w *world) error {
+func behindProxies(ctx context.Context, w *world) {
 	for _, p := range proxies {
-		if err := p.behind(ctx, w); err != nil || ctx.Err() != nil {
-			return err
-		}
+		p.behind(ctx, w)
+		must.Do(ctx.Err())
 	}
-	return nil
 }
 
 // behind sends smuggled requests through the proxy, while other clients send correct requests
 // through the same proxy. Each correct request must receive its own answer.
-func (p *proxy) behind(ctx context.Context, w *world) error {
+func (p *proxy) behind(ctx context.Context, w *world) {
 	a := w.attempt
-	address, stop, err := p.start(ctx, w)
-	if err != nil {
-		return err
-	}
+	address, stop := p.start(ctx, w)
 	defer stop()
-	invalid, err := w.refused(ctx, `"invalid_request"`)
-	if err != nil {
-		return err
-	}
+	invalid := w.refused(ctx, `"invalid_request"`)
 	attacking, stopAttack := context.WithCancel(ctx)
 	defer stopAttack()
 	var left, asked, refused atomic.Int64
@@ -113,18 +105,13 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 	askers.Wait()
 	a.Offered(int(asked.Load()))
 	a.Acknowledged(int(asked.Load() - refused.Load()))
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+	must.Do(ctx.Err())
 	if asked.Load() == refused.Load() {
-		return fmt.Errorf("%s answers no request", p.program)
+		must.Fail("%s answers no request", p.program)
 	}
 	a.Figure("good requests through "+p.program+", during smuggling", float64(asked.Load()), "")
 	// Requests that the proxy itself refuses do not test the service.
-	through, err := w.refused(ctx, `"invalid_request"`)
-	if err != nil {
-		return err
-	}
+	through := w.refused(ctx, `"invalid_request"`)
 	a.Figure("requests through "+p.program+" that the service refused as invalid", through-invalid, "")
 	if through == invalid {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", p.program)
@@ -136,57 +123,46 @@ func (p *proxy) behind(ctx context.Context, w *world) error {
 	// attackers, a 502 is rare. There is no other reason for a lost answer.
 	part := 100 * float64(refused.Load()) / float64(asked.Load())
 	a.AtMost("of them answered by "+p.program+" with 502 or 504", part, "%", 1)
-	return ctx.Err()
+	must.Do(ctx.Err())
 }
 
 // refused returns how many queries the node has refused with the given reason, or with any reason
 // if the parameter reason is "".
-func (w *world) refused(ctx context.Context, reason string) (sum float64, err error) {
-	m, err := w.Metrics(ctx)
-	for name, n := range m {
+func (w *world) refused(ctx context.Context, reason string) (sum float64) {
+	for name, n := range must.Get(w.Metrics(ctx)) {
 		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
 			!strings.Contains(name, `"answered"`) {
 			sum += n
 		}
 	}
-	return sum, err
+	return sum
 }
 
 // start starts the proxy and waits until it listens.
-func (p *proxy) start(ctx context.Context, w *world) (address string, stop func(), err error) {
+func (p *proxy) start(ctx context.Context, w *world) (address string, stop func()) {
 	dir := filepath.Join(w.attempt.Dir, p.program)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", nil, err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") // the proxies cannot choose a port themselves
-	if err != nil {
-		return "", nil, err
-	}
+	must.Do(os.Mkdir(dir, 0o755))
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	port := l.Addr().(*net.TCPAddr).Port
 	config := fmt.Sprintf(p.config, dir, w.Address(nodeprocess.Query), port)
 	if os.Geteuid() == 0 && p.program == "nginx" {
 		config = "user root;\n" + config
 	}
 	file := filepath.Join(dir, "config")
-	if err := errors.Join(l.Close(), os.WriteFile(file, []byte(config), 0o600)); err != nil {
-		return "", nil, err
-	}
+	must.Do(l.Close(), os.WriteFile(file, []byte(config), 0o600))
 	running, end := context.WithCancel(ctx)
 	cmd := exec.CommandContext(running, p.program, p.args(dir, file)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // its workers end with it
 	cmd.WaitDelay = 10 * time.Second
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		end()
-		return "", nil, err
-	}
+	must.Do(cmd.Start())
 	stop = func() {
 		end()
 		_ = cmd.Wait() // it was ended on purpose
 	}
 	address = l.Addr().String()
-	err = nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
+	err := nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err == nil {
 			err = c.Close()
@@ -195,7 +171,7 @@ func (p *proxy) start(ctx context.Context, w *world) (address string, stop func(
 	})
 	if err != nil {
 		stop()
-		return "", nil, fmt.Errorf("%s does not listen: %w: %.300s", p.program, err, said.String())
+		must.Fail("%s does not listen: %w: %.300s", p.program, err, said.String())
 	}
-	return address, stop, nil
+	return address, stop
 }

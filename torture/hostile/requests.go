@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/torture/row"
 )
@@ -218,7 +219,7 @@ func (o *observed) note(a *answer) string {
 // requests sends hostile requests to a query listener, and checks the answers against the
 // contract.
 func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(worker int, rng *rand.Rand) *writer,
-	address string, total int) error {
+	address string, total int) {
 	var left, resets atomic.Int64
 	var workers sync.WaitGroup
 	all := &observed{ids: make(map[string]bool), messages: make(map[string]bool), statuses: make(map[int]int)}
@@ -259,19 +260,16 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 		})
 	}
 	workers.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+	must.Do(ctx.Err())
 	a.Figure("hostile requests", float64(total)/time.Since(began).Seconds(), "1/s")
 	a.Figure("connections that were cut off", float64(resets.Load()), "")
 	a.Figure("different texts of refusals", float64(len(all.messages)), "")
 	for _, status := range []int{200, 400, 401, 403, 404, 405, 414, 429, 431} {
 		a.Figure(fmt.Sprintf("answers %d", status), float64(all.statuses[status]), "")
 		if total >= 10_000 && all.statuses[status] == 0 {
-			return fmt.Errorf("no request was answered with %d: the generator does not reach it", status)
+			must.Fail("no request was answered with %d: the generator does not reach it", status)
 		}
 	}
-	return nil
 }
 
 // addressOf returns a local address for a talker, a different one for each n.
@@ -280,22 +278,17 @@ func addressOf(worker, n int) string {
 }
 
 // readDocument reads a page of the documentation, plain and compressed.
-func readDocument(url string) (d document, err error) {
+func readDocument(url string) (d document) {
 	for encoding, text := range map[string]*string{"identity": &d.plain, "gzip": &d.gzipped} {
-		req, err := http.NewRequest(http.MethodGet, url, nil)
-		if err != nil {
-			return d, err
-		}
+		req := must.Get(http.NewRequest(http.MethodGet, url, nil))
 		req.Header.Set("Accept-Encoding", encoding)
-		resp, err := http.DefaultTransport.RoundTrip(req)
-		if err != nil {
-			return d, err
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err = errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK {
-			return d, fmt.Errorf("the documentation at %s gets %d: %w", url, resp.StatusCode, err)
+		resp := must.Get(http.DefaultTransport.RoundTrip(req))
+		body := must.Get(io.ReadAll(resp.Body))
+		must.Do(resp.Body.Close())
+		if resp.StatusCode != http.StatusOK {
+			must.Fail("the documentation at %s gets %d", url, resp.StatusCode)
 		}
 		*text = string(body)
 	}
-	return d, nil
+	return d
 }

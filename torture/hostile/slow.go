@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
 	"carstate/torture/openloop"
@@ -52,30 +53,22 @@ type attack struct {
 
 // slow attacks the query listener with thousands of slow clients, and compares the delays of other
 // clients during and after each attack with their delays before the attack.
-func slow(ctx context.Context, w *world) (err error) {
+func slow(ctx context.Context, w *world) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
 	aimed := a.Count >= fullCount/5 // with fewer windows and connections, the aims would prove nothing
-	atRest, err := w.Descriptors()
-	if err != nil {
-		return err
-	}
+	atRest := must.Get(w.Descriptors())
 	// The attackers get their own processor. Their system calls look at thousands of
 	// connections, and the kernel may not give the processor to another process before such
 	// a call ends.
-	parts, err := cores.Split(w.PID())
-	if err != nil {
-		return err
-	}
+	parts := must.Get(cores.Split(w.PID()))
 	processor := parts.Number
 	if processor >= 0 {
 		set := func(s *cores.Set) error {
 			return errors.Join(cores.Confine(w.PID(), s), cores.Confine(os.Getpid(), s))
 		}
-		if err := set(&parts.Others); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, set(&parts.All)) }()
+		must.Do(set(&parts.Others))
+		defer func() { must.Do(set(&parts.All)) }()
 	}
 	p := newProbe(w)
 	p.measure(ctx, 2) // the first requests warm up both sides
@@ -96,21 +89,11 @@ func slow(ctx context.Context, w *world) (err error) {
 		// round had enough.
 		var with, after time.Duration
 		held, enough := 0, false
-		refused, err := w.refused(ctx, "")
-		if err != nil {
-			return err
-		}
+		refused := w.refused(ctx, "")
 		for round := range rounds {
-			u, err := w.under(ctx, p, windows, connections, processor, &x)
-			if err != nil {
-				return err
-			}
-			if err := w.settle(ctx, atRest); err != nil {
-				return err
-			}
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+			u := w.under(ctx, p, windows, connections, processor, &x)
+			w.settle(ctx, atRest)
+			must.Do(ctx.Err())
 			n := u.held - atRest
 			m, ok := row.Percentile(u.p99, 0.5), !x.holds || n >= connections/2
 			if round == 0 || ok && !enough || ok == enough && m < with {
@@ -120,16 +103,10 @@ func slow(ctx context.Context, w *world) (err error) {
 				break
 			}
 		}
-		all, err := w.refused(ctx, "")
-		if err != nil {
-			return err
-		}
-		refused = all - refused
+		refused = w.refused(ctx, "") - refused
 		for round := range recoveries {
 			m := row.Percentile(p.measure(ctx, windows), 0.5)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+			must.Do(ctx.Err())
 			if round == 0 || m < after {
 				after = m
 			}
@@ -158,7 +135,6 @@ func slow(ctx context.Context, w *world) (err error) {
 		}
 	}
 	a.None("of them failed", len(p.failures))
-	return nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -169,8 +145,7 @@ type underway struct {
 }
 
 // under measures while slowhttptest runs, on its own processor if there is one.
-func (w *world) under(ctx context.Context, p *probe, windows, connections, processor int, x *attack) (u underway,
-	err error) {
+func (w *world) under(ctx context.Context, p *probe, windows, connections, processor int, x *attack) (u underway) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// If slowhttptest reaches its limit of open files, it continues with fewer connections and
@@ -223,11 +198,12 @@ func (w *world) under(ctx context.Context, p *probe, windows, connections, proce
 	if slices.Sort(held); len(held) > 0 {
 		u.held = held[len(held)/2]
 	}
-	return u, failed
+	must.Do(failed)
+	return u
 }
 
 // settle waits until the node has closed the attackers' descriptors.
-func (w *world) settle(ctx context.Context, atRest int) error {
+func (w *world) settle(ctx context.Context, atRest int) {
 	const slack = 40 // connections of honest clients
 	err := nodeprocess.Until(ctx, time.Minute, func(context.Context) error {
 		n, err := w.Descriptors()
@@ -236,17 +212,16 @@ func (w *world) settle(ctx context.Context, atRest int) error {
 		}
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	must.Do(ctx.Err())
+	if err != nil {
 		w.attempt.Wrong("the descriptors of the attackers are not closed: %v", err)
-		return nil
 	}
-	return err
 }
 
 // dawdle opens connections that send the head of a request byte by byte, a part of a head, or
 // nothing. The service must close each connection within the time limit for a head. A client that
 // has sent more than two bytes must receive status 408.
-func dawdle(ctx context.Context, w *world) error {
+func dawdle(ctx context.Context, w *world) {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
 	var all sync.WaitGroup
@@ -291,7 +266,7 @@ func dawdle(ctx context.Context, w *world) error {
 		})
 	}
 	all.Wait()
-	return ctx.Err()
+	must.Do(ctx.Err())
 }
 
 // Numbers of honest clients, and of requests that they send in a second.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
@@ -33,39 +34,30 @@ func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
 		contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car),
 			documents: make(map[string]document)}}
 	// Verdicts must not become stale during a long run.
-	w.Node, err = nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
-		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.fill(ctx); err != nil {
-		w.Kill()
-		return nil, err
-	}
+	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
+		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
+	defer func() {
+		if err != nil {
+			w.Kill()
+		}
+	}()
+	defer must.Catch(&err)
+	w.fill(ctx)
 	return w, nil
 }
 
 // fill creates tokens and cars, and reads the documents.
-func (w *world) fill(ctx context.Context) (err error) {
-	if w.admin, err = w.AdminClient(); err != nil {
-		return err
-	}
-	if err := w.issueTokens(ctx); err != nil {
-		return err
-	}
-	if err := w.driveCars(ctx); err != nil {
-		return err
-	}
+func (w *world) fill(ctx context.Context) {
+	w.admin = must.Get(w.AdminClient())
+	w.issueTokens(ctx)
+	w.driveCars(ctx)
 	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
-		if w.documents[path], err = readDocument(w.URL(nodeprocess.Query) + path); err != nil {
-			return err
-		}
+		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
 	}
-	return nil
 }
 
 // issueTokens issues tokens of all kinds.
-func (w *world) issueTokens(ctx context.Context) error {
+func (w *world) issueTokens(ctx context.Context) {
 	all := access.AllVehicles()
 	for _, r := range []struct {
 		access.TokenRequest
@@ -85,12 +77,9 @@ func (w *world) issueTokens(ctx context.Context) error {
 			r.Expires = time.Now().Add(4 * time.Second) // late enough that it cannot expire before it is issued
 		}
 		r.Developer = "Ada"
-		made, err := w.admin.IssueToken(ctx, r.TokenRequest)
-		if err == nil && r.agreed.dead && !ends {
-			_, err = w.admin.RevokeToken(ctx, made.ID)
-		}
-		if err != nil {
-			return err
+		made := must.Get(w.admin.IssueToken(ctx, r.TokenRequest))
+		if r.agreed.dead && !ends {
+			must.Get(w.admin.RevokeToken(ctx, made.ID))
 		}
 		t := &r.agreed
 		t.secret, t.driving, t.throttle = made.AccessToken, r.Operations.Has(access.CarDrivingState),
@@ -107,12 +96,11 @@ func (w *world) issueTokens(ctx context.Context) error {
 	for secret := range w.tokens {
 		w.log.secrets(secret)
 	}
-	return nil
 }
 
 // driveCars sends samples that lead to every kind of answer, and waits until all answers
 // are as in the contract.
-func (w *world) driveCars(ctx context.Context) error {
+func (w *world) driveCars(ctx context.Context) {
 	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
 	var lines strings.Builder
 	sample := func(vid string, at time.Time, signals string) {
@@ -128,15 +116,12 @@ func (w *world) driveCars(ctx context.Context) error {
 	w.cars["CarJam"] = car{driving: "3", read: now}
 	w.cars["CarFaulty"] = car{driving: "1", throttle: "0", read: now}
 	w.cars["CarParked"] = car{notDriving: true}
-	key, err := w.AddSource(ctx, "setup")
-	if err != nil {
-		return err
-	}
+	key := must.Get(w.AddSource(ctx, "setup"))
 	w.log.secrets(key)
-	if status, text, err := w.Post(ctx, key, lines.String()); err != nil || status != 202 {
-		return fmt.Errorf("the cars' first samples got %d %s: %w", status, text, err)
+	if status, text := must.Get2(w.Post(ctx, key, lines.String())); status != 202 {
+		must.Fail("the cars' first samples got %d %s", status, text)
 	}
-	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		for vid, truth := range w.cars {
 			d, err1 := w.Ask(ctx, drivingPath, w.open[0].secret, vid)
 			t, err2 := w.Ask(ctx, throttlePath, w.open[0].secret, vid)
@@ -146,17 +131,15 @@ func (w *world) driveCars(ctx context.Context) error {
 			}
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	return nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+	}))
+	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		for _, t := range w.open {
 			if a, err := w.Ask(ctx, drivingPath, t.secret, "CarNormal"); err != nil || t.dead && a.HTTP == 200 {
 				return fmt.Errorf("a token that ended gets %d: %w", a.HTTP, err)
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 func (w *world) writer(worker int, rng *rand.Rand) *writer {

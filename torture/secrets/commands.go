@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 )
@@ -30,7 +31,7 @@ const typedOthers = 10
 
 // typeCommands runs every command line with each secret of typedWhole and with one more secret,
 // chosen at random. With each remaining secret it runs typedOthers command lines.
-func (r *round) typeCommands(ctx context.Context) error {
+func (r *round) typeCommands(ctx context.Context) {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
 	drawn := slices.IndexFunc(cards, func(c card) bool { return !slices.Contains(typedWhole, c.what) })
@@ -39,9 +40,7 @@ func (r *round) typeCommands(ctx context.Context) error {
 	var backups []string
 	for n, card := range cards {
 		dir := filepath.Join(r.dir, "files", fmt.Sprint(n))
-		if err := writeFiles(dir, card.text); err != nil {
-			return err
-		}
+		writeFiles(dir, card.text)
 		lines := r.rng.Perm(len(commands))
 		if n == drawn || slices.Contains(typedWhole, card.what) {
 			backups = append(backups, filepath.Join(dir, "fleet.backup"))
@@ -69,16 +68,14 @@ func (r *round) typeCommands(ctx context.Context) error {
 	for range all {
 		err = errors.Join(err, <-errs)
 	}
+	must.Do(err)
 	for _, file := range backups {
-		if err == nil {
-			err = r.backedUp(file)
-		}
+		r.backedUp(file)
 	}
-	return err
 }
 
 // writeFiles writes the files to which the command lines refer, for one secret.
-func writeFiles(dir, secret string) error {
+func writeFiles(dir, secret string) {
 	for name, text := range map[string]string{
 		"file":              secret + "\n" + secret,
 		"keyfile":           secret,
@@ -91,14 +88,9 @@ func writeFiles(dir, secret string) error {
 		"config4":           "no-docs = " + secret + "\nmax-age = " + secret + "\n" + secret + "\n",
 	} {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return err
-		}
+		must.Do(os.MkdirAll(filepath.Dir(file), 0o700))
+		must.Do(os.WriteFile(file, []byte(text), 0o600))
 	}
-	return nil
 }
 
 // typed runs one command line in dir. as is the template of the line. If a command does not end,
@@ -118,29 +110,18 @@ func (r *round) typed(ctx context.Context, dir, as, line string) error {
 }
 
 // backedUp searches the backup, which may contain only hashes.
-func (r *round) backedUp(file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
+func (r *round) backedUp(file string) {
+	text := must.Get(os.ReadFile(file))
 	if len(text) < 1000 {
-		return errors.New("the backup is nearly empty")
+		must.Fail("the backup is nearly empty")
 	}
 	r.look("the backup", text, r.secrets)
-	return nil
 }
 
 // forget forgets the vehicle, and searches the confirmation that the service returns.
-func (r *round) forget(ctx context.Context) error {
-	receipt, err := r.admin.Forget(ctx, "NEVERSEEN1")
-	if err != nil {
-		return err
+func (r *round) forget(ctx context.Context) {
+	for _, vid := range []string{"NEVERSEEN1", r.vid} {
+		receipt := must.Get(r.admin.Forget(ctx, vehicle.ID(vid)))
+		r.look("a receipt", fmt.Appendf(nil, "%+v", receipt), r.secrets, r.names)
 	}
-	r.look("a receipt", fmt.Appendf(nil, "%+v", receipt), r.secrets, r.names)
-	receipt, err = r.admin.Forget(ctx, vehicle.ID(r.vid))
-	if err != nil {
-		return err
-	}
-	r.look("a receipt", fmt.Appendf(nil, "%+v", receipt), r.secrets, r.names)
-	return nil
 }

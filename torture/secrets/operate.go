@@ -7,11 +7,12 @@ import (
 	"regexp"
 	"strings"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
 // operate makes all calls of the admin API, with each secret.
-func (r *round) operate(ctx context.Context) error {
+func (r *round) operate(ctx context.Context) {
 	for _, card := range r.cards {
 		for _, i := range r.rng.Perm(len(calls)) {
 			method, rest, _ := strings.Cut(r.fill(card, calls[i]), " ")
@@ -27,19 +28,14 @@ func (r *round) operate(ctx context.Context) error {
 				if body != "" {
 					head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 				}
-				if _, err := r.send(ctx, "the answer of the admin API to `"+calls[i]+"`", nodeprocess.Admin, head+"\r\n"+body,
-					nil); err != nil {
-					return err
-				}
+				r.send(ctx, "the answer of the admin API to `"+calls[i]+"`", nodeprocess.Admin, head+"\r\n"+body,
+					nil)
 			}
 		}
-		if _, err := r.send(ctx, "the answers of the admin API", nodeprocess.Admin,
+		r.send(ctx, "the answers of the admin API", nodeprocess.Admin,
 			"GET / HTTP/1.1\r\nHost: "+card.text+"\r\nOrigin: http://"+card.text+
-				"\r\nCookie: carstate-session="+card.text+"\r\nConnection: close\r\n\r\n", nil); err != nil {
-			return err
-		}
+				"\r\nCookie: carstate-session="+card.text+"\r\nConnection: close\r\n\r\n", nil)
 	}
-	return nil
 }
 
 // Patterns for finding values in a page and its header.
@@ -52,40 +48,29 @@ var (
 
 // browse uses the console like a person. It tries wrong keys, logs in with right keys, and submits
 // forms.
-func (r *round) browse(ctx context.Context) error {
+func (r *round) browse(ctx context.Context) {
 	for _, card := range r.cards[:given] { // a copy of the slice, since the console adds new secrets
 		for _, form := range logins {
 			b := browser{round: r}
-			if _, err := b.do(ctx, "POST /login?key="+card.text, r.fill(card, form)); err != nil {
-				return err
-			}
+			b.do(ctx, "POST /login?key="+card.text, r.fill(card, form))
 		}
 	}
 	for _, who := range []string{"the admin key", "a rotated operator's key"} {
 		b := browser{round: r}
-		if _, err := b.do(ctx, "POST /login", "next=/tokens&key="+r.text(who)); err != nil {
-			return err
-		}
+		b.do(ctx, "POST /login", "next=/tokens&key="+r.text(who))
 		if b.cookie == "" {
-			return fmt.Errorf("%s did not open the console", who)
+			must.Fail("%s did not open the console", who)
 		}
-		if err := b.pages(ctx); err != nil {
-			return err
-		}
+		b.pages(ctx)
 		for _, card := range r.cards[:given] {
 			for _, page := range pages {
 				method, rest, _ := strings.Cut(r.fill(card, page), " ")
 				path, form, _ := strings.Cut(rest, " ")
-				if _, err := b.do(ctx, method+" "+path, form); err != nil {
-					return err
-				}
+				b.do(ctx, method+" "+path, form)
 			}
 		}
-		if _, err := b.do(ctx, "POST /logout", ""); err != nil {
-			return err
-		}
+		b.do(ctx, "POST /logout", "")
 	}
-	return nil
 }
 
 // browser keeps the cookie of a session, and the path with which its pages begin.
@@ -96,7 +81,7 @@ type browser struct {
 }
 
 // do requests a page. A secret on the page is a new secret to search for.
-func (b *browser) do(ctx context.Context, what, form string) (string, error) {
+func (b *browser) do(ctx context.Context, what, form string) string {
 	// HTTP/1.0 has no chunked encoding, which could split a secret.
 	method, path, _ := strings.Cut(what, " ")
 	text := method + " " + b.root + strings.TrimSuffix(path, "/") + " HTTP/1.0\r\n" +
@@ -105,10 +90,7 @@ func (b *browser) do(ctx context.Context, what, form string) (string, error) {
 	if strings.HasPrefix(what, "POST ") {
 		text += fmt.Sprintf("Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n", len(form))
 	}
-	answer, err := b.send(ctx, "a page of the console, `"+what+"`", nodeprocess.Admin, text+"\r\n"+form, nil)
-	if err != nil {
-		return "", err
-	}
+	answer := b.send(ctx, "a page of the console, `"+what+"`", nodeprocess.Admin, text+"\r\n"+form, nil)
 	head, page, _ := strings.Cut(string(answer), "\r\n\r\n")
 	if cookie := cookiePattern.FindStringSubmatch(head); cookie != nil {
 		if b.cookie, b.root = cookie[1], cookie[2]; b.cookie != "" {
@@ -121,41 +103,29 @@ func (b *browser) do(ctx context.Context, what, form string) (string, error) {
 			b.succeeded(what)
 		}
 	}
-	return page, nil
+	return page
 }
 
 // pages requests all pages, and submits the forms that create a secret.
-func (b *browser) pages(ctx context.Context) error {
+func (b *browser) pages(ctx context.Context) {
 	for _, path := range []string{"/tokens", "/sources", "/operators"} {
-		page, err := b.do(ctx, "GET "+path, "")
-		if err != nil {
-			return err
-		}
+		page := b.do(ctx, "GET "+path, "")
 		form := url.Values{"developer": {"Ada"}, "operation": {"throttle_system"}, "scope": {"all"}, "days": {"30"},
 			"name": {"n" + fmt.Sprint(b.rng.IntN(1e9))}}
 		if mark := markPattern.FindStringSubmatch(page); mark != nil {
 			form.Set("mark", mark[1])
 		}
 		for range 2 { // the second time is refused
-			if _, err := b.do(ctx, "POST "+path, form.Encode()); err != nil {
-				return err
-			}
+			b.do(ctx, "POST "+path, form.Encode())
 		}
-		if page, err = b.do(ctx, "GET "+path, ""); err != nil {
-			return err
-		}
+		page = b.do(ctx, "GET "+path, "")
 		if to := rotatePattern.FindStringSubmatch(page); to != nil && path != "/operators" {
 			form.Set("mark", fmt.Sprint(b.rng.Uint64()))
 			form.Set("overlap", "0")
-			if _, err := b.do(ctx, "POST "+to[1], form.Encode()); err != nil {
-				return err
-			}
+			b.do(ctx, "POST "+to[1], form.Encode())
 		}
 	}
 	for _, path := range []string{"/", "/vehicles", "/vehicles/" + b.vid, "/tokens", "/sources", "/operators", "/audit"} {
-		if _, err := b.do(ctx, "GET "+path, ""); err != nil {
-			return err
-		}
+		b.do(ctx, "GET "+path, "")
 	}
-	return nil
 }

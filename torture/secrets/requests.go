@@ -11,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/mqtt"
 )
 
 // feed sends telemetry with every secret by HTTP.
-func (r *round) feed(ctx context.Context) error {
-	upload := func(head, body string) ([]byte, error) {
+func (r *round) feed(ctx context.Context) {
+	upload := func(head, body string) []byte {
 		return r.send(ctx, "the answers of ingest", nodeprocess.Ingest,
 			fmt.Sprintf("%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", head, len(body), body), nil)
 	}
@@ -27,21 +28,15 @@ func (r *round) feed(ctx context.Context) error {
 			if i == 0 {
 				body = bodies[0]
 			}
-			answer, err := upload(r.fill(card, head), r.fill(card, body))
-			if err != nil {
-				return err
-			}
+			answer := upload(r.fill(card, head), r.fill(card, body))
 			if i == 0 && card.what == "a source's key" && !bytes.HasPrefix(answer, []byte("HTTP/1.1 202")) {
-				return fmt.Errorf("good telemetry was not accepted: %.100s", answer)
+				must.Fail("good telemetry was not accepted: %.100s", answer)
 			}
 		}
 		for _, body := range bodies { // with the key of a source that may send
-			if _, err := upload(r.fill(card, strings.Replace(heads[0], "TOKEN", "GOOD", 1)), r.fill(card, body)); err != nil {
-				return err
-			}
+			upload(r.fill(card, strings.Replace(heads[0], "TOKEN", "GOOD", 1)), r.fill(card, body))
 		}
 	}
-	return nil
 }
 
 func (r *round) fill(card card, text string) string {
@@ -66,29 +61,23 @@ var connects = []connect{
 }
 
 // publish sends telemetry with every secret by MQTT 3.1.1 and 5.
-func (r *round) publish(ctx context.Context) error {
+func (r *round) publish(ctx context.Context) {
 	const place = "the answers of MQTT"
 	puback, pong := []byte{0x40}, []byte{0xd0, 0}
 	for _, card := range r.cards {
 		for _, c := range connects {
 			for _, version := range []byte{4, 5} {
-				answer, err := r.send(ctx, place, nodeprocess.MQTT,
+				answer := r.send(ctx, place, nodeprocess.MQTT,
 					c.packets(version, func(s string) string { return r.fill(card, s) }), func(got []byte) bool {
 						return bytes.Contains(got, pong) && (c.client != "car1" || bytes.Contains(got, puback))
 					})
-				if err != nil {
-					return err
-				}
 				if c.client == "car1" && !bytes.Contains(answer, puback) {
-					return errors.New("a good message was not acknowledged")
+					must.Fail("a good message was not acknowledged")
 				}
 			}
 		}
-		if _, err := r.send(ctx, place, nodeprocess.MQTT, card.text, nil); err != nil {
-			return err
-		}
+		r.send(ctx, place, nodeprocess.MQTT, card.text, nil)
 	}
-	return nil
 }
 
 // packets returns the packets of an MQTT client that connects, then publishes or subscribes, and
@@ -115,42 +104,35 @@ const patience = 30 * time.Second
 // send sends bytes to a listener and searches the answer. The answer ends when the listener closes
 // the connection or the function enough returns true. If enough is nil and text is not a request
 // with Connection: close, send closes the sending side of the connection.
-func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte,
-	err error) {
+func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", r.node.Address(listener))
-	if err != nil {
-		return nil, err
-	}
+	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
 	defer c.Close()
 	r.a.Offered(1)
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, err
-	}
+	must.Do(c.SetDeadline(time.Now().Add(patience)))
 	_, _ = io.WriteString(c, text) // the listener may have refused it before its end
 	if !strings.Contains(text, "Connection: close") && enough == nil {
 		_ = c.(*net.TCPConn).CloseWrite()
 	}
 	buf := make([]byte, 16<<10)
+	var err error
 	for err == nil && (enough == nil || !enough(got)) {
 		var n int
 		n, err = c.Read(buf)
 		got = append(got, buf[:n]...)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, errors.New("a connection was neither answered nor closed")
+		must.Fail("a connection was neither answered nor closed")
 	}
 	r.answered(got)
 	r.look(place, got, r.secrets)
-	return got, nil // an aborted connection is as good as a closed one here
+	return got // an aborted connection is as good as a closed one here
 }
 
 // ask sends every request to the query listener, once with each secret.
-func (r *round) ask(ctx context.Context) error {
+func (r *round) ask(ctx context.Context) {
 	// Wait until the samples of feed are folded.
-	if err := r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}); err != nil {
-		return err
-	}
+	must.Do(r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}))
 	caller := 0
 	for _, card := range r.cards {
 		fill := strings.NewReplacer("/D", nodeprocess.DrivingPath, "/T?", nodeprocess.ThrottlePath+"?", "TOKEN", card.text,
@@ -164,10 +146,7 @@ func (r *round) ask(ctx context.Context) error {
 				}
 				text += "Connection: close\r\n\r\n"
 			}
-			if _, err := r.send(ctx, "the answers of the query listener", nodeprocess.Query, text, nil); err != nil {
-				return err
-			}
+			r.send(ctx, "the answers of the query listener", nodeprocess.Query, text, nil)
 		}
 	}
-	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
@@ -87,25 +88,18 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 }
 
 // start starts a node with as much logging and tracing as possible.
-func (r *round) start(ctx context.Context) error {
+func (r *round) start(ctx context.Context) {
 	r.collector = httptest.NewServer(http.HandlerFunc(r.collect))
 	out := filepath.Join(r.dir, "stdout")
 	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint",
 		r.collector.URL, "--trace-sample", "1"}
-	var err error
-	r.node, err = nodeprocess.Start(ctx, nodeprocess.Options{
+	r.node = must.Get(nodeprocess.Start(ctx, nodeprocess.Options{
 		Binary: r.a.Binary, Dir: filepath.Join(r.dir, "data"), Flags: flags,
 		Env:  append(os.Environ(), "OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20"+collectorKey+",broken"),
 		Wrap: []string{"sh", "-c", `exec "$0" "$@" >` + out},
-	})
-	if err != nil {
-		return err
-	}
-	if err := r.node.AwaitReady(ctx, time.Minute); err != nil {
-		return err
-	}
-	r.admin, err = r.node.AdminClient()
-	return err
+	}))
+	must.Do(r.node.AwaitReady(ctx, time.Minute))
+	r.admin = must.Get(r.node.AdminClient())
 }
 
 // collect is the HTTP handler of a server that collects the node's traces.
@@ -119,7 +113,7 @@ func (r *round) collect(w http.ResponseWriter, req *http.Request) {
 }
 
 // issue creates a secret of every kind.
-func (r *round) issue(ctx context.Context) error {
+func (r *round) issue(ctx context.Context) {
 	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
 	r.names.add("a vid", r.vid, 0)
 	r.names.addHash("a vid", r.vid)
@@ -127,16 +121,9 @@ func (r *round) issue(ctx context.Context) error {
 	r.cards = nil // it is not sent anywhere: it does not have the form of a secret
 	r.newSecret("the admin key", r.admin.Key)
 	all, one := access.AllVehicles(), access.VehicleSet(vehicle.ID(r.vid))
-	var failed error
-	keep := func(what, secret string, err error) {
-		if failed = errors.Join(failed, err); err == nil {
-			r.newSecret(what, secret)
-		}
-	}
-	done := func(_ any, err error) { failed = errors.Join(failed, err) }
+	done := func(_ any, err error) { must.Do(err) }
 	source := func(what, name string, vehicles access.Vehicles) {
-		s, err := r.admin.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: vehicles})
-		keep(what, s.Key, err)
+		r.newSecret(what, must.Get(r.admin.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: vehicles})).Key)
 	}
 	source("a source's key", "gateway", all)
 	source("a car's key", "onecar", one)
@@ -144,25 +131,21 @@ func (r *round) issue(ctx context.Context) error {
 	// The console rotates the key of the first source in the list. The commands still need
 	// the key of the gateway.
 	source("a source's key that the console replaces", "aged", all)
-	rotated, err := r.admin.RotateSource(ctx, "onecar", time.Hour)
-	keep("a rotated source's key", rotated.Key, err)
+	r.newSecret("a rotated source's key", must.Get(r.admin.RotateSource(ctx, "onecar", time.Hour)).Key)
 	done(r.admin.RemoveSource(ctx, "gone"))
 
-	grace, err := r.admin.AddOperator(ctx, "grace")
-	keep("an operator's key", grace.Key, err)
-	linus, err := r.admin.AddOperator(ctx, "linus")
-	keep("a removed operator's key", linus.Key, err)
+	r.newSecret("an operator's key", must.Get(r.admin.AddOperator(ctx, "grace")).Key)
+	r.newSecret("a removed operator's key", must.Get(r.admin.AddOperator(ctx, "linus")).Key)
 	done(r.admin.RemoveOperator(ctx, "linus"))
-	again, err := r.admin.RotateOperator(ctx, "grace")
-	keep("a rotated operator's key", again.Key, err)
+	r.newSecret("a rotated operator's key", must.Get(r.admin.RotateOperator(ctx, "grace")).Key)
 
 	token := func(what string, q access.TokenRequest) (id string) {
 		q.Developer = "Ada"
 		if q.Operations == 0 {
 			q.Operations = access.AllOperations
 		}
-		t, err := r.admin.IssueToken(ctx, q)
-		keep(what, t.AccessToken, err)
+		t := must.Get(r.admin.IssueToken(ctx, q))
+		r.newSecret(what, t.AccessToken)
 		return t.ID
 	}
 	token("a token", access.TokenRequest{Vehicles: all})
@@ -172,19 +155,15 @@ func (r *round) issue(ctx context.Context) error {
 	token("a sandbox token", access.TokenRequest{Sandbox: true})
 	token("an expired token", access.TokenRequest{Vehicles: all, Expires: time.Now().Add(50 * time.Millisecond)})
 	done(r.admin.RevokeToken(ctx, token("a revoked token", access.TokenRequest{Vehicles: all})))
-	fresh, err := r.admin.RotateToken(ctx, token("a replaced token", access.TokenRequest{Vehicles: all}), 0)
-	keep("a rotated token", fresh.AccessToken, err)
-	if failed != nil {
-		return failed
-	}
+	replaced := token("a replaced token", access.TokenRequest{Vehicles: all})
+	r.newSecret("a rotated token", must.Get(r.admin.RotateToken(ctx, replaced, 0)).AccessToken)
 	never, _ := access.NewSecret(access.TokenKind)
 	r.newSecret("a token that was never issued", never)
 	whole := r.text("a token")
 	r.newSecret("a token that is cut off", whole[:len(whole)-3])
 	if len(r.cards) != given {
-		return fmt.Errorf("%d secrets were issued, but the document says %d", len(r.cards), given)
+		must.Fail("%d secrets were issued, but the document says %d", len(r.cards), given)
 	}
-	return nil
 }
 
 // text returns the secret that has the description what.
@@ -193,42 +172,28 @@ func (r *round) text(what string) string {
 }
 
 // settle searches everything that the node has output and stored, and stops the node.
-func (r *round) settle(ctx context.Context) error {
+func (r *round) settle(ctx context.Context) {
 	both := []*canaries{r.secrets, r.names}
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
-		_, text, err := r.node.Get(ctx, nodeprocess.Admin, path)
-		if err != nil {
-			return err
-		}
+		_, text := must.Get2(r.node.Get(ctx, nodeprocess.Admin, path))
 		r.look(path, text, both...)
 	}
-	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.node.PID()))
-	if err != nil {
-		return err
-	}
+	cmdline := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.node.PID())))
 	r.look("the server's command line", cmdline, both...)
-	events, err := r.admin.Audit(ctx, 1000)
-	if err != nil {
-		return err
-	}
+	events := must.Get(r.admin.Audit(ctx, 1000))
 	r.look("the audit", fmt.Appendf(nil, "%+v", events), both...)
-	if err := r.node.Stop(); err != nil {
-		return err
-	}
-	if log := r.node.Log(); len(log) > 900<<10 {
-		return errors.New("the log is too long to have been kept as a whole")
+	must.Do(r.node.Stop())
+	log := r.node.Log()
+	if len(log) > 900<<10 {
+		must.Fail("the log is too long to have been kept as a whole")
 	} else if !strings.Contains(log, `"DEBUG"`) && !strings.Contains(log, "ending") {
-		return errors.New("the node logged nothing")
-	} else {
-		r.look("the log", []byte(log), both...)
+		must.Fail("the node logged nothing")
 	}
+	r.look("the log", []byte(log), both...)
 	for _, name := range []string{"stdout", "access.log"} {
-		text, err := os.ReadFile(filepath.Join(r.dir, name))
-		if err != nil {
-			return err
-		}
+		text := must.Get(os.ReadFile(filepath.Join(r.dir, name)))
 		if name == "access.log" && bytes.Count(text, []byte{'\n'}) < 100 {
-			return errors.New("the access log has too few lines")
+			must.Fail("the access log has too few lines")
 		}
 		r.look(map[string]string{"stdout": "standard output"}[name]+strings.TrimSuffix(name, "stdout"), text, both...)
 	}
@@ -236,35 +201,28 @@ func (r *round) settle(ctx context.Context) error {
 	traces, key := slices.Concat(r.traces...), r.traced["Bearer "+collectorKey]
 	r.mu.Unlock()
 	if !key || len(traces) == 0 {
-		return errors.New("the collector received no traces, or not with its key")
+		must.Fail("the collector received no traces, or not with its key")
 	}
 	r.look("the traces", traces, both...)
-	return r.kept()
+	r.kept()
 }
 
 // kept searches all files of the data directory. They may contain vids but no secrets, except for
 // the file of the admin key.
-func (r *round) kept() error {
+func (r *round) kept() {
 	data := filepath.Join(r.dir, "data")
-	n, err := r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
+	n := must.Get(r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
 		r.a.Wrong("%s (%s) is in the data directory, in %s", f.what, f.as, file)
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	if n < 10<<10 {
-		return errors.New("the data directory is nearly empty")
+		must.Fail("the data directory is nearly empty")
 	}
 	r.texts++
 	r.searched += n
-	key, err := os.ReadFile(filepath.Join(data, "admin.key"))
-	if err != nil {
-		return err
-	}
+	key := must.Get(os.ReadFile(filepath.Join(data, "admin.key")))
 	if string(bytes.TrimSpace(key)) != r.admin.Key {
 		r.a.Wrong("admin.key does not hold the admin key")
 	}
-	return nil
 }
 
 // command runs a command of carstate and searches its output for secrets.

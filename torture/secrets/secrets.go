@@ -5,7 +5,6 @@ package secrets
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"carstate/bench/must"
 	"carstate/torture/row"
 )
 
@@ -87,9 +87,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 			a: a, rng: rand.New(rand.NewPCG(a.Seed, uint64(n))), dir: filepath.Join(a.Dir, fmt.Sprint(n)),
 			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool),
 		}
-		if err := r.run(ctx); err != nil || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
-		}
+		r.run(ctx)
+		must.Do(ctx.Err())
 		searched += r.searched
 		texts += r.texts
 	}
@@ -99,25 +98,21 @@ func run(ctx context.Context, a *row.Attempt) error {
 	return nil
 }
 
-func (r *round) run(ctx context.Context) error {
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return err
-	}
+func (r *round) run(ctx context.Context) {
+	must.Do(os.MkdirAll(r.dir, 0o700))
 	defer os.RemoveAll(r.dir)
-	err := r.start(ctx)
-	defer r.collector.Close()
-	if r.node != nil {
-		defer r.node.Kill()
-	}
-	for _, part := range []func(context.Context) error{r.issue, r.feed, r.publish, r.ask, r.operate, r.browse,
-		r.typeCommands, r.forget, r.settle} {
-		if err != nil || ctx.Err() != nil {
-			return err
+	defer func() {
+		r.collector.Close()
+		if r.node != nil {
+			r.node.Kill()
 		}
-		err = part(ctx)
+	}()
+	for _, part := range []func(context.Context){r.start, r.issue, r.feed, r.publish, r.ask, r.operate, r.browse,
+		r.typeCommands, r.forget, r.settle} {
+		part(ctx)
+		must.Do(ctx.Err())
 	}
-	if never := r.missing(); err == nil && ctx.Err() == nil && len(never) > 0 {
+	if never := r.missing(); len(never) > 0 {
 		r.a.Wrong("these never succeeded, so the row says nothing about them: %s", strings.Join(never, ", "))
 	}
-	return err
 }

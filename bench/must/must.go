@@ -1,0 +1,53 @@
+// Package must ends a measurement of the bench, or an attempt of the torture, with an error from any
+// depth of calls, as [testing.T.Fatal] ends a test. Nothing can be done about such an error but to
+// clean up and report it, so the functions in between need not return it.
+//
+// [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred [Catch].
+// Functions that retry, or that run in other goroutines, return their errors as usual.
+package must
+
+import (
+	"errors"
+	"fmt"
+)
+
+// failure is the value with which the functions of this package panic.
+type failure struct{ err error }
+
+// Do ends the measurement with the errors that are not nil, if there are any.
+func Do(errs ...error) {
+	if err := errors.Join(errs...); err != nil {
+		if len(errs) == 1 {
+			err = errs[0]
+		}
+		panic(failure{err})
+	}
+}
+
+// Fail ends the measurement with an error that has the text of [fmt.Errorf].
+func Fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// Get returns v, or ends the measurement with err.
+func Get[T any](v T, err error) T {
+	Do(err)
+	return v
+}
+
+// Get2 returns v and w, or ends the measurement with err.
+func Get2[T, U any](v T, w U, err error) (T, U) {
+	Do(err)
+	return v, w
+}
+
+// Catch sets the result of a function to the error with which a call of Do, Get or Fail has ended
+// it. The function defers Catch after the calls that clean up, so that they run later and see the
+// error.
+func Catch(err *error) {
+	switch f := recover().(type) {
+	case nil:
+	case failure:
+		*err = f.err
+	default:
+		panic(f)
+	}
+}
