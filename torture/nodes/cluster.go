@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/bench/must"
 	"carstate/internal/natsprocess"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/store/codec"
@@ -34,22 +35,12 @@ type natsCluster struct {
 	js      jetstream.JetStream
 }
 
-// startCluster starts the servers. Every server has a copy of all data, and every write is
-// synced.
-func startCluster(ctx context.Context, dir string, net *network) (_ *natsCluster, err error) {
-	c := &natsCluster{net: net}
-	defer func() {
-		if err != nil {
-			c.close()
-		}
-	}()
-	binary, err := natsprocess.Build(ctx, "..", dir)
-	if err != nil {
-		return nil, err
-	}
+// start starts the servers. Every server has a copy of all data, and every write is synced.
+func (c *natsCluster) start(ctx context.Context, dir string) {
+	binary := must.Get(natsprocess.Build(ctx, "..", dir))
 	var routes []string
 	for i := range servers {
-		routes = append(routes, fmt.Sprintf("nats-route://%s:%d", net.address(i), routePort))
+		routes = append(routes, fmt.Sprintf("nats-route://%s:%d", c.net.address(i), routePort))
 	}
 	for i := range servers {
 		name := fmt.Sprintf("nats-%d", i+1)
@@ -58,31 +49,23 @@ func startCluster(ctx context.Context, dir string, net *network) (_ *natsCluster
 listen: "%s:%d"
 jetstream { store_dir: %q, sync_interval: always }
 cluster { name: torture, listen: "%s:%d", routes: [ %q ] }
-`, net.address(i), clientPort, filepath.Join(dir, name), net.address(i), routePort, strings.Join(routes, `", "`))
+`, c.net.address(i), clientPort, filepath.Join(dir, name), c.net.address(i), routePort, strings.Join(routes, `", "`))
 		text = strings.ReplaceAll(text, `\"`, `"`)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return nil, err
-		}
+		must.Do(os.WriteFile(file, []byte(text), 0o600))
 		s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: []string{"--config", file},
-			Wrap: net.inside(i)})
+			Wrap: c.net.inside(i)})
 		c.servers = append(c.servers, s)
-		if err := s.Start(); err != nil {
-			return nil, err
-		}
+		must.Do(s.Start())
 	}
-	if c.nc, err = nats.Connect(c.urls(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
-		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2)); err != nil {
-		return nil, err
-	}
-	if c.js, err = jetstream.New(c.nc); err != nil {
-		return nil, err
-	}
-	return c, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+	c.nc = must.Get(nats.Connect(c.urls(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2)))
+	c.js = must.Get(jetstream.New(c.nc))
+	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		_, err := c.js.AccountInfo(ctx)
 		return err
-	})
+	}))
 }
 
 // urls returns the servers' URLs in the format of the flag --nats.
@@ -144,15 +127,15 @@ func (c *natsCluster) each(ctx context.Context, check func(name string, info *je
 }
 
 // leader waits until a stream has a leader, and returns its server.
-func (c *natsCluster) leader(ctx context.Context, name string) (server int, err error) {
-	err = nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+func (c *natsCluster) leader(ctx context.Context, name string) (server int) {
+	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)
 		if err == nil {
 			server = slices.IndexFunc(c.servers, func(s *natsprocess.Server) bool { return s.Name() == info.Leader })
 		}
 		return err
-	})
-	return server, err
+	}))
+	return server
 }
 
 func (c *natsCluster) close() {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/store"
 	"carstate/internal/vehicle"
@@ -14,14 +15,14 @@ import (
 
 // compare compares the acknowledged readings with the stored data and with the answers of the
 // nodes. It must be called after the cars have stopped reporting.
-func (s *system) compare(ctx context.Context) error {
+func (s *system) compare(ctx context.Context) {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
 	for i, n := range s.nodes {
 		for id, at := range acked {
 			err := n.AwaitAnswer(ctx, settleWithin, s.token, string(id), at.Time())
 			if ctx.Err() != nil {
-				return nil
+				return
 			}
 			if err != nil {
 				s.a.Lost("node %d does not answer for the newest reading of %s, of %s: %v", i, id, at.Time().Format(time.TimeOnly),
@@ -33,7 +34,7 @@ func (s *system) compare(ctx context.Context) error {
 		var stored store.Recent
 		var state vehicle.State
 		// The cluster may still be electing a leader.
-		if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
+		must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
 			if stored, err = s.engine.Recent(ctx, id, math.MaxInt); err == nil && !stored.All {
 				err = errors.New("the telemetry was not read to its beginning")
 			}
@@ -45,9 +46,7 @@ func (s *system) compare(ctx context.Context) error {
 				err = fmt.Errorf("there is no state of %s", id)
 			}
 			return err
-		}); err != nil {
-			return err
-		}
+		}))
 		for _, at := range missing(s.load.Acknowledged(id), stored.Samples) {
 			s.a.Lost("the reading of %s at %s was acknowledged and is not stored", id, at.Time().Format("15:04:05.000"))
 		}
@@ -57,7 +56,6 @@ func (s *system) compare(ctx context.Context) error {
 				state.Time.Time().Format("15:04:05.000"), want.Time.Time().Format("15:04:05.000"))
 		}
 	}
-	return nil
 }
 
 // missing returns the readings of the journal that are not among the stored ones. journal and

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/admin/wire"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
@@ -97,25 +98,19 @@ const (
 
 // measureSpeed queries a node as fast as a few clients can, several times. It returns the best
 // value of each quantity, since other load on the machine can only make the values worse.
-func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (best speed, err error) {
+func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (best speed) {
 	for i := range speedWindows {
-		v, err := s.measureWindow(ctx, n)
-		if err != nil {
-			return best, err
-		}
+		v := s.measureWindow(ctx, n)
 		if i == 0 {
 			best = v
 		}
 		best = speed{max(best.perSecond, v.perSecond), min(best.cpu, v.cpu), min(best.p99, v.p99)}
 	}
-	return best, nil
+	return best
 }
 
-func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed, error) {
-	before, err := n.CPU()
-	if err != nil {
-		return speed{}, err
-	}
+func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) speed {
+	before := must.Get(n.CPU())
 	began := time.Now()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(speedFor))
 	defer cancel()
@@ -138,27 +133,23 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) (speed,
 	}
 	asking.Wait()
 	lasted, took := time.Since(began), slices.Concat(all[:]...)
-	after, err := n.CPU()
-	if err != nil || len(took) == 0 {
-		return speed{}, fmt.Errorf("the speed cannot be measured: %d questions, %w", len(took), err)
+	after := must.Get(n.CPU())
+	if len(took) == 0 {
+		must.Fail("the speed cannot be measured: no question was answered")
 	}
 	return speed{
 		perSecond: float64(len(took)) / lasted.Seconds(),
 		cpu:       (after - before) / time.Duration(len(took)),
 		p99:       row.Percentile(took, 0.99),
-	}, nil
+	}
 }
 
 // alone measures the speed of a node three times: while the node reaches the NATS servers, while it
 // does not reach them, and after it reaches them again.
-func (s *system) alone(ctx context.Context) (before, without, after speed, err error) {
+func (s *system) alone(ctx context.Context) (before, without, after speed) {
 	n := s.nodes[0]
-	if before, err = s.measureSpeed(ctx, n); err != nil {
-		return before, without, after, err
-	}
-	if err := s.net.pullAll(); err != nil {
-		return before, without, after, err
-	}
+	before = s.measureSpeed(ctx, n)
+	must.Do(s.net.pullAll())
 	// Measure only when the node's copy is old, which shows that the node has lost the servers.
 	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
 		if s.watch.greatestAge() < 2*current {
@@ -166,14 +157,9 @@ func (s *system) alone(ctx context.Context) (before, without, after speed, err e
 		}
 		return nil
 	})
-	if without, err = s.measureSpeed(ctx, n); err != nil {
-		return before, without, after, err
-	}
-	if err := s.net.plugAll(); err != nil {
-		return before, without, after, err
-	}
+	without = s.measureSpeed(ctx, n)
+	must.Do(s.net.plugAll())
 	s.watch.begin()
 	s.promise(ctx, settleWithin, "after all servers were cut off", s.watch.healthy)
-	after, err = s.measureSpeed(ctx, n)
-	return before, without, after, err
+	return before, without, s.measureSpeed(ctx, n)
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"carstate/bench/must"
 )
 
 // network is a virtual switch with a virtual cable to each NATS server, and one to this machine,
@@ -45,18 +47,15 @@ func needs() error {
 func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 	sweep()
 	n := &network{tag: fmt.Sprintf("cst%d", os.Getpid())}
-	if n.subnet, err = freeSubnet(); err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
 		}
 	}()
+	defer must.Catch(&err)
+	n.subnet = must.Get(freeSubnet())
 	hub := n.tag + "hub"
-	if err = n.namespace(ctx, hub); err != nil {
-		return nil, err
-	}
+	must.Do(n.namespace(ctx, hub))
 	commands := []string{
 		"-n " + hub + " link add switch type bridge",
 		"-n " + hub + " link set switch up",
@@ -67,9 +66,7 @@ func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 		"link set " + n.tag + " up",
 	}
 	for i := range servers {
-		if err = n.namespace(ctx, n.name(i)); err != nil {
-			return nil, err
-		}
+		must.Do(n.namespace(ctx, n.name(i)))
 		commands = append(commands,
 			fmt.Sprintf("-n %s link add s%d type veth peer name cable netns %s", hub, i, n.name(i)),
 			fmt.Sprintf("-n %s link set s%d master switch up", hub, i),
@@ -79,9 +76,7 @@ func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 		)
 	}
 	for _, c := range commands {
-		if err = ip(ctx, c); err != nil {
-			return nil, err
-		}
+		must.Do(ip(ctx, c))
 	}
 	return n, nil
 }

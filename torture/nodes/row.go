@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/torture/row"
 )
 
@@ -37,41 +38,28 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) (err error) {
-	s, err := start(ctx, a)
-	if err != nil {
-		return err
-	}
+	s := &system{a: a, stopLoad: func() {}, stopRest: func() {}}
 	defer func() {
 		if failed := s.close(); err == nil && ctx.Err() == nil {
 			err = failed
 		}
 	}()
-	m, err := s.disturb(ctx)
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	taken, err := s.folderDies(ctx)
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	back, all, err := s.together(ctx, rand.New(rand.NewPCG(a.Seed, 3)))
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
-	revoked, err := s.revoke(ctx)
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
+	s.start(ctx)
+	m := s.disturb(ctx)
+	must.Do(ctx.Err())
+	taken := s.folderDies(ctx)
+	must.Do(ctx.Err())
+	back, all := s.together(ctx, rand.New(rand.NewPCG(a.Seed, 3)))
+	must.Do(ctx.Err())
+	revoked := must.Get(s.revoke(ctx))
+	must.Do(ctx.Err())
 	s.stopLoad()
 	s.load.Wait()
-	if err := s.compare(ctx); err != nil || ctx.Err() != nil {
-		return err
-	}
+	s.compare(ctx)
+	must.Do(ctx.Err())
 	asked, p99, wait := s.asking.asked.Load(), s.asking.percentile(0.99), s.asking.longestWait()
-	before, without, after, err := s.alone(ctx)
-	if err != nil || ctx.Err() != nil {
-		return err
-	}
+	before, without, after := s.alone(ctx)
+	must.Do(ctx.Err())
 	within := func(name string, d, limit time.Duration) { aimed(a, name, longest{d, true}, limit) }
 	ratio := func(x, y float64) float64 { return math.Round(100*x/y) / 100 }
 	m.report(a)

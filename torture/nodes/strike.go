@@ -3,13 +3,13 @@ package nodes
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"syscall"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
@@ -71,51 +71,41 @@ func plan(rnd *rand.Rand, n int) (turns []turn) {
 }
 
 // disturb carries out all disturbances. It returns early if ctx ends.
-func (s *system) disturb(ctx context.Context) (*measured, error) {
+func (s *system) disturb(ctx context.Context) *measured {
 	rnd := rand.New(rand.NewPCG(s.a.Seed, 1))
 	m := newMeasured()
 	for i, t := range plan(rnd, s.a.Count) {
 		if t.freeze {
-			if err := s.freeze(ctx, rnd, m); err != nil {
-				return m, err
-			}
+			s.freeze(ctx, rnd, m)
 		}
 		server, led := rnd.IntN(servers), ""
 		if t.lasting {
 			led = streams[rnd.IntN(3)] // the streams that are written to all the time
-			var err error
-			if server, err = s.cluster.leader(ctx, led); err != nil {
-				return m, err
-			}
+			server = s.cluster.leader(ctx, led)
 			led = ", the leader of " + led + ","
 		}
 		s.a.Logf("%d of %d: server %d%s is %s", i+1, s.a.Count, server, led, t.name)
-		if err := s.strike(ctx, rnd, t, server, m); err != nil || ctx.Err() != nil {
-			return m, err
-		}
+		s.strike(ctx, rnd, t, server, m)
+		must.Do(ctx.Err())
 	}
-	return m, nil
+	return m
 }
 
 // strike disables one server and brings it back.
-func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int, m *measured) error {
+func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int, m *measured) {
 	r := m.by[t.name]
 	at := time.Now()
 	s.load.Begin(at)
 	s.follow.begin()
 	s.watch.begin()
-	if err := t.strike(s.cluster, server); err != nil {
-		return err
-	}
+	must.Do(t.strike(s.cluster, server))
 	if t.lasting {
 		s.outlast(ctx, fmt.Sprintf("while server %d is %s", server, t.name), time.Now(), r)
 		row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	} else {
 		row.Pause(ctx, 200*time.Millisecond+time.Duration(rnd.Int64N(int64(6*time.Second))))
 	}
-	if err := t.heal(s.cluster, server); err != nil {
-		return err
-	}
+	must.Do(t.heal(s.cluster, server))
 	s.settle(ctx, fmt.Sprintf("after server %d was %s", server, t.name))
 	stood, over := s.load.Worst(time.Now())
 	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", stood.Seconds(),
@@ -125,7 +115,6 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 	if d, ok := s.watch.feedsBehind(); ok {
 		r.feeds.take(d)
 	}
-	return nil
 }
 
 // outlast waits until the service works without the struck server: every stream has a leader,
@@ -177,42 +166,34 @@ func (s *system) settle(ctx context.Context, when string) {
 
 // freeze stops the process of a derive node until other nodes have taken its partitions, and then
 // resumes it.
-func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) error {
-	i, err := s.owner(ctx, rnd)
-	if err != nil {
-		return err
-	}
+func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) {
+	i := s.owner(ctx, rnd)
 	s.a.Logf("node %d, which folds, is stopped", i)
 	s.watch.begin()
 	s.watch.frozen[i].Store(true)
 	s.asking.frozen[i].Store(true)
-	if err := s.nodes[i].Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
+	must.Do(s.nodes[i].Signal(syscall.SIGSTOP))
 	at := time.Now() // only now, since the node may have folded samples until it was stopped
 	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i),
 		func() error { return s.follow.newerThan(vehicle.At(at)) })
 	m.taken.take(time.Since(at))
 	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
 	row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
-	if err := s.nodes[i].Signal(syscall.SIGCONT); err != nil {
-		return err
-	}
+	must.Do(s.nodes[i].Signal(syscall.SIGCONT))
 	s.watch.frozen[i].Store(false)
 	s.settle(ctx, fmt.Sprintf("after node %d was stopped", i))
 	s.asking.frozen[i].Store(false)
-	return nil
 }
 
 // owner returns a random node that has partitions.
-func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int, err error) {
+func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int) {
 	for _, node = range rnd.Perm(len(s.nodes)) {
-		m, err := s.nodes[node].Metrics(ctx)
-		if err != nil || m["carstate_fold_partitions"] > 0 {
-			return node, err
+		if must.Get(s.nodes[node].Metrics(ctx))["carstate_fold_partitions"] > 0 {
+			return node
 		}
 	}
-	return 0, errors.New("no node has a partition to fold")
+	must.Fail("no node has a partition to fold")
+	return 0
 }
 
 // promise waits until the function holds returns nil. It reports a finding if that does not happen

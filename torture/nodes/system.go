@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/store/cluster"
 	"carstate/torture/row"
@@ -52,43 +53,20 @@ type system struct {
 	running  sync.WaitGroup // goroutines of follow and watch
 }
 
-// start starts the system, and stops it again on an error.
-func start(ctx context.Context, a *row.Attempt) (_ *system, err error) {
-	s := &system{a: a, stopLoad: func() {}, stopRest: func() {}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
-	if s.net, err = openNetwork(ctx, servers); err != nil {
-		return nil, err
-	}
-	if s.cluster, err = startCluster(ctx, a.Dir, s.net); err != nil {
-		return nil, err
-	}
+// start starts the system.
+func (s *system) start(ctx context.Context) {
+	s.net = must.Get(openNetwork(ctx, servers))
+	s.cluster = &natsCluster{net: s.net}
+	s.cluster.start(ctx, s.a.Dir)
 	for i := range carstates {
-		n, err := s.startNode(ctx, fmt.Sprintf("node-%d", i))
-		if err != nil {
-			return nil, err
-		}
+		n := must.Get(s.startNode(ctx, fmt.Sprintf("node-%d", i)))
 		s.nodes = append(s.nodes, n)
-		if err = n.AwaitReady(ctx, startWithin); err != nil {
-			return nil, err
-		}
+		must.Do(n.AwaitReady(ctx, startWithin))
 	}
-	if s.engine, err = cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers}); err != nil {
-		return nil, err
-	}
-	key, err := s.nodes[0].AddSource(ctx, sourceName)
-	if err != nil {
-		return nil, err
-	}
-	issued, err := s.nodes[0].IssueToken(ctx, "Ada")
-	if err != nil {
-		return nil, err
-	}
-	s.token = issued.AccessToken
-	return s, s.startTraffic(ctx, key)
+	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers}))
+	key := must.Get(s.nodes[0].AddSource(ctx, sourceName))
+	s.token = must.Get(s.nodes[0].IssueToken(ctx, "Ada")).AccessToken
+	s.startTraffic(ctx, key)
 }
 
 // startNode starts a node of carstate. If the servers have not elected a leader yet, the node
@@ -109,18 +87,14 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 
 // startTraffic starts the cars. Once every node knows every car, it starts the queries and the
 // observers.
-func (s *system) startTraffic(ctx context.Context, key string) error {
-	if err := nodeprocess.Until(ctx, startWithin, s.cluster.whole); err != nil {
-		return err
-	}
+func (s *system) startTraffic(ctx context.Context, key string) {
+	must.Do(nodeprocess.Until(ctx, startWithin, s.cluster.whole))
 	loading, stopLoad := context.WithCancel(ctx)
 	s.stopLoad = stopLoad
 	s.load = writers.Start(loading, s.a, s.nodes, sourceName, key, layout)
 	for _, n := range s.nodes {
 		for _, id := range layout.All() {
-			if err := n.AwaitAnswer(ctx, startWithin, s.token, string(id), time.Time{}); err != nil {
-				return err
-			}
+			must.Do(n.AwaitAnswer(ctx, startWithin, s.token, string(id), time.Time{}))
 		}
 	}
 	rest, stopRest := context.WithCancel(ctx)
@@ -139,7 +113,6 @@ func (s *system) startTraffic(ctx context.Context, key string) error {
 			}
 		})
 	}
-	return nil
 }
 
 // close stops everything.

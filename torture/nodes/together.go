@@ -8,29 +8,26 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 )
 
 // folderDies kills a node that has only the role derive, while all servers run. It returns the time
 // until other nodes have taken its partitions.
-func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error) {
-	if err := s.startFolder(ctx); err != nil {
-		return 0, err
-	}
+func (s *system) folderDies(ctx context.Context) (taken time.Duration) {
+	s.startFolder(ctx)
 	defer s.folder.Kill()
 	s.a.Logf("a node that folds is killed")
 	s.watch.begin()
-	if err := s.folder.Signal(syscall.SIGKILL); err != nil {
-		return 0, err
-	}
+	must.Do(s.folder.Signal(syscall.SIGKILL))
 	at := time.Now() // only now, since the node may have folded samples until it was killed
 	s.promise(ctx, outageWithin, "while a node that folds is killed",
 		func() error { return s.follow.newerThan(vehicle.At(at)) })
 	taken = time.Since(at)
 	s.a.Logf("its partitions were taken after %.1f s", taken.Seconds())
 	s.settle(ctx, "after a node that folds was killed")
-	return taken, nil
+	return taken
 }
 
 // together kills two processes at the same moment: a node that has only the role derive, and the
@@ -41,22 +38,15 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration, err error
 // The result back is the time until samples are acknowledged and the first new verdicts are stored.
 // (Acknowledgements are not interrupted if the telemetry's stream keeps its leader.) The result all
 // is the further time until every car has a new verdict.
-func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.Duration, err error) {
-	if err := s.startFolder(ctx); err != nil {
-		return 0, 0, err
-	}
+func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.Duration) {
+	s.startFolder(ctx)
 	defer s.folder.Kill()
 	led := streams[rnd.IntN(2)] // TELEMETRY or STATES
-	server, err := s.cluster.leader(ctx, led)
-	if err != nil {
-		return 0, 0, err
-	}
+	server := s.cluster.leader(ctx, led)
 	s.a.Logf("server %d, the leader of %s, and a node that folds are killed together", server, led)
 	s.load.Begin(time.Now())
 	s.watch.begin()
-	if err := s.folder.Signal(syscall.SIGKILL); err != nil {
-		return 0, 0, err
-	}
+	must.Do(s.folder.Signal(syscall.SIGKILL))
 	s.cluster.servers[server].Kill()
 	struck := time.Now()
 	const when = "while a server and a node that folds are killed"
@@ -68,42 +58,32 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	back, all = flowing.Sub(struck), time.Since(flowing)
 	s.a.Logf("samples and verdicts are stored again after %.1f s, and every car had a new verdict %.1f s after that",
 		back.Seconds(), all.Seconds())
-	if err := s.cluster.servers[server].Start(); err != nil {
-		return 0, 0, err
-	}
+	must.Do(s.cluster.servers[server].Start())
 	s.settle(ctx, "after a server and a node that folds were killed")
-	return back, all, nil
+	return back, all
 }
 
 // startFolder starts a node that has only the role derive, and waits until it folds. The node's
 // name decides which partitions it gets. A few names get none; then startFolder tries again with
 // another name.
-func (s *system) startFolder(ctx context.Context) (err error) {
+func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++
-		if s.folder, err = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive"); err != nil {
-			return err
-		}
+		s.folder = must.Get(s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive"))
 		// Wait until the node folds, so that the previous owners have released the
 		// partitions. Otherwise the death of the node would change nothing.
 		folds := func(m nodeprocess.Metrics) bool {
 			return m["carstate_fold_members"] == carstates+1 &&
 				(m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)
 		}
-		m, err := s.folder.AwaitMetrics(ctx, startWithin, folds)
-		if err != nil {
-			s.folder.Kill()
-			return err
-		}
+		m := must.Get(s.folder.AwaitMetrics(ctx, startWithin, folds))
 		if m["carstate_fold_partitions"] > 0 {
 			since := time.Now()
 			s.promise(ctx, settleWithin, "after one more node folds",
 				func() error { return s.follow.newerThan(vehicle.At(since)) })
-			return nil
+			return
 		}
-		if err := s.folder.Stop(); err != nil {
-			return err
-		}
+		must.Do(s.folder.Stop())
 	}
-	return errors.New("of 20 nodes none was given a partition to fold")
+	must.Fail("of 20 nodes none was given a partition to fold")
 }
