@@ -95,7 +95,7 @@ func (n node) admit(ctx context.Context, ids []vehicle.ID) (token, key string, e
 	if err != nil {
 		return "", "", err
 	}
-	t, err := c.IssueToken(ctx, access.TokenRequest{
+	t, err := c.IssueToken(ctx, access.Request{
 		Developer: "bench", Operations: access.AllOperations, Vehicles: access.VehicleSet(ids...),
 		Rate: access.Rate{Calls: 1_000_000, Window: time.Second}, Expires: time.Now().Add(access.DefaultTokenLife),
 	})

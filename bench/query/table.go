@@ -84,7 +84,7 @@ func tableMain(args []string, stdout io.Writer) error {
 	}
 	secrets := make([]string, *tokens)
 	for i := range secrets {
-		t, secret, err := access.Issue(access.TokenRequest{
+		t, secret, err := access.New(access.Request{Kind: access.TokenKind,
 			Developer: "bench", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 			Expires: now.Add(24 * time.Hour), Rate: access.Rate{Calls: 1_000_000, Window: time.Second},
 		}, now)

@@ -325,11 +325,11 @@ func (b *bench) records(ctx context.Context, r *rig) error {
 	}
 	n := b.plan.operations
 	for i := range n {
-		if _, err := a.AddSource(ctx, access.SourceRequest{Name: fmt.Sprintf("car%08d", i),
+		if _, err := a.AddSource(ctx, access.Request{Name: fmt.Sprintf("car%08d", i),
 			Vehicles: access.VehicleSet(restart.VID(i))}); err != nil {
 			return err
 		}
-		if _, err := a.IssueToken(ctx, access.TokenRequest{Developer: "Ada Lovelace", Operations: access.AllOperations,
+		if _, err := a.IssueToken(ctx, access.Request{Developer: "Ada Lovelace", Operations: access.AllOperations,
 			Vehicles: access.AllVehicles()}); err != nil {
 			return err
 		}

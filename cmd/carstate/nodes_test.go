@@ -199,7 +199,7 @@ func revocations(t *testing.T, by *process, nodes []*process) {
 	const tokens = 40
 	var took []time.Duration
 	for range tokens {
-		issued, err := client.IssueToken(t.Context(), access.TokenRequest{
+		issued, err := client.IssueToken(t.Context(), access.Request{
 			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 			Expires: time.Now().Add(time.Hour),
 		})

@@ -57,7 +57,7 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 		return usageError("--rate: %v", err)
 	}
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.AddedSource, error) {
-		return client.AddSource(ctx, access.SourceRequest{Name: c.Name, Vehicles: v, Rate: rate, Strict: c.Strict})
+		return client.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Strict: c.Strict})
 	}, func(s wire.AddedSource) error {
 		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
 		rate := inwords.RateLimit(s.Rate)

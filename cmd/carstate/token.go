@@ -52,14 +52,16 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if c.Developer == "" {
 		return usageError("--developer must not be empty")
 	}
-	r := access.TokenRequest{Developer: c.Developer}
+	r := access.Request{Developer: c.Developer}
 	var err error
 	if r.Operations, err = access.ParseOperations(c.Operations); err != nil {
 		return usageError("--operations: %v", err)
 	}
-	if r.Sandbox = c.Sandbox; r.Sandbox && c.Vehicles != "" {
-		return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved " +
-			"vehicles and no others")
+	if c.Sandbox {
+		if r.Kind = access.SandboxKind; c.Vehicles != "" {
+			return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved " +
+				"vehicles and no others")
+		}
 	}
 	if r.Rate, err = access.ParseRate(c.Rate); err != nil {
 		return usageError("--rate: %v", err)
@@ -67,7 +69,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if r.Expires, err = lifetime(c.Expires, time.Now()); err != nil {
 		return err
 	}
-	if !r.Sandbox {
+	if !c.Sandbox {
 		if c.Vehicles == "" {
 			if c.Vehicles, err = askVehicles(ctx, os.Stdin, w.err); err != nil {
 				return err

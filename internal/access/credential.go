@@ -57,48 +57,47 @@ func (k Kind) Policy() Policy { return policies[k] }
 // DefaultTokenLife is the lifetime of a token for which no expiry is given.
 const DefaultTokenLife = 90 * 24 * time.Hour
 
-// TokenRequest holds the parameters of a new token.
-type TokenRequest struct {
-	Developer  string
+// Request holds the parameters of a new credential.
+type Request struct {
+	Kind       Kind
+	Name       string // only of a source or an operator; a token gets an ID
+	Developer  string // tokens only
 	Operations Operations
-	Vehicles   Vehicles
+	Vehicles   Vehicles // of a token or a source; a sandbox token always covers the reserved vehicles
 	Rate       Rate
 	Expires    time.Time // zero: never
-	Sandbox    bool      // if set, Vehicles is ignored and the token covers the reserved vehicles
+	Strict     bool      // sources only: a sample with an unknown signal is refused
 }
 
 // tokenID is the prefix of every token ID.
 const tokenID = "cstid"
 
-// Issue creates a token. It returns the record and the secret, which is shown once.
-func Issue(r TokenRequest, now time.Time) (Credential, string, error) {
+// New creates a credential. It returns the record and the secret, which is shown once.
+func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
-		Kind: TokenKind, Name: newID(tokenID), Vehicles: r.Vehicles, Expires: r.Expires,
-		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate,
+		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
+		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict,
 	}
-	if r.Sandbox {
-		c.Kind, c.Vehicles = SandboxKind, SandboxVehicles()
-	}
-	return c.begin(now)
-}
-
-// SourceRequest holds the parameters of a new source.
-type SourceRequest struct {
-	Name     string
-	Vehicles Vehicles
-	Rate     Rate      // of samples
-	Expires  time.Time // zero: never
-	Strict   bool      // a sample with an unknown signal is refused
-}
-
-// AddSource creates a source. It returns the record and the key, which is shown once.
-func AddSource(r SourceRequest, now time.Time) (Credential, string, error) {
-	if r.Vehicles.none() {
+	switch {
+	case r.Kind == SandboxKind:
+		c.Name, c.Vehicles = newID(tokenID), SandboxVehicles()
+	case r.Kind == TokenKind:
+		c.Name = newID(tokenID)
+	case r.Kind == SourceKind && r.Vehicles.none():
 		return Credential{}, "", errSourceWithoutVehicles
 	}
-	c := Credential{Kind: SourceKind, Name: r.Name, Vehicles: r.Vehicles, Rate: r.Rate, Expires: r.Expires,
-		Strict: r.Strict}
-	return c.begin(now)
+	if !c.Expires.IsZero() && !c.Expires.After(now) {
+		p := c.Kind.Policy()
+		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun,
+			strings.TrimSuffix(p.Begin, "e"))
+	}
+	if err := c.Check(); err != nil {
+		return Credential{}, "", err
+	}
+	c.Created, c.Expires = now.UTC().Truncate(time.Millisecond), c.Expires.UTC().Truncate(time.Millisecond)
+	secret, hash := NewSecret(c.Kind)
+	c.Hash = hash
+	return c, secret, nil
 }
 
 var errSourceWithoutVehicles = errors.New("a source needs vehicles: all, or a list")
@@ -143,11 +142,6 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// AddOperator creates an operator. It returns the record and the key, which is shown once.
-func AddOperator(name string, now time.Time) (Credential, string, error) {
-	return Credential{Kind: OperatorKind, Name: name}.begin(now)
-}
-
 // Check returns an error if a field of c has a value that this service never stores, such as an
 // invalid name. It is applied to new credentials, to stored ones and to those in a backup. It
 // accepts any Vehicles, even none, because a list becomes empty when its last vehicle is forgotten.
@@ -180,23 +174,6 @@ func (c *Credential) Check() error {
 		}
 	}
 	return nil
-}
-
-// begin checks the fields of a new credential. It returns the credential with its creation time and
-// the hash of a new secret, and the secret.
-func (c Credential) begin(now time.Time) (Credential, string, error) {
-	if !c.Expires.IsZero() && !c.Expires.After(now) {
-		p := c.Kind.Policy()
-		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun,
-			strings.TrimSuffix(p.Begin, "e"))
-	}
-	if err := c.Check(); err != nil {
-		return Credential{}, "", err
-	}
-	c.Created, c.Expires = now.UTC().Truncate(time.Millisecond), c.Expires.UTC().Truncate(time.Millisecond)
-	secret, hash := NewSecret(c.Kind)
-	c.Hash = hash
-	return c, secret, nil
 }
 
 // Sandbox reports whether the credential is a sandbox token, which covers only the reserved

@@ -12,15 +12,15 @@ func TestNamesHoldNoSecret(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	add := map[string]func(name string) error{
 		"developer": func(name string) error {
-			_, _, err := Issue(TokenRequest{Developer: name, Operations: AllOperations}, now)
+			_, _, err := New(Request{Kind: TokenKind, Developer: name, Operations: AllOperations}, now)
 			return err
 		},
 		"source": func(name string) error {
-			_, _, err := AddSource(SourceRequest{Name: name, Vehicles: AllVehicles()}, now)
+			_, _, err := New(Request{Kind: SourceKind, Name: name, Vehicles: AllVehicles()}, now)
 			return err
 		},
 		"operator": func(name string) error {
-			_, _, err := AddOperator(name, now)
+			_, _, err := New(Request{Kind: OperatorKind, Name: name}, now)
 			return err
 		},
 	}

@@ -12,7 +12,7 @@ import (
 
 func TestOperators(t *testing.T) {
 	var table access.Operators
-	ada, key, err := access.AddOperator("ada", noon)
+	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestOperators(t *testing.T) {
 	if _, err := table.Verify([]byte(key), noon); !errors.Is(err, access.ErrNotKnown) {
 		t.Errorf("before it is known: %v", err)
 	}
-	bob, bobKey, err := access.AddOperator("bob", noon)
+	bob, bobKey, err := access.New(access.Request{Kind: access.OperatorKind, Name: "bob"}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestOperators(t *testing.T) {
 		t.Errorf("another kind: %v", err)
 	}
 	for _, name := range []string{"", "admin", "Admin", "ADMIN", "a b", "ä", strings.Repeat("a", 65), "a.b"} {
-		if _, _, err := access.AddOperator(name, noon); err == nil {
+		if _, _, err := access.New(access.Request{Kind: access.OperatorKind, Name: name}, noon); err == nil {
 			t.Errorf("%q was accepted", name)
 		}
 	}
@@ -68,7 +68,8 @@ func TestOperators(t *testing.T) {
 // source changes, and drops it when the source is removed and added again.
 func TestSourceSighting(t *testing.T) {
 	var table access.Sources
-	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()}, noon)
+	src, key, err := access.New(access.Request{Kind: access.SourceKind, Name: "gateway",
+		Vehicles: access.AllVehicles()}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +124,8 @@ func TestSourceSighting(t *testing.T) {
 		!seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
 		t.Errorf("after telemetry: %+v", seen)
 	}
-	again, _, err := access.AddSource(access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()},
+	again, _, err := access.New(access.Request{Kind: access.SourceKind, Name: "gateway",
+		Vehicles: access.AllVehicles()},
 		noon.Add(3*time.Hour))
 	if err != nil {
 		t.Fatal(err)

@@ -45,14 +45,15 @@ func TestParseOperations(t *testing.T) {
 
 func TestIssue_MakesTheRequestedToken(t *testing.T) {
 	at := noon.Add(123456789 * time.Nanosecond).In(time.FixedZone("", 3600))
-	req := access.TokenRequest{
+	req := access.Request{
+		Kind:       access.TokenKind,
 		Developer:  "Müller & Söhne 車",
 		Operations: access.ThrottleSystem,
 		Vehicles:   access.VehicleSet("A"),
 		Rate:       access.Rate{Calls: 10, Window: time.Second},
 		Expires:    at.Add(access.DefaultTokenLife),
 	}
-	tok, secret, err := access.Issue(req, at)
+	tok, secret, err := access.New(req, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,28 +73,30 @@ func TestIssue_MakesTheRequestedToken(t *testing.T) {
 	}
 
 	req.Expires = time.Time{}
-	if tok, _, err = access.Issue(req, at); err != nil || !tok.Expires.IsZero() {
+	if tok, _, err = access.New(req, at); err != nil || !tok.Expires.IsZero() {
 		t.Errorf("one that never expires: %v, %v", tok.Expires, err)
 	}
 }
 
 func TestIssueRefuses(t *testing.T) {
-	good := access.TokenRequest{Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
-	for name, spoil := range map[string]func(*access.TokenRequest){
-		"no developer":      func(r *access.TokenRequest) { r.Developer = "" },
-		"a long one":        func(r *access.TokenRequest) { r.Developer = strings.Repeat("d", 201) },
-		"a line break":      func(r *access.TokenRequest) { r.Developer = "a\nb" },
-		"an escape":         func(r *access.TokenRequest) { r.Developer = "a\x1b[31m" },
-		"invalid UTF-8":     func(r *access.TokenRequest) { r.Developer = "\xff" },
-		"no operation":      func(r *access.TokenRequest) { r.Operations = 0 },
-		"unknown operation": func(r *access.TokenRequest) { r.Operations = 8 | access.AllOperations },
-		"expired":           func(r *access.TokenRequest) { r.Expires = noon },
-		"calls a day":       func(r *access.TokenRequest) { r.Rate = access.Rate{Calls: 5, Window: 24 * time.Hour} },
-		"calls at no time":  func(r *access.TokenRequest) { r.Rate = access.Rate{Calls: 5} },
+	good := access.Request{
+		Kind: access.TokenKind, Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
+	}
+	for name, spoil := range map[string]func(*access.Request){
+		"no developer":      func(r *access.Request) { r.Developer = "" },
+		"a long one":        func(r *access.Request) { r.Developer = strings.Repeat("d", 201) },
+		"a line break":      func(r *access.Request) { r.Developer = "a\nb" },
+		"an escape":         func(r *access.Request) { r.Developer = "a\x1b[31m" },
+		"invalid UTF-8":     func(r *access.Request) { r.Developer = "\xff" },
+		"no operation":      func(r *access.Request) { r.Operations = 0 },
+		"unknown operation": func(r *access.Request) { r.Operations = 8 | access.AllOperations },
+		"expired":           func(r *access.Request) { r.Expires = noon },
+		"calls a day":       func(r *access.Request) { r.Rate = access.Rate{Calls: 5, Window: 24 * time.Hour} },
+		"calls at no time":  func(r *access.Request) { r.Rate = access.Rate{Calls: 5} },
 	} {
 		r := good
 		spoil(&r)
-		if _, secret, err := access.Issue(r, noon); err == nil || secret != "" {
+		if _, secret, err := access.New(r, noon); err == nil || secret != "" {
 			t.Errorf("%s: issued", name)
 		}
 	}
@@ -117,8 +120,9 @@ func TestTokenUsable(t *testing.T) {
 }
 
 func TestAddSource(t *testing.T) {
-	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-7_b", Vehicles: access.VehicleSet("A"),
-		Expires: noon.Add(time.Hour), Strict: true}, noon)
+	src, key, err := access.New(access.Request{Kind: access.SourceKind, Name: "gateway-7_b",
+		Vehicles: access.VehicleSet("A"),
+		Expires:  noon.Add(time.Hour), Strict: true}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,15 +134,18 @@ func TestAddSource(t *testing.T) {
 		t.Errorf("got %+v, want the source that was asked for", src)
 	}
 	for _, name := range []string{"", "a b", "a.b", "a/b", "a*", "a>", "é", "a\x00", strings.Repeat("a", 65)} {
-		if _, key, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: access.AllVehicles()},
+		if _, key, err := access.New(access.Request{Kind: access.SourceKind, Name: name,
+			Vehicles: access.AllVehicles()},
 			noon); err == nil || key != "" {
 			t.Errorf("%q can name a source", name)
 		}
 	}
-	if _, _, err := access.AddSource(access.SourceRequest{Name: "a", Vehicles: access.Vehicles{}}, noon); err == nil {
+	if _, _, err := access.New(access.Request{Kind: access.SourceKind, Name: "a", Vehicles: access.Vehicles{}},
+		noon); err == nil {
 		t.Error("a source may speak for nobody")
 	}
-	if _, _, err := access.AddSource(access.SourceRequest{Name: "a", Vehicles: access.AllVehicles(), Expires: noon},
+	if _, _, err := access.New(access.Request{Kind: access.SourceKind, Name: "a", Vehicles: access.AllVehicles(),
+		Expires: noon},
 		noon); err == nil {
 		t.Error("a source may be over before it begins")
 	}

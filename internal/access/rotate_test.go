@@ -131,7 +131,8 @@ func TestRotateRefuses(t *testing.T) {
 			t.Errorf("no overlap does not end all: one counts until %v", e.Until)
 		}
 	}
-	src, _, err := access.AddSource(access.SourceRequest{Name: "s", Vehicles: access.AllVehicles(), Expires: noon},
+	src, _, err := access.New(access.Request{Kind: access.SourceKind, Name: "s", Vehicles: access.AllVehicles(),
+		Expires: noon},
 		noon.Add(-time.Hour))
 	if err != nil || src.Rotate(hash, 0, noon) == nil {
 		t.Errorf("an expired source was rotated: %v", err)
@@ -220,7 +221,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 // the old key at once, even on a node whose clock is far behind.
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
-	o, old, err := access.AddOperator("ada", noon)
+	o, old, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 func TestIssueSandbox(t *testing.T) {
-	tok, secret, err := access.Issue(access.TokenRequest{
-		Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles(), Sandbox: true,
+	tok, secret, err := access.New(access.Request{
+		Kind: access.SandboxKind, Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 	}, noon)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 func issue(t testing.TB, developer string, at time.Time) (access.Credential, string) {
 	t.Helper()
-	tok, secret, err := access.Issue(access.TokenRequest{
+	tok, secret, err := access.New(access.Request{Kind: access.TokenKind,
 		Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 	}, at)
 	if err != nil {
@@ -252,7 +252,8 @@ func TestVerifyAllocatesNothing(t *testing.T) {
 
 func addSource(t testing.TB, name string) (access.Credential, string) {
 	t.Helper()
-	src, key, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: access.AllVehicles()}, noon)
+	src, key, err := access.New(access.Request{Kind: access.SourceKind, Name: name,
+		Vehicles: access.AllVehicles()}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +265,8 @@ func TestSources_ListCountsNumbers(t *testing.T) {
 	want := []string{"7", "010", "10", "gw", "gw-1", "gw-2", "gw-2b", "gw-10", "gw-10-3", "gw-10-20", "gw-11", "gx-1"}
 	var table access.Sources
 	for i := range want {
-		s, _, err := access.AddSource(access.SourceRequest{Name: want[len(want)-1-i], Vehicles: access.AllVehicles()}, noon)
+		s, _, err := access.New(access.Request{Kind: access.SourceKind, Name: want[len(want)-1-i],
+			Vehicles: access.AllVehicles()}, noon)
 		if err != nil {
 			t.Fatal(err)
 		}

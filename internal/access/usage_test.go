@@ -228,8 +228,9 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 func TestUsageOfClocksAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table access.Tokens
-		tok, _, err := access.Issue(access.TokenRequest{Developer: "d", Operations: access.AllOperations,
-			Vehicles: access.AllVehicles()}, noon)
+		tok, _, err := access.New(access.Request{Kind: access.TokenKind, Developer: "d",
+			Operations: access.AllOperations,
+			Vehicles:   access.AllVehicles()}, noon)
 		if err != nil {
 			t.Fatal(err)
 		}

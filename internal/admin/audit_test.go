@@ -26,7 +26,7 @@ func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 	}
 	return map[string]func(context.Context) error{
 		"token.issue": func(ctx context.Context) error {
-			t, err := s.IssueToken(ctx, access.TokenRequest{Developer: "Ada", Operations: access.AllOperations,
+			t, err := s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
 				Vehicles: access.AllVehicles()})
 			if err == nil {
 				s.keepFromLogs(t.AccessToken)
@@ -39,7 +39,7 @@ func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 		},
 		"token.revoke": func(ctx context.Context) error { _, err := s.RevokeToken(ctx, tok); return err },
 		"source.add": func(ctx context.Context) error {
-			a, err := s.AddSource(ctx, access.SourceRequest{Name: "new", Vehicles: access.AllVehicles()})
+			a, err := s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()})
 			if err == nil {
 				s.keepFromLogs(a.Key)
 			}
@@ -236,7 +236,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 		{access.VehicleSet(cars(21)...), twenty + ", and 1 more"},
 		{access.VehicleSet(cars(1020)...), twenty + ", and 1000 more"},
 	} {
-		tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.ThrottleSystem,
+		tok, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada", Operations: access.ThrottleSystem,
 			Vehicles: tt.vehicles})
 		if err != nil {
 			t.Fatal(err)
@@ -276,7 +276,7 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 		many[i] = vehicle.ID(fmt.Sprintf("Car%03d", i))
 	}
 	for _, v := range [][]vehicle.ID{many, many[:20], {"A"}} {
-		tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada, and 7 more",
+		tok, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada, and 7 more",
 			Operations: access.ThrottleSystem, Vehicles: access.VehicleSet(v...)})
 		if err != nil {
 			t.Fatal(err)
@@ -305,7 +305,7 @@ func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
 	expires := noon.Add(90 * 24 * time.Hour)
-	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
+	tok, err := s.IssueToken(t.Context(), access.Request{
 		Developer: forged, Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 		Expires: expires, Rate: access.Rate{Calls: 10, Window: time.Second},
 	})
@@ -313,7 +313,7 @@ func TestAuditQuotesNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keepFromLogs(tok.AccessToken)
-	src, err := s.AddSource(t.Context(), access.SourceRequest{Name: "car-7", Vehicles: access.VehicleSet("A"),
+	src, err := s.AddSource(t.Context(), access.Request{Name: "car-7", Vehicles: access.VehicleSet("A"),
 		Expires: expires})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestClientRate(t *testing.T) {
 		{Calls: 5, Window: 24 * time.Hour}, {Calls: 5}, {Calls: -5, Window: time.Second},
 		{Calls: 2_000_000, Window: time.Hour}, {Window: time.Second},
 	} {
-		_, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations,
+		_, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada", Operations: access.AllOperations,
 			Vehicles: access.AllVehicles(), Rate: r})
 		if err == nil {
 			t.Errorf("%+v was taken", r)
@@ -196,7 +196,7 @@ func busyServer(
 	c = &client.Client{URL: "http://" + l.Addr().String(), Key: key,
 		HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	go func() {
-		_, err := c.AddSource(context.Background(), access.SourceRequest{Name: "a", Vehicles: access.AllVehicles()})
+		_, err := c.AddSource(context.Background(), access.Request{Name: "a", Vehicles: access.AllVehicles()})
 		answered <- err
 	}()
 	<-entered

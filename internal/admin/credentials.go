@@ -14,7 +14,7 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	if err != nil {
 		return wire.IssuedToken{}, err
 	}
-	c, secret, err := s.ops.IssueToken(r.Context(), caller(r), req)
+	c, secret, err := s.ops.Create(r.Context(), caller(r), req)
 	t := s.ops.TokenSummary(c)
 	return wire.IssuedToken{
 		ID: t.ID, AccessToken: secret, Developer: t.Developer, Operations: t.Operations,
@@ -22,36 +22,37 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-// tokenRequest converts the body of a request for a token into the parameters of [access.Issue]. It
-// sets the defaults for members that were left out.
-func (s *Server) tokenRequest(in wire.TokenRequest) (access.TokenRequest, error) {
+// tokenRequest converts the body of a request for a token into the parameters of [access.New]. It sets
+// the defaults for members that were left out.
+func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
+	kind := access.TokenKind
 	switch {
 	case in.Sandbox && in.Vehicles != nil:
-		return access.TokenRequest{},
+		return access.Request{},
 			ops.Refuse(http.StatusBadRequest,
 				"a sandbox token sees the reserved vehicles and no others: leave vehicles out")
 	case in.Sandbox:
-		in.Vehicles = new(ops.VehicleList)
+		kind, in.Vehicles = access.SandboxKind, new(ops.VehicleList)
 	case in.Vehicles == nil:
-		return access.TokenRequest{}, errVehiclesMissing
+		return access.Request{}, errVehiclesMissing
 	}
 	operations := access.AllOperations
 	if in.Operations != nil {
 		var err error
 		if operations, err = access.ParseOperations(in.Operations); err != nil {
-			return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+			return access.Request{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 	}
 	rate, err := access.ParseRate(in.Rate)
 	if err != nil {
-		return access.TokenRequest{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+		return access.Request{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
-	return access.TokenRequest{
+	return access.Request{
+		Kind:       kind,
 		Developer:  in.Developer,
 		Operations: operations,
 		Vehicles:   in.Vehicles.Vehicles,
 		Rate:       rate,
-		Sandbox:    in.Sandbox,
 		Expires:    in.ExpiresAt.Or(s.cfg.Now().Add(access.DefaultTokenLife)),
 	}, nil
 }
@@ -118,9 +119,9 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	if err != nil {
 		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
-	c, key, err := s.ops.AddSource(r.Context(), caller(r), access.SourceRequest{
-		Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate, Expires: in.ExpiresAt.Or(time.Time{}),
-		Strict: in.Strict,
+	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{
+		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate,
+		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
 	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict}, err
@@ -135,7 +136,7 @@ func (s *Server) showSource(r *http.Request, _ nothing) (ops.SourceRecord, error
 }
 
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {
-	c, key, err := s.ops.AddOperator(r.Context(), caller(r), in.Name)
+	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{Kind: access.OperatorKind, Name: in.Name})
 	return wire.OperatorKey{Name: c.Name, Key: key}, err
 }
 

@@ -154,7 +154,7 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 // issue issues a token for the vehicles A and B.
 func (s *service) issue(t *testing.T) wire.IssuedToken {
 	t.Helper()
-	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
+	tok, err := s.IssueToken(t.Context(), access.Request{
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("B", "A"),
 	})
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *service) issue(t *testing.T) wire.IssuedToken {
 // add adds a source for the vehicle A.
 func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	t.Helper()
-	src, err := s.AddSource(t.Context(), access.SourceRequest{Name: name, Vehicles: access.VehicleSet("A")})
+	src, err := s.AddSource(t.Context(), access.Request{Name: name, Vehicles: access.VehicleSet("A")})
 	if err != nil {
 		t.Fatal(err)
 	}

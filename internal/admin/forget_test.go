@@ -79,7 +79,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 	tok := s.issue(t)
 	calls := map[string]func() error{
 		"issue": func() error {
-			_, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
+			_, err := s.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
 				Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
@@ -89,7 +89,7 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 		},
 		"source": func() error {
 			_, err := s.AddSource(t.Context(),
-				access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
+				access.Request{Name: "gateway", Vehicles: access.VehicleSet("A", "F")})
 			return err
 		},
 	}

@@ -27,7 +27,7 @@ func TestOperators(t *testing.T) {
 		t.Errorf("twice: %v", err)
 	}
 	hers := &client.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
-	tok, err := hers.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
+	tok, err := hers.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 			t.Errorf("%s: %v", what, refused)
 		}
 	}
-	tok, err := theirs.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
+	tok, err := theirs.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()})
 	if err != nil {
 		t.Fatal(err)

@@ -106,8 +106,8 @@ func TestRotateRefuses(t *testing.T) {
 
 func TestSandboxToken(t *testing.T) {
 	s := start(t)
-	tok, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Ada", Operations: access.AllOperations,
-		Sandbox: true})
+	tok, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada", Operations: access.AllOperations,
+		Kind: access.SandboxKind})
 	if err != nil {
 		t.Fatal(err)
 	}

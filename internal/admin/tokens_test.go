@@ -138,7 +138,7 @@ func TestGrant_AddsAndRemoves(t *testing.T) {
 func TestGrantRefuses(t *testing.T) {
 	s := start(t)
 	some := s.issue(t)
-	all, err := s.IssueToken(t.Context(), access.TokenRequest{
+	all, err := s.IssueToken(t.Context(), access.Request{
 		Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles(),
 		Expires: noon.Add(time.Hour),
 	})
@@ -220,8 +220,8 @@ func TestChangeToken(t *testing.T) {
 func TestChangeTokenRefuses(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
-	sandbox, err := s.IssueToken(t.Context(), access.TokenRequest{Developer: "Bo", Operations: access.AllOperations,
-		Sandbox: true})
+	sandbox, err := s.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+		Kind: access.SandboxKind})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestIssueForManyVehicles(t *testing.T) {
 	for i := range ids {
 		ids[i] = vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i))
 	}
-	tok, err := s.IssueToken(t.Context(), access.TokenRequest{
+	tok, err := s.IssueToken(t.Context(), access.Request{
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet(ids...),
 	})
 	if err != nil {

@@ -81,12 +81,13 @@ func newFixture(t testing.TB) *fixture {
 
 func (f *fixture) add(t testing.TB, name string, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
-	return f.addSource(t, access.SourceRequest{Name: name, Vehicles: v})
+	return f.addSource(t, access.Request{Name: name, Vehicles: v})
 }
 
-func (f *fixture) addSource(t testing.TB, r access.SourceRequest) (access.Credential, string) {
+func (f *fixture) addSource(t testing.TB, r access.Request) (access.Credential, string) {
 	t.Helper()
-	s, key, err := access.AddSource(r, testNow)
+	r.Kind = access.SourceKind
+	s, key, err := access.New(r, testNow)
 	if err != nil {
 		t.Fatal(err)
 	}

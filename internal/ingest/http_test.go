@@ -138,7 +138,8 @@ func TestHTTPRefuses(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
 	f.remove(removed)
-	_, token, err := access.Issue(access.TokenRequest{Developer: "d", Operations: access.AllOperations}, testNow)
+	_, token, err := access.New(access.Request{Kind: access.TokenKind, Developer: "d",
+		Operations: access.AllOperations}, testNow)
 	if err != nil {
 		t.Fatal(err)
 	}

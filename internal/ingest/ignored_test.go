@@ -86,7 +86,7 @@ func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
-	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
+	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
 	send := func(body string) { request{body: body, status: 202}.send(t, url, key) }
 	send(signalsLine("Vehicle.Sped", "Vehicle.Horn") + "\n" + signalsLine("Vehicle.Sped"))
 	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // both parsers read a part of it
@@ -129,7 +129,7 @@ const strictText = " is unknown, and this source is strict: it may send only kno
 func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
-	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	const reason = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
 	for _, r := range []request{
 		{body: signalsLine("Vehicle.Speed", "Vehicle.Sped", "x"), status: 400,
@@ -244,7 +244,7 @@ func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 func TestMQTTStrictSourceRefusesUnknownSignals(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
-	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	client := f.connectPaho(t, addr, "slow", key, nil)
 	const wants = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
 	if code, reason := published(t, client, signalsLine("Vehicle.Speed", "Vehicle.Sped")); code != 0x99 ||

@@ -18,7 +18,7 @@ func rated(t *testing.T) (f *fixture, key string, forward func(time.Duration)) {
 	f = newFixture(t)
 	var passed atomic.Int64
 	f.Now = func() time.Time { return testNow.Add(time.Duration(passed.Load())) }
-	_, key = f.addSource(t, access.SourceRequest{
+	_, key = f.addSource(t, access.Request{
 		Name: "slow", Vehicles: f.source.Vehicles, Rate: access.Rate{Calls: 4, Window: time.Minute},
 	})
 	return f, key, func(d time.Duration) { passed.Add(int64(d)) }

@@ -13,7 +13,7 @@ import (
 // nothing that the sender has put in place of the name of a signal.
 func TestLastRefusal_ByHTTP(t *testing.T) {
 	f := newFixture(t)
-	_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
+	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	_, url := startHTTP(t, f)
 	const tooFast = "impossible value: Vehicle.Speed must be between 0 and 500 km/h"
 	for _, tt := range []struct {
@@ -43,7 +43,7 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 func TestLastRefusal_ByMQTT(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
+		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
 		_, addr := startMQTT(t, f.Config)
 		for _, tt := range []struct {
 			topic, body string
@@ -88,7 +88,7 @@ func TestRefusedRequest_CountsForItsSource(t *testing.T) {
 		"too many":         {request{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413}, access.OverLimit},
 	} {
 		f := newFixture(t)
-		_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
+		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
 		_, url := startHTTP(t, f)
 		tt.send(t, url, key)
 		s := f.seen(t)
@@ -119,7 +119,7 @@ func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
 func TestRefusedMessage_TooLarge(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, key := f.addSource(t, access.SourceRequest{Name: "slow", Vehicles: f.source.Vehicles})
+		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
 		_, addr := startMQTT(t, f.Config)
 		c := dialRaw(t, addr, version)
 		if code := c.connect("slow", key, "", 30); code != 0 {

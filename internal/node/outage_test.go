@@ -57,7 +57,7 @@ func TestIngestAfterOutage(t *testing.T) {
 	if err := until(30*time.Second, func() error {
 		tries++
 		s, err := operator.AddSource(t.Context(),
-			access.SourceRequest{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
+			access.Request{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
 		source = s.Key
 		return err
 	}); err != nil {

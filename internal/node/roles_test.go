@@ -55,9 +55,9 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := &client.Client{URL: shows.URL(AdminAddr), Key: secret}
-	source, err1 := operator.AddSource(t.Context(), access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()})
+	source, err1 := operator.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.AllVehicles()})
 	token, err2 := operator.IssueToken(t.Context(),
-		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
+		access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func TestVehiclesBeyondTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		operator := &client.Client{URL: first.URL(AdminAddr), Key: secret}
-		source, err := operator.AddSource(t.Context(), access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles()})
+		source, err := operator.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.AllVehicles()})
 		if err != nil {
 			t.Fatal(err)
 		}

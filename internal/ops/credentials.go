@@ -15,52 +15,23 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// IssueToken issues a token. It returns the record and the secret. The caller shows the secret
-// once.
-func (p *Operations) IssueToken(
-	ctx context.Context, by access.Actor, r access.TokenRequest,
+// Create creates a token, a source or an operator; the last needs the admin key. It returns the
+// record and the secret, which the caller shows once. If one of the vehicles that the credential is
+// to cover is forgotten, Create returns an error.
+func (p *Operations) Create(
+	ctx context.Context, by access.Actor, r access.Request,
 ) (access.Credential, string, error) {
-	return p.begin(ctx, by, access.TokenKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) {
-		return access.Issue(r, now)
-	})
-}
-
-// AddSource adds a source. It returns the record and the key. The caller shows the key once.
-func (p *Operations) AddSource(
-	ctx context.Context, by access.Actor, r access.SourceRequest,
-) (access.Credential, string, error) {
-	return p.begin(ctx, by, access.SourceKind, r.Vehicles, func(now time.Time) (access.Credential, string, error) {
-		return access.AddSource(r, now)
-	})
-}
-
-// AddOperator adds an operator; this needs the admin key. It returns the record and the new
-// operator's key. The caller shows that key once.
-func (p *Operations) AddOperator(ctx context.Context, by access.Actor, name string) (access.Credential, string, error) {
-	return p.begin(ctx, by, access.OperatorKind, access.Vehicles{},
-		func(now time.Time) (access.Credential, string, error) {
-			return access.AddOperator(name, now)
-		})
-}
-
-// begin creates a credential by calling issue, and stores it after writing an audit event. The
-// parameter v is the set of vehicles that the credential will cover. If one of them is forgotten,
-// begin returns an error.
-func (p *Operations) begin(
-	ctx context.Context, by access.Actor, kind access.Kind, v access.Vehicles,
-	issue func(time.Time) (access.Credential, string, error),
-) (access.Credential, string, error) {
-	if err := mayChange(by, kind); err != nil {
+	if err := mayChange(by, r.Kind); err != nil {
 		return access.Credential{}, "", err
 	}
-	if err := p.checkGrantable(slices.Collect(v.Sorted())...); err != nil {
+	if err := p.checkGrantable(slices.Collect(r.Vehicles.Sorted())...); err != nil {
 		return access.Credential{}, "", err
 	}
-	c, secret, err := issue(p.cfg.Now())
+	c, secret, err := access.New(r, p.cfg.Now())
 	if err != nil {
 		return access.Credential{}, "", Refuse(http.StatusBadRequest, "%v", err)
 	}
-	e := access.Event{Action: kind.Policy().Noun + "." + kind.Policy().Begin, Object: c.Name}
+	e := access.Event{Action: r.Kind.Policy().Noun + "." + r.Kind.Policy().Begin, Object: c.Name}
 	switch c.Kind {
 	case access.TokenKind, access.SandboxKind:
 		vehicles := p.inWords(c.Vehicles)

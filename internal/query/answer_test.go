@@ -113,7 +113,7 @@ func TestEveryFailureIsAnEnvelope(t *testing.T) {
 // equals the answer about a vehicle that does not exist, whatever the verdicts of the former are.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
-	f.issue(t, "NONE", access.TokenRequest{Vehicles: access.VehicleSet("Other")})
+	f.issue(t, "NONE", access.Request{Vehicles: access.VehicleSet("Other")})
 	a := f.answerer()
 	rapid.Check(t, func(t *rapid.T) {
 		var known fleet.Answer

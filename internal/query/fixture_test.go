@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -64,26 +65,26 @@ func newFixture(t testing.TB) *fixture {
 	driving(access.SandboxUnknown, vehicle.SlowDriving, fresh)
 
 	all := access.AllVehicles()
-	f.issue(t, "TOKEN", access.TokenRequest{Vehicles: all})
-	f.issue(t, "ONLY_NORMAL", access.TokenRequest{Vehicles: access.VehicleSet("CarNormal")})
-	f.issue(t, "DRIVING", access.TokenRequest{Vehicles: all, Operations: access.CarDrivingState})
-	f.issue(t, "THROTTLE", access.TokenRequest{Vehicles: all, Operations: access.ThrottleSystem,
+	f.issue(t, "TOKEN", access.Request{Vehicles: all})
+	f.issue(t, "ONLY_NORMAL", access.Request{Vehicles: access.VehicleSet("CarNormal")})
+	f.issue(t, "DRIVING", access.Request{Vehicles: all, Operations: access.CarDrivingState})
+	f.issue(t, "THROTTLE", access.Request{Vehicles: all, Operations: access.ThrottleSystem,
 		Rate: access.Rate{Calls: 5, Window: time.Second}})
-	f.issue(t, "TWO_A_MINUTE", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
-	f.issue(t, "TEN_AN_HOUR", access.TokenRequest{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
-	f.issue(t, "HUNDRED_A_SECOND", access.TokenRequest{Vehicles: all,
+	f.issue(t, "TWO_A_MINUTE", access.Request{Vehicles: all, Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	f.issue(t, "TEN_AN_HOUR", access.Request{Vehicles: all, Rate: access.Rate{Calls: 10, Window: time.Hour}})
+	f.issue(t, "HUNDRED_A_SECOND", access.Request{Vehicles: all,
 		Rate: access.Rate{Calls: 100, Window: time.Second}})
-	f.issue(t, "EXPIRED", access.TokenRequest{Vehicles: all, Expires: noon})
-	revoked := f.issue(t, "REVOKED", access.TokenRequest{Vehicles: all})
+	f.issue(t, "EXPIRED", access.Request{Vehicles: all, Expires: noon})
+	revoked := f.issue(t, "REVOKED", access.Request{Vehicles: all})
 	revoked.Ended = noon.Add(-time.Hour)
 	f.Tokens.Put(revoked)
 
-	f.issue(t, "SANDBOX", access.TokenRequest{Sandbox: true})
-	f.issue(t, "SANDBOX_THROTTLE", access.TokenRequest{Sandbox: true, Operations: access.ThrottleSystem})
-	f.issue(t, "SANDBOX_TWO_A_MINUTE", access.TokenRequest{Sandbox: true,
+	f.issue(t, "SANDBOX", access.Request{Kind: access.SandboxKind})
+	f.issue(t, "SANDBOX_THROTTLE", access.Request{Kind: access.SandboxKind, Operations: access.ThrottleSystem})
+	f.issue(t, "SANDBOX_TWO_A_MINUTE", access.Request{Kind: access.SandboxKind,
 		Rate: access.Rate{Calls: 2, Window: time.Minute}})
-	f.rotate(t, f.issue(t, "REPLACED", access.TokenRequest{Vehicles: all}), noon.Add(-time.Minute))
-	f.rotate(t, f.issue(t, "OUTGOING", access.TokenRequest{Vehicles: all}), noon.Add(-time.Minute+time.Millisecond))
+	f.rotate(t, f.issue(t, "REPLACED", access.Request{Vehicles: all}), noon.Add(-time.Minute))
+	f.rotate(t, f.issue(t, "OUTGOING", access.Request{Vehicles: all}), noon.Add(-time.Minute+time.Millisecond))
 
 	good := f.secrets["TOKEN"]
 	f.secrets["UNKNOWN"], _ = access.NewSecret(access.TokenKind)
@@ -96,13 +97,13 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-func (f *fixture) issue(t testing.TB, name string, r access.TokenRequest) access.Credential {
+func (f *fixture) issue(t testing.TB, name string, r access.Request) access.Credential {
 	t.Helper()
-	r.Developer = name
+	r.Developer, r.Kind = name, cmp.Or(r.Kind, access.TokenKind)
 	if r.Operations == 0 {
 		r.Operations = access.AllOperations
 	}
-	tok, secret, err := access.Issue(r, noon.Add(-24*time.Hour))
+	tok, secret, err := access.New(r, noon.Add(-24*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -378,7 +378,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 func (m *matrix) issue(t *rapid.T) {
 	h := holder{vids: make(map[string]bool)}
 	h.operations = rapid.SampledFrom([][2]bool{{true, true}, {true, false}, {false, true}}).Draw(t, "operations")
-	r := access.TokenRequest{Developer: "Ada"}
+	r := access.Request{Developer: "Ada"}
 	for op, o := range []access.Operations{access.CarDrivingState, access.ThrottleSystem} {
 		if h.operations[op] {
 			r.Operations |= o
@@ -388,7 +388,7 @@ func (m *matrix) issue(t *rapid.T) {
 	case 0, 1:
 		h.all, r.Vehicles = true, access.AllVehicles()
 	case 2:
-		h.sandbox, r.Sandbox = true, true
+		h.sandbox, r.Kind = true, access.SandboxKind
 	case 3:
 		h.limit = 5 // one call more comes back every twelve minutes
 		r.Rate = access.Rate{Calls: int64(h.limit), Window: time.Hour}

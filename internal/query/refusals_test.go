@@ -167,7 +167,7 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 // use up the budget of another token.
 func TestRefusalsCostNoBudget(t *testing.T) {
 	f := newFixture(t)
-	f.issue(t, "OTHER", access.TokenRequest{Vehicles: access.AllVehicles(),
+	f.issue(t, "OTHER", access.Request{Vehicles: access.AllVehicles(),
 		Rate: access.Rate{Calls: 2, Window: time.Minute}})
 	r := start(t, f.Config)
 	c := r.dial(t)
@@ -252,7 +252,7 @@ func TestRefusalsCoverEveryTry(t *testing.T) {
 // cannot read some tokens because a newer version wrote them.
 func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
-	lost := f.issue(t, "LOST", access.TokenRequest{Vehicles: access.AllVehicles()})
+	lost := f.issue(t, "LOST", access.Request{Vehicles: access.AllVehicles()})
 	f.Tokens.Lose(lost.Name)
 	r := start(t, f.Config)
 	c := r.dial(t)

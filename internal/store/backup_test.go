@@ -26,8 +26,9 @@ func TestBadBackups(t *testing.T) {
 	for i := range maxInlineIDs + 1 {
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
 	}
-	issued, _, err := access.Issue(
-		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet(many...)},
+	issued, _, err := access.New(
+		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
+			Vehicles: access.VehicleSet(many...)},
 		time.Now(),
 	)
 	if err != nil {
@@ -116,8 +117,9 @@ func TestBadBackups(t *testing.T) {
 	if _, err := CheckBackup(bytes.NewReader(named("state.0.X", state))); err != nil {
 		t.Fatal(err)
 	}
-	tok, _, err := access.Issue(
-		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()},
+	tok, _, err := access.New(
+		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles()},
 		time.Now(),
 	)
 	if err != nil {

@@ -304,8 +304,8 @@ func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	for i := range maxInlineIDs + 1 {
 		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
 	}
-	source, _, err := access.AddSource(
-		access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet(many...)}, time.Now(),
+	source, _, err := access.New(
+		access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)}, time.Now(),
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestUsageRoundTrips(t *testing.T) {
 
 func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 	t.Helper()
-	tok, _, err := access.Issue(access.TokenRequest{
+	tok, _, err := access.New(access.Request{Kind: access.TokenKind,
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 	}, time.Now())
 	if err != nil {
@@ -56,7 +56,8 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	k, _ := runRecordStore(t, e, Config{})
 	var grants []*access.Grant
 	for range usageBatch + 10 {
-		tok, _, err := access.Issue(access.TokenRequest{Developer: "Ada", Operations: access.AllOperations}, time.Now())
+		tok, _, err := access.New(access.Request{Kind: access.TokenKind, Developer: "Ada",
+			Operations: access.AllOperations}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

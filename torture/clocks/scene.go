@@ -43,7 +43,7 @@ func (t *trial) newScene(ctx context.Context, n int) *scene {
 		s.caller = fmt.Sprintf("10.9.%d.%d", n/10>>8&255, n/10&255)
 	}
 	c := must.Get(t.node.AdminClient())
-	request := access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
+	request := access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
 	s.dead = t.now().Add(10*time.Minute + time.Duration(t.rng.Int64N(int64(72*time.Hour)))).Truncate(time.Millisecond)
 	request.Expires = s.dead
 	dies, err1 := c.IssueToken(ctx, request)

@@ -60,16 +60,16 @@ func (w *world) fill(ctx context.Context) {
 func (w *world) issueTokens(ctx context.Context) {
 	all := access.AllVehicles()
 	for _, r := range []struct {
-		access.TokenRequest
+		access.Request
 		agreed token
 	}{
-		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all}, token{}},
-		{access.TokenRequest{Operations: access.CarDrivingState, Vehicles: all}, token{}},
-		{access.TokenRequest{Operations: access.ThrottleSystem, Vehicles: all}, token{}},
-		{access.TokenRequest{Operations: access.AllOperations, Vehicles: access.VehicleSet("CarNormal")},
+		{access.Request{Operations: access.AllOperations, Vehicles: all}, token{}},
+		{access.Request{Operations: access.CarDrivingState, Vehicles: all}, token{}},
+		{access.Request{Operations: access.ThrottleSystem, Vehicles: all}, token{}},
+		{access.Request{Operations: access.AllOperations, Vehicles: access.VehicleSet("CarNormal")},
 			token{only: map[string]bool{"CarNormal": true}}},
-		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all}, token{dead: true}},
-		{access.TokenRequest{Operations: access.AllOperations, Vehicles: all, Expires: time.Now().Add(time.Hour)},
+		{access.Request{Operations: access.AllOperations, Vehicles: all}, token{dead: true}},
+		{access.Request{Operations: access.AllOperations, Vehicles: all, Expires: time.Now().Add(time.Hour)},
 			token{dead: true}},
 	} {
 		ends := !r.Expires.IsZero()
@@ -77,7 +77,7 @@ func (w *world) issueTokens(ctx context.Context) {
 			r.Expires = time.Now().Add(4 * time.Second) // late enough that it cannot expire before it is issued
 		}
 		r.Developer = "Ada"
-		made := must.Get(w.admin.IssueToken(ctx, r.TokenRequest))
+		made := must.Get(w.admin.IssueToken(ctx, r.Request))
 		if r.agreed.dead && !ends {
 			must.Get(w.admin.RevokeToken(ctx, made.ID))
 		}

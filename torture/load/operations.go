@@ -84,7 +84,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	case k < 13:
 		name := fmt.Sprintf("source%d", l.choices.Uint64())
 		return func() error {
-			s, err := c.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: everything})
+			s, err := c.AddSource(ctx, access.Request{Name: name, Vehicles: everything})
 			return l.done(err, func() {
 				j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
 			})
@@ -96,7 +96,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 		vehicles = access.VehicleSet(vehicle.ID(only))
 	}
 	return func() error {
-		t, err := c.IssueToken(ctx, access.TokenRequest{Developer: "developer", Operations: access.AllOperations,
+		t, err := c.IssueToken(ctx, access.Request{Developer: "developer", Operations: access.AllOperations,
 			Vehicles: vehicles})
 		return l.done(err, func() {
 			j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})

@@ -75,7 +75,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 		func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }); err != nil {
 		return err
 	}
-	t, err := admin.IssueToken(ctx, access.TokenRequest{Developer: "Mallory", Operations: access.AllOperations,
+	t, err := admin.IssueToken(ctx, access.Request{Developer: "Mallory", Operations: access.AllOperations,
 		Vehicles: access.VehicleSet(vids[grantedSilent]...)})
 	if err != nil {
 		return err

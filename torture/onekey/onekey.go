@@ -127,7 +127,7 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	stolen, err1 := c.AddSource(ctx, access.SourceRequest{Name: thief, Vehicles: access.VehicleSet("Stolen")})
+	stolen, err1 := c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen")})
 	other, err2 := t.AddSource(ctx, "other")
 	if err := errors.Join(err1, err2); err != nil {
 		return err

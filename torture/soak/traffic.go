@@ -202,7 +202,7 @@ func done(resp *http.Response, err error) error {
 
 // operations performs operations of an operator.
 func (t *traffic) operations(ctx context.Context, i int) error {
-	token, err := t.admin.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations,
+	token, err := t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()})
 	if err != nil {
 		return err

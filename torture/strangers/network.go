@@ -212,9 +212,9 @@ func startKnown(ctx context.Context, a *row.Attempt) (_ *known, err error) {
 		return nil, err
 	}
 	gateway, err1 := n.AddSource(ctx, "gateway")
-	small, err2 := c.AddSource(ctx, access.SourceRequest{Name: "small", Vehicles: access.VehicleSet("Car1")})
+	small, err2 := c.AddSource(ctx, access.Request{Name: "small", Vehicles: access.VehicleSet("Car1")})
 	right, err3 := n.IssueToken(ctx, "Ada")
-	granted, err4 := c.IssueToken(ctx, access.TokenRequest{Developer: "Bob", Operations: access.AllOperations,
+	granted, err4 := c.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: access.VehicleSet("Car1")})
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, err

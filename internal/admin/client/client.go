@@ -40,17 +40,18 @@ var directly = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// IssueToken issues a token. Only this response contains its secret.
-func (c *Client) IssueToken(ctx context.Context, r access.TokenRequest) (wire.IssuedToken, error) {
+// IssueToken issues a token: a sandbox token if that is the kind in the Request, else an ordinary
+// one. Only this response contains its secret.
+func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedToken, error) {
 	request := wire.TokenRequest{
 		Developer:  r.Developer,
 		Operations: r.Operations.Names(),
 		Vehicles:   &ops.VehicleList{Vehicles: r.Vehicles},
 		ExpiresAt:  wire.At(r.Expires),
 		Rate:       r.Rate.String(),
-		Sandbox:    r.Sandbox,
+		Sandbox:    r.Kind == access.SandboxKind,
 	}
-	if r.Sandbox {
+	if request.Sandbox {
 		request.Vehicles = nil
 	}
 	return send[wire.IssuedToken](ctx, c, http.MethodPost, "/v1/tokens", request)
@@ -114,7 +115,7 @@ func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Durati
 }
 
 // AddSource adds a source. Only this response contains its key.
-func (c *Client) AddSource(ctx context.Context, r access.SourceRequest) (wire.AddedSource, error) {
+func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSource, error) {
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
 		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,

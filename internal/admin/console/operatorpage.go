@@ -62,7 +62,8 @@ func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session
 	if !c.once(w, r, s, smallForm, access.OperatorKind) {
 		return
 	}
-	o, key, err := c.Ops.AddOperator(r.Context(), s.who, strings.TrimSpace(r.PostForm.Get("name")))
+	o, key, err := c.Ops.Create(r.Context(), s.who, access.Request{
+		Kind: access.OperatorKind, Name: strings.TrimSpace(r.PostForm.Get("name"))})
 	if err != nil {
 		c.showOperators(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return

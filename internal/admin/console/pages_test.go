@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,10 @@ func TestTokenForm(t *testing.T) {
 func TestTokenOperations(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	tok, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"},
-		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
-			Expires: noon.Add(48 * time.Hour)})
+	tok, _, err := f.Create(t.Context(), access.Actor{Name: "x"},
+		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles(),
+			Expires:  noon.Add(48 * time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +177,7 @@ func TestTokenOperations(t *testing.T) {
 func TestTokenIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	tok, secret, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, access.TokenRequest{
+	tok, secret, err := f.Create(t.Context(), access.Actor{Name: "x"}, access.Request{Kind: access.TokenKind,
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("A", "B"),
 		Rate: access.Rate{Calls: 5, Window: time.Second},
 	})
@@ -264,11 +266,13 @@ func TestLongLists(t *testing.T) {
 	f.logIn(f.key)
 	for i := range 60 {
 		for _, err := range []error{
-			second(f.AddSource(t.Context(), access.Actor{Name: "x"},
-				access.SourceRequest{Name: fmt.Sprintf("gateway-%02d", i), Vehicles: access.AllVehicles()})),
-			second(f.IssueToken(t.Context(), access.Actor{Name: "x"},
-				access.TokenRequest{Developer: fmt.Sprintf("Developer %02d", i), Operations: access.AllOperations,
+			second(f.Create(t.Context(), access.Actor{Name: "x"},
+				access.Request{Kind: access.SourceKind, Name: fmt.Sprintf("gateway-%02d", i),
 					Vehicles: access.AllVehicles()})),
+			second(f.Create(t.Context(), access.Actor{Name: "x"},
+				access.Request{Kind: access.TokenKind, Developer: fmt.Sprintf("Developer %02d", i),
+					Operations: access.AllOperations,
+					Vehicles:   access.AllVehicles()})),
 		} {
 			if err != nil {
 				t.Fatal(err)
@@ -403,15 +407,16 @@ func TestVehicle_Pages(t *testing.T) {
 	f.report("carA", jammed(time.Minute))
 	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "raffic jam: ", "driving/traffic",
 		"No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
-	for i, r := range []access.TokenRequest{
+	for i, r := range []access.Request{
 		{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("carA")},
 		{Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles()},
 		{Developer: "Cy", Operations: access.AllOperations, Vehicles: access.VehicleSet("carB")},
-		{Developer: "Di", Operations: access.AllOperations, Sandbox: true},
+		{Developer: "Di", Operations: access.AllOperations, Kind: access.SandboxKind},
 		{Developer: "Ed", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 			Expires: noon.Add(time.Second)},
 	} {
-		if _, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, r); err != nil {
+		r.Kind = cmp.Or(r.Kind, access.TokenKind)
+		if _, _, err := f.Create(t.Context(), access.Actor{Name: "x"}, r); err != nil {
 			t.Fatalf("token %d: %v", i, err)
 		}
 	}
@@ -519,8 +524,8 @@ func TestAuditIsSearched(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.clock.Advance(48 * time.Hour)
-	if _, _, err := f.IssueToken(t.Context(), bo,
-		access.TokenRequest{Developer: "Dev One", Operations: access.AllOperations,
+	if _, _, err := f.Create(t.Context(), bo,
+		access.Request{Kind: access.TokenKind, Developer: "Dev One", Operations: access.AllOperations,
 			Vehicles: access.VehicleSet("carB")}); err != nil {
 		t.Fatal(err)
 	}
@@ -562,8 +567,8 @@ func TestAuditIsSearched(t *testing.T) {
 	for i := range 21 {
 		many = append(many, vehicle.ID(fmt.Sprintf("many%02d", i)))
 	}
-	if _, _, err := f.AddSource(t.Context(), bo,
-		access.SourceRequest{Name: "gateway", Vehicles: access.VehicleSet(many...)}); err != nil {
+	if _, _, err := f.Create(t.Context(), bo,
+		access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)}); err != nil {
 		t.Fatal(err)
 	}
 	for vid, want := range map[vehicle.ID]bool{"many19": false, "many20": true} {
@@ -638,11 +643,12 @@ func TestTokenChoice(t *testing.T) {
 	f.logIn(f.key)
 	issue := func(developer string, days int) access.Credential {
 		t.Helper()
-		r := access.TokenRequest{Developer: developer, Operations: access.AllOperations, Vehicles: access.AllVehicles()}
+		r := access.Request{Kind: access.TokenKind, Developer: developer, Operations: access.AllOperations,
+			Vehicles: access.AllVehicles()}
 		if days > 0 {
 			r.Expires = noon.Add(time.Duration(days) * 24 * time.Hour)
 		}
-		tok, _, err := f.IssueToken(t.Context(), access.Actor{Name: "x"}, r)
+		tok, _, err := f.Create(t.Context(), access.Actor{Name: "x"}, r)
 		if err != nil {
 			t.Fatal(err)
 		}

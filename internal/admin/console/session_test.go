@@ -206,7 +206,7 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.post("/logout"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
-	ada, key, err := access.AddOperator("ada", noon)
+	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestSessionEnds(t *testing.T) {
 // the sessions that were not used for the longest time end first.
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFixture(t)
-	ada, key, err := access.AddOperator("ada", noon)
+	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

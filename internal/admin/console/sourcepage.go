@@ -131,9 +131,9 @@ func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) 
 		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
 		return
 	}
-	src, key, err := c.Ops.AddSource(r.Context(), s.who, access.SourceRequest{
-		Name: strings.TrimSpace(r.PostForm.Get("name")), Vehicles: vehicles, Rate: rate,
-		Strict: r.PostForm.Get("strict") != "",
+	src, key, err := c.Ops.Create(r.Context(), s.who, access.Request{
+		Kind: access.SourceKind, Name: strings.TrimSpace(r.PostForm.Get("name")), Vehicles: vehicles,
+		Rate: rate, Strict: r.PostForm.Get("strict") != "",
 	})
 	if err != nil {
 		c.showSources(w, r, s, statusOf(err), err.Error(), r.PostForm)

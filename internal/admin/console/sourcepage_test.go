@@ -66,8 +66,9 @@ func TestSources_AddRotateRemove(t *testing.T) {
 func TestSourceIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	if err := second(f.AddSource(t.Context(), access.Actor{Name: "x"},
-		access.SourceRequest{Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})); err != nil {
+	if err := second(f.Create(t.Context(), access.Actor{Name: "x"},
+		access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.AllVehicles(),
+			Strict: true})); err != nil {
 		t.Fatal(err)
 	}
 	f.want(f.get("/sources"), http.StatusOK, f.roots[f.browser]+`/sources/gateway">gateway</a>`)
@@ -123,8 +124,9 @@ func TestListsAreSorted(t *testing.T) {
 	by := access.Actor{Name: "x", Admin: true}
 	for _, name := range []string{"beta", "Alpha", "gamma"} {
 		for _, err := range []error{
-			second(f.AddSource(t.Context(), by, access.SourceRequest{Name: name, Vehicles: access.AllVehicles()})),
-			second(f.AddOperator(t.Context(), by, name)),
+			second(f.Create(t.Context(), by, access.Request{Kind: access.SourceKind, Name: name,
+				Vehicles: access.AllVehicles()})),
+			second(f.Create(t.Context(), by, access.Request{Kind: access.OperatorKind, Name: name})),
 		} {
 			if err != nil {
 				t.Fatal(err)

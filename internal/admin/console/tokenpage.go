@@ -162,7 +162,7 @@ func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session)
 		c.showTokens(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
 		return
 	}
-	t, secret, err := c.Ops.IssueToken(r.Context(), s.who, request)
+	t, secret, err := c.Ops.Create(r.Context(), s.who, request)
 	if err != nil {
 		c.showTokens(w, r, s, statusOf(err), err.Error(), r.PostForm)
 		return
@@ -185,8 +185,8 @@ func sampleVehicle(t access.Credential) vehicle.ID {
 }
 
 // tokenRequest parses the form of a new token.
-func (c *Console) tokenRequest(form url.Values) (r access.TokenRequest, err error) {
-	r.Developer = strings.TrimSpace(form.Get("developer"))
+func (c *Console) tokenRequest(form url.Values) (r access.Request, err error) {
+	r.Kind, r.Developer = access.TokenKind, strings.TrimSpace(form.Get("developer"))
 	if r.Operations, err = access.ParseOperations(form["operation"]); err != nil {
 		return r, err
 	}
@@ -194,7 +194,7 @@ func (c *Console) tokenRequest(form url.Values) (r access.TokenRequest, err erro
 	case "all":
 		r.Vehicles = access.AllVehicles()
 	case "sandbox":
-		r.Sandbox = true
+		r.Kind = access.SandboxKind
 	case "list":
 		if r.Vehicles, err = parseVehicles(form.Get("vehicles")); err != nil {
 			return r, err

@@ -29,7 +29,7 @@ const (
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
-	s, err := client.AddSource(ctx, access.SourceRequest{Name: name, Vehicles: of, Expires: time.Now().Add(life)})
+	s, err := client.AddSource(ctx, access.Request{Name: name, Vehicles: of, Expires: time.Now().Add(life)})
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 // duration life. The name of the token's developer begins with the parameter what.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
-	t, err := operator.IssueToken(ctx, access.TokenRequest{
+	t, err := operator.IssueToken(ctx, access.Request{
 		Developer: fmt.Sprintf("%s-%d", what, os.Getpid()), Operations: access.AllOperations, Vehicles: of,
 		Expires: time.Now().Add(life),
 	})

@@ -112,14 +112,16 @@ func TestNewerCredential(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
 	k, tables := o.keep(t)
-	token, secret, err := access.Issue(
-		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()},
+	token, secret, err := access.New(
+		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles()},
 		time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, kept, err := access.Issue(
-		access.TokenRequest{Developer: "Bob", Operations: access.AllOperations, Vehicles: access.AllVehicles()},
+	other, kept, err := access.New(
+		access.Request{Kind: access.TokenKind, Developer: "Bob", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles()},
 		time.Now())
 	if err != nil {
 		t.Fatal(err)

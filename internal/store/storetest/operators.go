@@ -14,7 +14,7 @@ import (
 // starts later has the same operators.
 func operatorsChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
-	o, key, err := access.AddOperator("ada", time.Now())
+	o, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

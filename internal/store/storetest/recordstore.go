@@ -42,7 +42,7 @@ func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore
 // Issue issues a new token, stores it, and returns it together with its secret.
 func Issue(t *testing.T, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
-	tok, secret, err := access.Issue(access.TokenRequest{
+	tok, secret, err := access.New(access.Request{Kind: access.TokenKind,
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
 		Rate: access.Rate{Calls: 7, Window: time.Minute}, Expires: time.Now().Add(time.Hour),
 	}, time.Now())
@@ -134,8 +134,8 @@ func racingUpdates(t *testing.T, e store.Engine) {
 func sourcesChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
 	add := func() (string, error) {
-		s, key, err := access.AddSource(
-			access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true},
+		s, key, err := access.New(
+			access.Request{Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true},
 			time.Now(),
 		)
 		if err != nil {
@@ -187,7 +187,8 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	_, tables := RunKeeper(t, e, store.Config{}) // acts as another node
 	tok, secret := Issue(t, k, access.VehicleSet("carA"))
-	src, key, err := access.AddSource(access.SourceRequest{Name: "gateway-1", Vehicles: access.AllVehicles()}, time.Now())
+	src, key, err := access.New(access.Request{Kind: access.SourceKind, Name: "gateway-1",
+		Vehicles: access.AllVehicles()}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

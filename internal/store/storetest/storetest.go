@@ -284,8 +284,9 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 // Token issues a token for the vehicles v, and stores it.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
-	tok, _, err := access.Issue(
-		access.TokenRequest{Developer: "Ada", Operations: access.AllOperations, Vehicles: v}, time.Now(),
+	tok, _, err := access.New(
+		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v},
+		time.Now(),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +342,7 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 		"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...),
 		"gone": access.VehicleSet(SecretVID), "all": access.AllVehicles(),
 	} {
-		s, _, err := access.AddSource(access.SourceRequest{Name: name, Vehicles: v}, time.Now())
+		s, _, err := access.New(access.Request{Kind: access.SourceKind, Name: name, Vehicles: v}, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
