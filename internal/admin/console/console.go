@@ -133,7 +133,7 @@ func (c *Console) routes() *http.ServeMux {
 	}
 
 	// The following pages need a session.
-	page := func(pattern string, show func(http.ResponseWriter, *http.Request, *session)) {
+	page := func(pattern string, show handler) {
 		method, path, _ := strings.Cut(pattern, " ")
 		mux.HandleFunc(method+" "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
 			if s := c.sessions.of(r, true); s != nil {
@@ -151,26 +151,27 @@ func (c *Console) routes() *http.ServeMux {
 	page("POST /vehicles/{vid}/forget", c.forget)
 	page("POST /vehicles/{vid}/allow", c.allow)
 	page("GET /roads", c.roadsPage)
-	page("GET /tokens", c.tokensPage)
-	page("POST /tokens", c.issueToken)
-	page("GET /tokens/{name}", c.tokenPage)
+	page("GET /tokens", first(c.showTokens))
+	page("POST /tokens", c.create(access.TokenKind, largeForm, "Token issued", c.tokenRequest, c.showTokens))
+	page("GET /tokens/{name}", first(c.showToken))
 	page("POST /tokens/{name}/grant", c.grant(access.TokenKind, c.showToken))
 	page("POST /tokens/{name}/change", c.change(access.TokenKind, c.showToken))
 	page("POST /tokens/{name}/rotate", c.rotate(access.TokenKind, "Token rotated", c.showTokens))
 	page("POST /tokens/{name}/revoke",
 		c.end(access.TokenKind, revokeToken, "The token of %s is revoked: queries with it are refused from now on.",
 			c.showTokens))
-	page("GET /sources", c.sourcesPage)
-	page("POST /sources", c.addSource)
-	page("GET /sources/{name}", c.sourcePage)
+	page("GET /sources", first(c.showSources))
+	page("POST /sources", c.create(access.SourceKind, largeForm, "Source added", sourceRequest, c.showSources))
+	page("GET /sources/{name}", first(c.showSource))
 	page("POST /sources/{name}/grant", c.grant(access.SourceKind, c.showSource))
 	page("POST /sources/{name}/change", c.change(access.SourceKind, c.showSource))
 	page("POST /sources/{name}/rotate", c.rotate(access.SourceKind, "Source rotated", c.showSources))
 	page("POST /sources/{name}/remove",
 		c.end(access.SourceKind, removeSource, "The source %s is removed: its telemetry is refused from now on.",
 			c.showSources))
-	page("GET /operators", c.operatorsPage)
-	page("POST /operators", c.addOperator)
+	page("GET /operators", first(c.showOperators))
+	page("POST /operators",
+		c.create(access.OperatorKind, smallForm, "Operator added", operatorRequest, c.showOperators))
 	page("POST /operators/{name}/rotate", c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))
 	page("POST /operators/{name}/remove",
 		c.end(access.OperatorKind, removeOperator, "The operator %s is removed and logged out.", c.showOperators))

@@ -21,10 +21,71 @@ import (
 // and refused, the page also shows the problem and the contents of the form.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
 
+// handler answers a request that has a session.
+type handler func(http.ResponseWriter, *http.Request, *session)
+
+// first returns the handler of a page with a form, before the form was submitted.
+func first(show listing) handler {
+	return func(w http.ResponseWriter, r *http.Request, s *session) { show(w, r, s, http.StatusOK, "", nil) }
+}
+
+// credentialsView is the page that lists the credentials of one kind.
+type credentialsView struct {
+	Rows    []any
+	Page    paging
+	Chooser chooser
+	Form    url.Values // contents of a refused form
+	All     int        // number of all credentials of the kind
+	Soon    int        // number of tokens that expire soon
+	Began   time.Time  // start of the process, from which on this node's observations date
+}
+
+// credentials returns the requested page of a list of credentials. The function choose applies the
+// filters and the order of the URL, and row returns a row of the page.
+func credentials[S any](
+	c *Console, r *http.Request, s *session, form url.Values, list chooser, all []S,
+	choose func(choice, []S) []S, row func(S) (any, error),
+) credentialsView {
+	v := credentialsView{Chooser: list.of(r, s), Form: refill(form), All: len(all), Began: c.Monitor.began}
+	all = choose(v.Chooser.choice, all)
+	v.Page = v.Chooser.page(r, len(all))
+	for _, x := range all[v.Page.From-1 : v.Page.To] {
+		if made, err := row(x); err == nil {
+			v.Rows = append(v.Rows, made)
+		}
+	}
+	return v
+}
+
+// create returns the handler of the form that creates a credential, which the function parse reads.
+func (c *Console) create(
+	kind access.Kind, limit int64, title string, parse func(url.Values) (access.Request, error), show listing,
+) handler {
+	return func(w http.ResponseWriter, r *http.Request, s *session) {
+		if !c.once(w, r, s, limit, kind) {
+			return
+		}
+		request, err := parse(r.PostForm)
+		if err != nil {
+			show(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
+			return
+		}
+		created, secret, err := c.Ops.Create(r.Context(), s.who, request)
+		if err != nil {
+			show(w, r, s, statusOf(err), err.Error(), r.PostForm)
+			return
+		}
+		query := ""
+		if kind == access.TokenKind && c.QueryURL != "" {
+			query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s",
+				c.QueryURL, secret, sampleVehicle(created))
+		}
+		c.showSecret(w, s, title, created, secretView{Secret: secret, Query: query})
+	}
+}
+
 // rotate returns the handler of the form that gives a credential a new secret.
-func (c *Console) rotate(
-	kind access.Kind, title string, show listing,
-) func(http.ResponseWriter, *http.Request, *session) {
+func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, smallForm)
 		if !ok {
@@ -60,9 +121,7 @@ func (c *Console) rotate(
 // end returns the handler of the form that revokes or removes a credential. The handler first asks
 // for confirmation with the question ask, and at the end shows the text notice. The holder of the
 // credential replaces NAME in ask and %s in notice.
-func (c *Console) end(
-	kind access.Kind, ask question, notice string, show listing,
-) func(http.ResponseWriter, *http.Request, *session) {
+func (c *Console) end(kind access.Kind, ask question, notice string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if _, ok := c.form(w, r, s, smallForm); !ok {
 			return
@@ -80,7 +139,7 @@ func (c *Console) end(
 }
 
 // change returns the handler of the form that changes a token or a source, except its vehicles.
-func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
+func (c *Console) change(kind access.Kind, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, smallForm)
 		if !ok {
@@ -101,7 +160,7 @@ func (c *Console) change(kind access.Kind, show listing) func(http.ResponseWrite
 // grant returns the handler of the form that changes the vehicles of a token or a source. The form
 // selects all vehicles or gives a list of them. For a token, it can also give vehicles to add and
 // vehicles to remove.
-func (c *Console) grant(kind access.Kind, show listing) func(http.ResponseWriter, *http.Request, *session) {
+func (c *Console) grant(kind access.Kind, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form, ok := c.form(w, r, s, largeForm)
 		if !ok {

@@ -12,32 +12,18 @@ import (
 	"carstate/internal/ops"
 )
 
-type operatorsView struct {
-	Rows    []ops.OperatorSummary
-	Page    paging
-	Chooser chooser
-	Form    url.Values
-	All     int // number of all operators
-}
-
 // operatorChoices is the form that sorts and filters operators.
 var operatorChoices = chooser{
 	Path: "/operators", What: "operators", Names: "Name",
 	Sorts: []option{{"", "name"}, {"newest", "newest first"}, {"key", "oldest key first"}},
 }
 
-func (c *Console) operatorsPage(w http.ResponseWriter, r *http.Request, s *session) {
-	c.showOperators(w, r, s, http.StatusOK, "", nil)
-}
-
 func (c *Console) showOperators(
 	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
 ) {
 	all := c.Ops.Operators()
-	v := operatorsView{Chooser: operatorChoices.of(r, s), Form: refill(form), All: len(all)}
-	all = v.Chooser.operators(all)
-	v.Page = v.Chooser.page(r, len(all))
-	v.Rows = all[v.Page.From-1 : v.Page.To]
+	v := credentials(c, r, s, form, operatorChoices, all, choice.operators,
+		func(o ops.OperatorSummary) (any, error) { return o, nil })
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 
@@ -58,17 +44,9 @@ func (c choice) operators(all []ops.OperatorSummary) []ops.OperatorSummary {
 	return all
 }
 
-func (c *Console) addOperator(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, smallForm, access.OperatorKind) {
-		return
-	}
-	o, key, err := c.Ops.Create(r.Context(), s.who, access.Request{
-		Kind: access.OperatorKind, Name: strings.TrimSpace(r.PostForm.Get("name"))})
-	if err != nil {
-		c.showOperators(w, r, s, statusOf(err), err.Error(), r.PostForm)
-		return
-	}
-	c.showSecret(w, s, "Operator added", o, secretView{Secret: key})
+// operatorRequest parses the form of a new operator.
+func operatorRequest(form url.Values) (access.Request, error) {
+	return access.Request{Kind: access.OperatorKind, Name: strings.TrimSpace(form.Get("name"))}, nil
 }
 
 // rotateAdminKey replaces the admin key. This also ends the caller's session, because the caller

@@ -11,15 +11,6 @@ import (
 	"carstate/internal/ops"
 )
 
-type sourcesView struct {
-	Rows    []sourceRow
-	Page    paging
-	Chooser chooser
-	Form    url.Values
-	Began   time.Time // start of the process, from which on this node's observations date
-	All     int       // number of all sources
-}
-
 // sourceRow is one source and the prefix of the URL paths to which its links lead.
 type sourceRow struct {
 	Root string // prefix of the session's paths
@@ -55,27 +46,15 @@ var sourceChoices = chooser{
 	Sorts: []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"}},
 }
 
-func (c *Console) sourcesPage(w http.ResponseWriter, r *http.Request, s *session) {
-	c.showSources(w, r, s, http.StatusOK, "", nil)
-}
-
 func (c *Console) showSources(
 	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
 ) {
 	all := c.Ops.Sources()
-	v := sourcesView{Form: refill(form), Chooser: sourceChoices.of(r, s), Began: c.Monitor.began, All: len(all)}
-	all = v.Chooser.sources(all)
-	v.Page = v.Chooser.page(r, len(all))
-	for _, src := range all[v.Page.From-1 : v.Page.To] {
-		if source, err := c.Ops.Source(src.Name); err == nil {
-			v.Rows = append(v.Rows, sourceRow{s.root, source})
-		}
-	}
+	v := credentials(c, r, s, form, sourceChoices, all, choice.sources, func(src ops.SourceSummary) (any, error) {
+		source, err := c.Ops.Source(src.Name)
+		return sourceRow{s.root, source}, err
+	})
 	c.showTo(w, s, status, "sources", page{Title: "Sources", Section: "sources", Problem: problem, Data: v})
-}
-
-func (c *Console) sourcePage(w http.ResponseWriter, r *http.Request, s *session) {
-	c.showSource(w, r, s, http.StatusOK, "", nil)
 }
 
 // showSource answers with the page of the source whose name is in the path.
@@ -114,30 +93,16 @@ func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
 	return all
 }
 
-func (c *Console) addSource(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, largeForm, access.SourceKind) {
-		return
+// sourceRequest parses the form of a new source.
+func sourceRequest(form url.Values) (access.Request, error) {
+	r := access.Request{Kind: access.SourceKind, Name: strings.TrimSpace(form.Get("name")),
+		Vehicles: access.AllVehicles(), Strict: form.Get("strict") != ""}
+	var err error
+	if form.Get("scope") != "all" {
+		if r.Vehicles, err = parseVehicles(form.Get("vehicles")); err != nil {
+			return r, err
+		}
 	}
-	vehicles, err := access.AllVehicles(), error(nil)
-	if r.PostForm.Get("scope") != "all" {
-		vehicles, err = parseVehicles(r.PostForm.Get("vehicles"))
-	}
-	if err != nil {
-		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
-		return
-	}
-	rate, err := access.ParseRate(strings.TrimSpace(r.PostForm.Get("rate")))
-	if err != nil {
-		c.showSources(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
-		return
-	}
-	src, key, err := c.Ops.Create(r.Context(), s.who, access.Request{
-		Kind: access.SourceKind, Name: strings.TrimSpace(r.PostForm.Get("name")), Vehicles: vehicles,
-		Rate: rate, Strict: r.PostForm.Get("strict") != "",
-	})
-	if err != nil {
-		c.showSources(w, r, s, statusOf(err), err.Error(), r.PostForm)
-		return
-	}
-	c.showSecret(w, s, "Source added", src, secretView{Secret: key})
+	r.Rate, err = access.ParseRate(strings.TrimSpace(form.Get("rate")))
+	return r, err
 }

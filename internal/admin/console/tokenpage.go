@@ -17,15 +17,6 @@ import (
 // expiringSoon is how long before its expiry a token is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
-type tokensView struct {
-	Rows    []tokenRow
-	Page    paging
-	Chooser chooser
-	Form    url.Values // contents of a refused form
-	Soon    int        // number of tokens that expire soon
-	All     int        // number of all tokens
-}
-
 // tokenRow is one token and the prefix of the URL paths to which its links lead.
 type tokenRow struct {
 	Root string // prefix of the session's paths
@@ -73,32 +64,22 @@ func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary
 	return all
 }
 
-func (c *Console) tokensPage(w http.ResponseWriter, r *http.Request, s *session) {
-	c.showTokens(w, r, s, http.StatusOK, "", nil)
-}
-
 func (c *Console) showTokens(
 	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
 ) {
-	all, now := c.Ops.Tokens(), c.Now()
-	v := tokensView{Form: refill(form), Chooser: tokenChoices.of(r, s), All: len(all)}
+	all, now, soon := c.Ops.Tokens(), c.Now(), 0
 	for _, t := range all {
 		if stateOf(t, now) == "expiring" {
-			v.Soon++
+			soon++
 		}
 	}
-	all = v.Chooser.tokens(all, now)
-	v.Page = v.Chooser.page(r, len(all))
-	for _, t := range all[v.Page.From-1 : v.Page.To] {
-		if token, err := c.Ops.Token(t.ID); err == nil {
-			v.Rows = append(v.Rows, tokenRow{s.root, token})
-		}
-	}
+	choose := func(x choice, all []ops.TokenSummary) []ops.TokenSummary { return x.tokens(all, now) }
+	v := credentials(c, r, s, form, tokenChoices, all, choose, func(t ops.TokenSummary) (any, error) {
+		token, err := c.Ops.Token(t.ID)
+		return tokenRow{s.root, token}, err
+	})
+	v.Soon = soon
 	c.showTo(w, s, status, "tokens", page{Title: "Tokens", Section: "tokens", Problem: problem, Data: v})
-}
-
-func (c *Console) tokenPage(w http.ResponseWriter, r *http.Request, s *session) {
-	c.showToken(w, r, s, http.StatusOK, "", nil)
 }
 
 // showToken answers with the page of the token whose ID is in the path.
@@ -152,28 +133,6 @@ func vehiclesInWords(v ops.VehicleList) string {
 
 // maxTokensThatSee is the maximum number of tokens that a vehicle's page lists.
 const maxTokensThatSee = 20
-
-func (c *Console) issueToken(w http.ResponseWriter, r *http.Request, s *session) {
-	if !c.once(w, r, s, largeForm, access.TokenKind) {
-		return
-	}
-	request, err := c.tokenRequest(r.PostForm)
-	if err != nil {
-		c.showTokens(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
-		return
-	}
-	t, secret, err := c.Ops.Create(r.Context(), s.who, request)
-	if err != nil {
-		c.showTokens(w, r, s, statusOf(err), err.Error(), r.PostForm)
-		return
-	}
-	query := ""
-	if c.QueryURL != "" {
-		query = fmt.Sprintf("curl -G %s/api/ic/if_dt_tflow_car_driving_state -d access_token=%s -d vid=%s",
-			c.QueryURL, secret, sampleVehicle(t))
-	}
-	c.showSecret(w, s, "Token issued", t, secretView{Secret: secret, Query: query})
-}
 
 // sampleVehicle returns a vehicle that the token covers, for an example request. If the token
 // covers all vehicles, it returns the placeholder "VID".
