@@ -88,7 +88,7 @@ func TestAudit_IsStoredBeforeTheOperation(t *testing.T) {
 			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", method}) {
 				t.Errorf("order: %v", did)
 			}
-			events, err := s.Audit(t.Context(), 1)
+			events, err := newest(t, s.Client, 1)
 			if err != nil || len(events) != 1 || events[0].Action != action || events[0].Object == "" {
 				t.Errorf("event: %+v, %v", events, err)
 			}
@@ -130,7 +130,7 @@ func TestAudit_RecordsAFailedOperation(t *testing.T) {
 				t.Errorf("answer: %v", err)
 			}
 			s.store.Fail(method, nil)
-			events, err := s.Audit(t.Context(), 2)
+			events, err := newest(t, s.Client, 2)
 			if err != nil || len(events) != 2 || events[0].Outcome != "failed" || events[1].Outcome != "intended" ||
 				events[0].Object != events[1].Object || events[0].Action != action {
 				t.Errorf("events: %+v, %v", events, err)
@@ -220,7 +220,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 	twenty := named(cars(20)...)
 	newest := func() string {
 		t.Helper()
-		events, err := s.Audit(t.Context(), 1)
+		events, err := newest(t, s.Client, 1)
 		if err != nil || len(events) != 1 {
 			t.Fatal(err)
 		}
@@ -319,7 +319,7 @@ func TestAuditQuotesNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.keepFromLogs(src.Key)
-	events, err := s.Audit(t.Context(), 2)
+	events, err := newest(t, s.Client, 2)
 	if err != nil || len(events) != 2 {
 		t.Fatalf("got %d events, %v; want 2", len(events), err)
 	}

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -149,6 +151,13 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 		t.Fatal(err)
 	}
 	return answer{resp.StatusCode, resp.Header, string(text)}
+}
+
+// newest returns the newest events of the audit, newest first.
+func newest(t *testing.T, c *client.Client, limit int) ([]access.Event, error) {
+	t.Helper()
+	list, err := c.SearchAudit(t.Context(), url.Values{"limit": {strconv.Itoa(limit)}})
+	return list.Events, err
 }
 
 // issue issues a token for the vehicles A and B.

@@ -1,12 +1,15 @@
 package admin_test
 
 import (
+	"encoding/json/v2"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"carstate/internal/admin"
+	"carstate/internal/admin/roadmap"
 	"carstate/internal/road"
 	"carstate/internal/road/roadtest"
 )
@@ -16,14 +19,17 @@ import (
 func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	roads := new(road.Map)
 	s := start(t, func(c *admin.Config) { c.Roads = roads })
-	box := road.Box{West: 11.3, South: 44.4, East: 11.4, North: 44.6}
-	if c, err := s.Roads(t.Context(), box, 10); err != nil || len(c.Features) != 0 || c.Truncated {
+	list := func(limit int) (c roadmap.Collection, err error) {
+		a := s.do(t, "GET", fmt.Sprintf("/v1/roads?bbox=11.3,44.4,11.4,44.6&limit=%d", limit), "")
+		return c, json.Unmarshal([]byte(a.body), &c)
+	}
+	if c, err := list(10); err != nil || len(c.Features) != 0 || c.Truncated {
 		t.Errorf("without roads: %+v, %v", c, err)
 	}
 	street := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
 	roadtest.Feed(roads, street.Learn(50, noon))
 	roadtest.Feed(roads, street.Drive("slow", 8, 10, noon.Add(-8*time.Minute), 5*time.Second))
-	c, err := s.Roads(t.Context(), box, 3)
+	c, err := list(3)
 	if err != nil || len(c.Features) != 3 || !c.Truncated || c.Known < 8 || c.Features[0].Properties.State != "jam" ||
 		!c.At.Equal(noon) {
 		t.Errorf("the jam is %+v, %v", c, err)

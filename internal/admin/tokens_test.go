@@ -194,7 +194,7 @@ func TestChangeToken(t *testing.T) {
 		got.VehicleCount.N != 2 {
 		t.Fatalf("got %+v, %v; want rate 10/min, expiry %v, 2 vehicles", got, err, end)
 	}
-	if e, err := s.Audit(t.Context(), 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID ||
+	if e, err := newest(t, s.Client, 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID ||
 		e[0].Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
 		t.Errorf("audited %+v, %v", e, err)
 	}

@@ -3,8 +3,6 @@ package archtest
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -17,6 +15,11 @@ const root = "../.."
 // listed is the part of the output of `go list -json` for a package that these tests use.
 type listed struct {
 	ImportPath string
+	Name       string
+	Dir        string
+	GoFiles    []string
+	Deps       []string
+	Export     string // file of the compiled package
 	Standard   bool
 	Module     *struct {
 		Path string
@@ -142,23 +145,8 @@ func TestUnlisted_FindsBothKinds(t *testing.T) {
 
 // ourPackages returns every package of this module, as the go command lists them.
 func ourPackages(t *testing.T) []pkg {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports",
-		"./...")
-	cmd.Dir = root
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, &stderr)
-	}
 	byPath := map[string]listed{}
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var l listed
-		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	for _, l := range goList(t, "-deps", "./...") {
 		byPath[l.ImportPath] = l
 	}
 
@@ -190,6 +178,26 @@ func ourPackages(t *testing.T) []pkg {
 		t.Fatalf("go list found %d packages of ours", len(pkgs))
 	}
 	return pkgs
+}
+
+// goList returns packages as the go command lists them.
+func goList(t *testing.T, args ...string) (all []listed) {
+	cmd := exec.Command("go", append([]string{"list", "-json"}, args...)...)
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
+		var l listed
+		if err := dec.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return all
 }
 
 // TestViolations checks that violations finds each kind of violation and nothing else.

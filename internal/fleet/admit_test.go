@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"carstate/internal/fleet"
 	"carstate/internal/vehicle"
@@ -45,9 +46,9 @@ func TestAdmitKeepsTheBound(t *testing.T) {
 	if !table.Admit("Before") || !table.Admit("B") || table.Admit("D") {
 		t.Error("a lower bound drops what is known, or lets others in")
 	}
-	table.Clear()
+	table.Expire(noon.Add(24 * time.Hour))
 	if table.Len() != 0 {
-		t.Errorf("after Clear: got %d vehicles, want 0", table.Len())
+		t.Errorf("after all expired: got %d vehicles, want 0", table.Len())
 	}
 }
 
@@ -74,7 +75,7 @@ func TestAdmitOfManyAtOnce(t *testing.T) {
 	if table.Len() != most {
 		t.Errorf("got %d vehicles, want the limit of %d", table.Len(), most)
 	}
-	table.Clear()
+	table.Expire(noon.Add(24 * time.Hour))
 	for i := range tried {
 		if got := table.Admit(vehicle.ID(fmt.Sprintf("W%d", i))); got != (i < most) {
 			t.Fatalf("new vehicle number %d in an empty table: admitted %t, want %t", i+1, got, i < most)

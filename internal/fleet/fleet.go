@@ -109,14 +109,6 @@ func (t *Table) Expire(before time.Time) int {
 	return n
 }
 
-// Clear removes every vehicle.
-func (t *Table) Clear() {
-	for i := range t.shards {
-		t.vehicles.Add(int64(-t.shards[i].removeIf(func(value) bool { return true })))
-	}
-	t.dropNames()
-}
-
 // value is an Answer packed into two words. The first word has the time of the driving verdict and,
 // in its lowest four bits, the driving state and the throttle state. The second word has the time
 // of the throttle verdict.

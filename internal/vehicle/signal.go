@@ -73,10 +73,6 @@ func (s Signal) String() string {
 // Unit returns the unit of the signal's value, "" if it has none.
 func (s Signal) Unit() string { return signalTable[s].unit }
 
-// IsNumber reports whether the value of the signal is a measured number, and not a list of codes, a
-// switch or a state of the ignition.
-func (s Signal) IsNumber() bool { return s < DTCList || s >= FreeFlowSpeed }
-
 // IsPosition reports whether the signal is the vehicle's latitude or longitude. Positions are
 // private: their values must never appear in a log, a metric, a trace or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }

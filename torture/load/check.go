@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -234,10 +236,11 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	for _, s := range sources {
 		listed[record{source: true, id: s.Name}] = true
 	}
-	events, err := c.Audit(ctx, maxEvents)
+	list, err := c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(maxEvents)}})
 	if err != nil {
 		return err
 	}
+	events := list.Events
 	audited, since := make(map[string]bool), time.Time{}
 	for _, e := range events {
 		audited[e.Object] = true

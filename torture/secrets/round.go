@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,7 +153,7 @@ func (r *round) issue(ctx context.Context) {
 	token("a token of one vehicle", access.Request{Vehicles: one})
 	token("a token of one operation", access.Request{Vehicles: all, Operations: access.ThrottleSystem})
 	token("a limited token", access.Request{Vehicles: all, Rate: access.Rate{Calls: 3, Window: time.Hour}})
-	token("a sandbox token", access.Request{Sandbox: true})
+	token("a sandbox token", access.Request{Kind: access.SandboxKind})
 	token("an expired token", access.Request{Vehicles: all, Expires: time.Now().Add(50 * time.Millisecond)})
 	done(r.admin.RevokeToken(ctx, token("a revoked token", access.Request{Vehicles: all})))
 	replaced := token("a replaced token", access.Request{Vehicles: all})
@@ -180,7 +181,7 @@ func (r *round) settle(ctx context.Context) {
 	}
 	cmdline := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.node.PID())))
 	r.look("the server's command line", cmdline, both...)
-	events := must.Get(r.admin.Audit(ctx, 1000))
+	events := must.Get(r.admin.SearchAudit(ctx, url.Values{"limit": {"1000"}}))
 	r.look("the audit", fmt.Appendf(nil, "%+v", events), both...)
 	must.Do(r.node.Stop())
 	log := r.node.Log()

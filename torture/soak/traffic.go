@@ -222,7 +222,7 @@ func (t *traffic) operations(ctx context.Context, i int) error {
 	}
 	_, err1 := t.admin.Tokens(ctx)
 	_, err2 := t.admin.Sources(ctx)
-	_, err3 := t.admin.Audit(ctx, 100)
+	_, err3 := t.admin.SearchAudit(ctx, url.Values{"limit": {"100"}})
 	return errors.Join(err1, err2, err3)
 }
 

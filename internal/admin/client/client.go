@@ -4,19 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json/v2"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin/roadmap"
 	"carstate/internal/admin/wire"
 	"carstate/internal/ops"
-	"carstate/internal/road"
 	"carstate/internal/vehicle"
 )
 
@@ -160,13 +156,6 @@ func (c *Client) Status(ctx context.Context) (wire.Status, error) {
 	return send[wire.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Roads returns the traffic on the stretches of road within a box, the worst first. The parameter
-// limit is the maximum number of stretches (1 to [roadmap.MaxStretches]).
-func (c *Client) Roads(ctx context.Context, b road.Box, limit int) (roadmap.Collection, error) {
-	path := fmt.Sprintf("/v1/roads?bbox=%g,%g,%g,%g&limit=%d", b.West, b.South, b.East, b.North, limit)
-	return send[roadmap.Collection](ctx, c, http.MethodGet, path, nil)
-}
-
 // Node returns the settings of the node that answers.
 func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
@@ -225,13 +214,6 @@ func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, erro
 func rotateBody(overlap time.Duration) wire.RotateRequest {
 	seconds := int64(overlap / time.Second)
 	return wire.RotateRequest{OverlapSeconds: &seconds}
-}
-
-// Audit returns the newest events, newest first. The parameter limit is their maximum number (1 to
-// 1,000).
-func (c *Client) Audit(ctx context.Context, limit int) ([]access.Event, error) {
-	list, err := c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(limit)}})
-	return list.Events, err
 }
 
 // SearchAudit returns a page of the audit. The parameter query holds the URL parameters of GET

@@ -71,9 +71,6 @@ func (m *Monitor) Forget(id vehicle.ID) {
 	m.mu.Unlock()
 }
 
-// Clear empties the lists of vehicles in a jam and with an anomaly.
-func (m *Monitor) Clear() { m.watchlist.clear() }
-
 // Run collects data until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	noted := time.Time{}

@@ -57,13 +57,6 @@ func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	w.note(w.anomalies, id, anomaly, watched{anomalySince, t.Time})
 }
 
-func (w *watchlist) clear() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	clear(w.jams)
-	clear(w.anomalies)
-}
-
 // note adds a vehicle with the times x to a list if listed is true, or replaces its times. If
 // listed is false, note removes the vehicle. It adds no vehicle to a full list. mu must be held.
 func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool, x watched) {

@@ -183,7 +183,7 @@ func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSign
 
 func copyReadings(to, from *vehicle.Readings, which func(vehicle.Signal) bool) {
 	for g := range vehicle.Signal(vehicle.NumSignals) {
-		if v, ok := from.Value(g); ok && g.IsNumber() && which(g) {
+		if v, ok := from.Value(g); ok && (g < vehicle.DTCList || g >= vehicle.FreeFlowSpeed) && which(g) {
 			if to.Set(g, float64(v)) != nil {
 				panic("a reading that was accepted is refused")
 			}
