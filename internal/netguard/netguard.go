@@ -138,8 +138,11 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
 	}
-	peer := peerOf(nc)
-	c := &Conn{Conn: nc, guard: g, peer: peer, client: clientOf(peer)}
+	c := &Conn{Conn: nc, guard: g}
+	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		c.peer = Plain(t.AddrPort().Addr())
+	}
+	c.client = Client(c.peer)
 	c.since.Store(time.Now().UnixNano())
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,24 +165,15 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	return c
 }
 
-// peerOf returns the address at the other end of a connection in a form in which equal addresses
-// compare equal: it has no zone, and IPv4 is never written as IPv6. It returns the zero Addr if
-// there is no such address.
-func peerOf(c net.Conn) netip.Addr {
-	if t, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return t.AddrPort().Addr().Unmap().WithZone("")
-	}
-	return netip.Addr{}
-}
+// Plain returns an address in a form in which equal addresses compare equal: it has no zone, and
+// IPv4 is never written as IPv6.
+func Plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// clientOf returns the address prefix that identifies a client: the whole IPv4 address, or the
-// first 64 bits of an IPv6 address.
-func clientOf(peer netip.Addr) netip.Prefix {
-	bits := 64
-	if peer.Is4() {
-		bits = 32
-	}
-	p, _ := peer.Prefix(bits)
+// Client returns the address prefix that identifies the client at an address: the whole IPv4
+// address, or the /64 prefix of an IPv6 address, which is the smallest that one customer gets.
+func Client(a netip.Addr) netip.Prefix {
+	a = Plain(a)
+	p, _ := a.Prefix(min(a.BitLen(), 64))
 	return p
 }
 

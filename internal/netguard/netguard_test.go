@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -365,5 +366,16 @@ func TestFit_ScalesToDescriptors(t *testing.T) {
 	}
 	if files, _ := FitToFiles(0, &a); files < 64 {
 		t.Errorf("%d descriptors", files)
+	}
+}
+
+func TestClient(t *testing.T) {
+	for text, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "2001:db8::1": "2001:db8::/64",
+		"fe80::1%eth0": "fe80::/64",
+	} {
+		if got := Client(netip.MustParseAddr(text)).String(); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
 	}
 }

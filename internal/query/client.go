@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/netip"
 	"slices"
+
+	"carstate/internal/netguard"
 )
 
 // clientOf returns the address of the client that sent a request. peer is the other end of the
@@ -66,15 +68,11 @@ func (h *hops) previous() []byte {
 func parseHop(member []byte) (netip.Addr, bool) {
 	text := string(member)
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
-		return plainAddr(withPort.Addr()), true
+		return netguard.Plain(withPort.Addr()), true
 	}
 	if n := len(text); n > 1 && text[0] == '[' && text[n-1] == ']' {
 		text = text[1 : n-1]
 	}
 	a, err := netip.ParseAddr(text)
-	return plainAddr(a), err == nil
+	return netguard.Plain(a), err == nil
 }
-
-// plainAddr returns an address in a form in which equal addresses compare equal. That form has no
-// zone, and an IPv4 address is never written as IPv6.
-func plainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

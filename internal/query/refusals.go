@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"carstate/internal/netguard"
 )
 
 // Within refusedWindow, up to refusedTokens tokens from one address are refused with 401, and
@@ -37,24 +39,11 @@ type refusalSet struct {
 	logs [refusalWays]*refusalLog
 }
 
-// refusalLog holds the times of the last refused tokens from one IPv4 address or IPv6 /64 prefix.
+// refusalLog holds the times of the last refused tokens from one client (see [netguard.Client]).
 type refusalLog struct {
-	from network
+	from netip.Prefix
 	last int // the index of the newest time; the next one is the oldest
 	at   [refusedTokens]time.Duration
-}
-
-// network identifies the clients whose refusals are counted together. It is an IPv4 address or an
-// IPv6 /64 network, which is the smallest that one customer gets.
-type network [16]byte
-
-func networkOf(a netip.Addr) network {
-	a = a.Unmap()
-	n := network(a.As16())
-	if a.Is6() {
-		clear(n[8:])
-	}
-	return n
 }
 
 func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
@@ -64,7 +53,7 @@ func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 // wait. Because nothing is recorded during that time, a client never waits longer than it was asked
 // to.
 func (r *refusals) noteRefusal(a netip.Addr, now time.Time) (wait time.Duration) {
-	from, at := networkOf(a), time.Duration(now.UnixNano())
+	from, at := netguard.Client(a), time.Duration(now.UnixNano())
 	s := r.setOf(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +67,7 @@ func (r *refusals) noteRefusal(a netip.Addr, now time.Time) (wait time.Duration)
 
 // waitOf returns how long the address must wait, like noteRefusal, but records nothing.
 func (r *refusals) waitOf(a netip.Addr, now time.Time) time.Duration {
-	from := networkOf(a)
+	from := netguard.Client(a)
 	s := r.setOf(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +79,8 @@ func (r *refusals) waitOf(a netip.Addr, now time.Time) time.Duration {
 	return 0
 }
 
-func (r *refusals) setOf(from network) *refusalSet {
-	return &r.sets[maphash.Bytes(r.seed, from[:])%refusalSets]
+func (r *refusals) setOf(from netip.Prefix) *refusalSet {
+	return &r.sets[maphash.Comparable(r.seed, from)%refusalSets]
 }
 
 // wait returns how long an address must wait before one more refused token gets 401 and not 429.
@@ -108,7 +97,7 @@ func (l *refusalLog) wait(at time.Duration) time.Duration {
 
 // logOf returns the log of the address or prefix from. If s has none, logOf adds an empty log. If s
 // is full, the new log replaces the one whose last refusal is the oldest. The caller holds mu.
-func (s *refusalSet) logOf(from network) *refusalLog {
+func (s *refusalSet) logOf(from netip.Prefix) *refusalLog {
 	victim := 0
 	for i, l := range s.logs {
 		switch {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"hash/maphash"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -10,9 +9,10 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/netguard"
 )
 
-// The limits on wrong keys, from one address range (see networkOf) and from all addresses together.
+// The limits on wrong keys, from one client (see [netguard.Client]) and from all addresses together.
 // A right key is always accepted, so that an attacker cannot lock the operators out. A key has 178
 // random bits and cannot be guessed at any rate. The limits are for callers that mistype the key or
 // flood the login.
@@ -22,8 +22,8 @@ var (
 )
 
 // attempts holds the budgets for the two limits on wrong keys. The field all is for all addresses
-// together. The field one is for single address ranges (see networkOf): a hash of the range selects
-// one of 1,024 budgets, so that the memory is bounded.
+// together. The field one is for single clients: a hash of the client selects one of 1,024 budgets,
+// so that the memory is bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget
@@ -33,7 +33,8 @@ type attempts struct {
 // wait counts a wrong key. It returns zero, or, if a limit is exceeded, how long the caller has to
 // wait.
 func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
-	budget := &a.one[maphash.Comparable(a.seed, networkOf(r.RemoteAddr))%uint64(len(a.one))]
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	budget := &a.one[maphash.Comparable(a.seed, netguard.Client(from.Addr()))%uint64(len(a.one))]
 	if _, next, ok := budget.Take(wrongFromOne, now); !ok {
 		return next
 	}
@@ -42,16 +43,6 @@ func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 		return 0
 	}
 	return next
-}
-
-// networkOf returns the range of addresses that share one limit with an address: only the address
-// itself for IPv4, and its /64 prefix for IPv6. The parameter remote is the address with a port.
-func networkOf(remote string) netip.Prefix {
-	host, _, _ := net.SplitHostPort(remote)
-	a, _ := netip.ParseAddr(host)
-	a = a.Unmap()
-	p, _ := a.Prefix(min(a.BitLen(), 64))
-	return p
 }
 
 // showLogin answers with the login page in place of the requested page.
