@@ -19,6 +19,7 @@
 package derive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,18 +84,11 @@ type Deriver struct {
 
 // New returns a Deriver. [Deriver.Run] starts it.
 func New(c Config) *Deriver {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Fold == nil {
 		c.Fold = (*vehicle.State).Fold
 	}
-	if c.MaxCached <= 0 {
-		c.MaxCached = 100_000
-	}
-	if c.MaxLoad <= 0 {
-		c.MaxLoad = 999
-	}
+	c.MaxCached, c.MaxLoad = cmp.Or(c.MaxCached, 100_000), cmp.Or(c.MaxLoad, 999)
 	return &Deriver{config: c}
 }
 

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -116,27 +117,15 @@ func (c Config) withDefaults() Config {
 	if c.Excess == nil {
 		c.Excess = func(net.Conn) bool { return false }
 	}
-	if c.MaxHTTPConnections == 0 {
-		c.MaxHTTPConnections = 4096
-	}
-	if c.MaxConnections == 0 {
-		c.MaxConnections = 20_000
-	}
-	if c.grace == 0 {
-		c.grace = grace
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 256 << 20
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Registry == nil {
-		c.Registry = prometheus.NewRegistry()
-	}
+	c.MaxHTTPConnections = cmp.Or(c.MaxHTTPConnections, 4096)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 20_000)
+	c.grace = cmp.Or(c.grace, grace)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	c.Registry = cmp.Or[prometheus.Registerer](c.Registry, prometheus.NewRegistry())
 	return c
 }
 

@@ -5,6 +5,7 @@
 package netguard
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net"
@@ -104,9 +105,7 @@ func New(c Config) *Guard {
 	if c.Dropped == nil {
 		c.Dropped = func() {}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return &Guard{c: c, open: make(map[*Conn]struct{}), clients: make(map[netip.Prefix]int)}
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -78,12 +79,8 @@ func New(cfg Config) *Console {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.LiveEvery == 0 {
-		cfg.LiveEvery = 2 * time.Second
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
 	c := &Console{Config: cfg, closing: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.closing) })
 	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
