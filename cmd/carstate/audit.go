@@ -17,20 +17,10 @@ type auditCommand struct {
 	listFlags
 	Actor  string `placeholder:"NAME" help:"Only actions of this operator; admin is the holder of the admin key."`
 	Action string `placeholder:"ACTION" help:"Only this action, such as token.issue, or all actions of a kind, such as token."`
-	Since  string `placeholder:"TIME" help:"Only events since then: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z${more_since}"`
+	Since  string `placeholder:"TIME" help:"Only events since then: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z, ${more_since}"`
 	Until  string `placeholder:"TIME" help:"Only events until then; a day is included."`
 	VID    string `name:"vid" placeholder:"VID" help:"Only events about this vehicle. The audit does not name vehicles: the search uses a hash of the vid. An event lists at most 20 vehicles; the command counts the events that name more."`
 	Limit  *int   `placeholder:"N" help:"Maximum number of events (100); 0 for all."`
-}
-
-// Help returns what --help shows.
-func (*auditCommand) Help() string {
-	return `Shows who did what, the newest first.
-
-Example:
-  carstate audit --since 7d --action token
-  carstate audit --vid NHeN4UqVsohGS55I7LBdh
-  carstate audit --since 90d --format csv > audit.csv`
 }
 
 // Run prints the newest events of the audit, which records what operators did. With --format csv or

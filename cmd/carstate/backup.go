@@ -27,20 +27,6 @@ type backupCommand struct {
 	JSON   bool   `name:"json" help:"Print the content of the backup as one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*backupCommand) Help() string {
-	return `Writes tokens, sources, operators, states, tombstones and usage to a file while the service runs,
-but no telemetry and no audit. The file has secrets as hashes only, but it names vehicles and has
-the key of the tombstones: protect it like the data directory. To restore it into another service
-you need the backup key of this one, which carstate operator backup-key prints.
-
-Example:
-  carstate backup carstate-2026-11-20.backup
-  carstate backup /var/lib/carstate-backups
-  carstate backup --verify carstate-2026-11-20.backup
-  carstate restore carstate-2026-11-20.backup`
-}
-
 // Run writes a backup to a file. With --verify, Run takes no backup, but checks an existing file.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
@@ -101,22 +87,10 @@ func describeBackup(b access.BackupInfo) string {
 type restoreCommand struct {
 	adminFlags
 	File            string   `arg:"" help:"The backup."`
-	BackupKeyFile   string   `placeholder:"FILE" help:"File with the backup key of the service that made the backup${more_backup_key_file}"`
-	Unauthenticated bool     `help:"Restore a file of any origin: if a stranger could write to it${more_unauthenticated}"`
+	BackupKeyFile   string   `placeholder:"FILE" help:"File with the backup key of the service that made the backup ${more_backup_key_file}"`
+	Unauthenticated bool     `help:"Restore a file of any origin: if a stranger could write to it, ${more_unauthenticated}"`
 	Forgotten       []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: vehicles that were forgotten after the backup stay forgotten."`
 	JSON            bool     `name:"json" help:"Print the result as one JSON value and nothing else."`
-}
-
-// Help returns what --help shows.
-func (*restoreCommand) Help() string {
-	return `Merges the backup. A record of the service takes precedence over that of the backup, except that a
-state with newer readings replaces an older one. Tokens, sources, operators and vehicles that were
-revoked, removed or forgotten on either side stay so. A file is refused before anything is changed
-if it is incomplete, not a backup, of a newer carstate, modified, or made by another service whose
-key is not given.
-
-Example:
-  carstate restore carstate-2026-11-20.backup --backup-key-file backup.key --forgotten receipts.json`
 }
 
 // Run restores a backup.

@@ -12,14 +12,6 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Help returns what --help shows.
-func (*completionCommand) Help() string {
-	return `Example:
-  carstate completion bash > /etc/bash_completion.d/carstate
-  carstate completion zsh > "${fpath[1]}/_carstate"
-  carstate completion fish > ~/.config/fish/completions/carstate.fish`
-}
-
 // completions maps the name of a shell to its completion script. The script passes the words typed
 // so far to `carstate __complete`, which prints the possible next words. If there are none, the
 // shell completes file names.

@@ -27,7 +27,7 @@ type storeFlags struct {
 	Nats      string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
 	NatsFresh bool   `help:"With --nats: start on the cluster although the data directory holds the records of one machine, which stay there unused."`
 	NatsCreds string `placeholder:"FILE" help:"Credentials file for --nats."`
-	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are.${more_replicas}"`
+	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. ${more_replicas}"`
 }
 
 // nodeFlags select what a node does and where it listens.
@@ -36,39 +36,39 @@ type nodeFlags struct {
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Address for the telemetry of cars and gateways by HTTP (${default})."`
 	MqttAddr    string `default:"127.0.0.1:1883" placeholder:"ADDR" help:"Address for the telemetry of cars and gateways by MQTT (${default}); empty: none."`
 	MqttTLSAddr string `name:"mqtt-tls-addr" placeholder:"ADDR" help:"Address for telemetry by MQTT over TLS; needs --tls-cert."`
-	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Address for operators: console, API, health, metrics (${default}).${more_admin_addr}"`
+	AdminAddr   string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"Address for operators: console, API, health, metrics (${default}). ${more_admin_addr}"`
 
 	MaxAge         time.Duration `default:"${max_age}" help:"Maximum age of the readings that answer a query (${default})."`
 	Retention      time.Duration `default:"1h" help:"How long telemetry is kept after it was folded into states (${default})."`
 	Partitions     int           `default:"0" help:"Number of partitions of the vehicles; fixed at the first start. 0 means 1, or 64 with --nats."`
-	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always${more_sync_interval}"`
-	StoreMemoryMib int           `default:"128" help:"Memory of the store in MiB (${default}, without --nats)${more_store_memory_mib}"`
+	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, ${more_sync_interval}"`
+	StoreMemoryMib int           `default:"128" help:"Memory of the store in MiB (${default}, without --nats): ${more_store_memory_mib}"`
 	MaxFeedAge     time.Duration `default:"60s" help:"How long queries are answered without contact to the engine (${default})."`
 
-	Drain time.Duration `default:"${drain}" help:"How long a node keeps serving after a signal to end (${default}).${more_drain}"`
+	Drain time.Duration `default:"${drain}" help:"How long a node keeps serving after a signal to end (${default}). ${more_drain}"`
 
-	QueryConnections  int `default:"${query_connections}" help:"Maximum number of connections of developers (${default}).${more_query_connections}"`
-	IngestConnections int `default:"${ingest_connections}" help:"Maximum number of connections for telemetry by HTTP (${default}).${more_ingest_connections}"`
-	MqttConnections   int `default:"${mqtt_connections}" help:"Maximum number of connections for telemetry by MQTT (${default}).${more_mqtt_connections}"`
-	AdminConnections  int `default:"${admin_connections}" help:"Maximum number of connections to the admin listener (${default}).${more_admin_connections}"`
+	QueryConnections  int `default:"${query_connections}" help:"Maximum number of connections of developers (${default}). ${more_query_connections}"`
+	IngestConnections int `default:"${ingest_connections}" help:"Maximum number of connections for telemetry by HTTP (${default}). ${more_ingest_connections}"`
+	MqttConnections   int `default:"${mqtt_connections}" help:"Maximum number of connections for telemetry by MQTT (${default}). ${more_mqtt_connections}"`
+	AdminConnections  int `default:"${admin_connections}" help:"Maximum number of connections to the admin listener (${default}). ${more_admin_connections}"`
 
-	MaxStretches int `default:"5000000" help:"Maximum number of stretches of road that a node learns (${default}).${more_max_stretches}"`
+	MaxStretches int `default:"5000000" help:"Maximum number of stretches of road that a node learns (${default}). ${more_max_stretches}"`
 
-	MaxVehicles int `default:"0" help:"Maximum number of known vehicles; samples of further ones are refused and counted.${more_max_vehicles}"`
+	MaxVehicles int `default:"0" help:"Maximum number of known vehicles; samples of further ones are refused and counted. ${more_max_vehicles}"`
 
 	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"Roles of this node (${default})."`
 
 	NoDocs bool `help:"Serve no documentation on the query listener, only the two operations."`
 
-	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain (PEM).${more_tls_cert}"`
+	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain (PEM). ${more_tls_cert}"`
 	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Key of the certificate (PEM)."`
 	BehindProxy bool   `help:"A proxy in front terminates TLS, so listeners that are not on loopback need none."`
 
-	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front.${more_trusted_proxies}"`
+	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. ${more_trusted_proxies}"`
 
-	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry${more_otlp_endpoint}"`
+	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry, ${more_otlp_endpoint}"`
 	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"Fraction of the requests that is traced, 0 to 1 (${default})."`
-	AccessLog    string  `placeholder:"FILE|-" help:"Write one line for each query to this file, or to standard output (-).${more_access_log}"`
+	AccessLog    string  `placeholder:"FILE|-" help:"Write one line for each query to this file, or to standard output (-). ${more_access_log}"`
 
 	LogLevel  string `default:"${log_level}" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
@@ -249,7 +249,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 // defaults returns the flags of serve with their default values.
 func defaults() *serveFlags {
 	var f serveFlags
-	parser, err := kong.New(&f, settings, moreHelp, kong.Exit(func(int) {}))
+	parser, err := kong.New(&f, settings, longHelp, kong.Exit(func(int) {}))
 	if err == nil {
 		_, err = parser.Parse(nil)
 	}

@@ -23,22 +23,10 @@ import (
 type demoCommand struct {
 	// The flag has no environment variable, because CARSTATE_DATA_DIR is a setting of serve,
 	// and must not make the demo write into a directory that contains a user's data.
-	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty.${more_data_dir}"`
+	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty. ${more_data_dir}"`
 	Fleet            int    `default:"200" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
 	nodeFlags
-}
-
-// Help returns what --help shows.
-func (*demoCommand) Help() string {
-	return `Stores its data in a new temporary directory, which is removed when the demo ends.
-Accepts the flags of serve; a default port that is in use is replaced by a free one.
-By default, readings stay fresh for 24 h, so that the recorded drive is answered for as long as
-you try it, and only warnings are logged.
-
-Example:
-  carstate demo
-  carstate demo --fleet 1000`
 }
 
 // Run runs the demo until a signal ends it.

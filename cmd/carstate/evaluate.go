@@ -20,7 +20,7 @@ type evaluateCommand struct {
 	fleetFlags
 	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is recognized by the header."`
 	JSON  bool     `name:"json" help:"Print JSON instead of tables."`
-	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background,${more_plot}"`
+	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background, ${more_plot}"`
 }
 
 // fleetFlags are the flags that select a recorded fleet to evaluate, and which of its cars and
@@ -28,27 +28,12 @@ type evaluateCommand struct {
 type fleetFlags struct {
 	// The flag has no environment variable, because CARSTATE_FLEET is a setting of demo, where
 	// it is a number.
-	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz)${more_fleet}"`
-	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table${more_truth}"`
+	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) ${more_fleet}"`
+	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table ${more_truth}"`
 	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before."`
 	Every            time.Duration `placeholder:"DURATION" help:"Interval at which the cars of the fleet send, instead of every reading of the file."`
 	Share            float64       `default:"1" placeholder:"N" help:"Fraction of the cars that send, such as 0.2 (${default}); labels of the others are ignored."`
 	WithoutPositions bool          `help:"Cars of the fleet send no positions."`
-}
-
-// Help returns what --help shows.
-func (*evaluateCommand) Help() string {
-	return `Runs the rules over recorded drives, offline, and prints how they did: how long
-each drive was in each state, which throttle anomalies were found and why, and,
-where a log has labels, how often the rules agree with them.
-
-With --fleet, runs them over a whole fleet on roads, and compares what the service
-would have answered at the time of each label with the label.
-
-Example:
-  carstate evaluate drive.csv.gz
-  carstate evaluate --json --plot drives.svg drives/*.csv.gz
-  carstate evaluate --fleet fcd.csv.gz --truth labels.csv.gz --learn learn.csv.gz --every 5s`
 }
 
 // validate rejects flags that are invalid, exclude each other, or lack a flag that they need.

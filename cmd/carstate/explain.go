@@ -19,14 +19,6 @@ type explainCommand struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*explainCommand) Help() string {
-	return `Shows both verdicts with the rule that decided, its inputs, and its limits.
-
-Example:
-  carstate explain NHeN4UqVsohGS55I7LBdh`
-}
-
 // Run prints both verdicts about a vehicle, the measures that they are based on, and its newest
 // readings.
 func (c *explainCommand) Run(ctx context.Context, w streams) error {

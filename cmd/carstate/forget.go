@@ -19,17 +19,6 @@ type forgetCommand struct {
 	JSON  bool `name:"json" help:"Print the receipt as one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*forgetCommand) Help() string {
-	return `Erases all data of the vehicle on every node, removes it from the grants of all tokens and sources,
-and refuses its telemetry from now on. The receipt does not name the vehicle. Keep it: with it, a
-restore from an older backup does not bring the vehicle back.
-
-Example:
-  carstate forget NHeN4UqVsohGS55I7LBdh --json > receipt.json
-  carstate forget NHeN4UqVsohGS55I7LBdh --allow`
-}
-
 // Run forgets a vehicle, or permits telemetry of a forgotten vehicle again.
 func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	id, err := vehicle.ParseReportingID(c.VID)

@@ -18,15 +18,6 @@ type healthCommand struct {
 	Timeout   time.Duration `default:"5s" help:"How long to wait for the answer, such as 5s (${default})."`
 }
 
-// Help returns what --help shows.
-func (*healthCommand) Help() string {
-	return `Exits with 0 if the node is ready, else with 1 and prints the reason. It needs no key.
-
-Examples:
-  carstate health
-  carstate health --live`
-}
-
 // Run requests the probe once. It prints the first line of the response, or returns it as an error.
 func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)

@@ -13,14 +13,6 @@ type logLevelCommand struct {
 	Level string `arg:"" optional:"" default:"" enum:",debug,info,warn,error" help:"debug, info, warn or error; if left out, the level is shown."`
 }
 
-// Help returns what --help shows.
-func (*logLevelCommand) Help() string {
-	return `The level applies to this node until it ends or receives SIGHUP, which restores that of its settings.
-
-Example:
-  carstate log-level debug`
-}
-
 // Run shows or changes the log level of a node.
 func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, false, w, func(client *client.Client) (wire.NodeSettings, error) {
@@ -37,16 +29,6 @@ func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
 type readOnlyCommand struct {
 	adminFlags
 	State string `arg:"" optional:"" default:"" enum:",on,off" help:"on or off; if left out, the state is shown."`
-}
-
-// Help returns what --help shows.
-func (*readOnlyCommand) Help() string {
-	return `While it is on, this node refuses telemetry with 503 and the reason, and /readyz/ingest fails. Queries
-and the changes of operators continue. It does not survive a restart. On a cluster it applies to one
-node.
-
-Example:
-  carstate read-only on`
 }
 
 // Run shows or changes whether the node is read-only.

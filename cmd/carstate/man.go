@@ -10,11 +10,6 @@ import (
 
 type manCommand struct{}
 
-// Help returns what --help shows.
-func (*manCommand) Help() string {
-	return "Example:\n  carstate man > /usr/local/share/man/man1/carstate.1"
-}
-
 // Run prints the manual page, written with the macros of man(7).
 func (*manCommand) Run(w streams, given *kong.Context) error {
 	root := given.Model.Node

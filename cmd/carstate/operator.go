@@ -26,16 +26,6 @@ type operatorAdd struct {
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*operatorAdd) Help() string {
-	return `An operator logs in to the console, or calls the admin API, with a key of their own, and the audit
-names them. Operators are added and removed with the admin key only. The key is stored as a hash
-only: write it down now, it cannot be shown again.
-
-Example:
-  carstate operator add ada`
-}
-
 // Run adds an operator.
 func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.OperatorKind, c.Name); err != nil {
@@ -54,9 +44,6 @@ type operatorList struct {
 	adminFlags
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
-
-// Help returns what --help shows.
-func (*operatorList) Help() string { return "Example:\n  carstate operator list" }
 
 // Run lists the operators.
 func (c *operatorList) Run(ctx context.Context, w streams) error {
@@ -87,14 +74,6 @@ type operatorRotate struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*operatorRotate) Help() string {
-	return `The new key is stored as a hash only: write it down now, it cannot be shown again.
-
-Example:
-  carstate operator rotate ada`
-}
-
 // Run gives an operator a new key.
 func (c *operatorRotate) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
@@ -116,9 +95,6 @@ type operatorRemove struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*operatorRemove) Help() string { return "Example:\n  carstate operator remove ada" }
-
 // Run removes an operator.
 func (c *operatorRemove) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The key and the sessions of operator %s end at once. Remove the operator?",
@@ -139,15 +115,6 @@ type adminKeyRotation struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*adminKeyRotation) Help() string {
-	return `The service writes a new key to admin.key in its data directory, mode 0600, and uses it at once.
-Sessions that were begun with the old key end. The key itself is not printed.
-
-Example:
-  carstate operator rotate-admin-key`
-}
-
 // Run replaces the admin key.
 func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
@@ -164,18 +131,6 @@ func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 type backupKeyCommand struct {
 	adminFlags
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
-
-// Help returns what --help shows.
-func (*backupKeyCommand) Help() string {
-	return `Each backup has an authentication code made with this key. From it, a restore knows that this service
-made the backup and that nobody has changed it since. The service creates the key once and recognizes
-its own backups; another service needs the key. Only the holder of the admin key can print it. Keep it
-with your other secrets and apart from the backups: a person who has both can change a backup.
-
-Example:
-  carstate operator backup-key > backup.key
-  carstate restore carstate-2026-11-20.backup --backup-key-file backup.key`
 }
 
 // Run prints the service's backup key, which authenticates its backups.

@@ -31,26 +31,13 @@ type queryFlags struct {
 	URL       string `name:"url" env:"CARSTATE_QUERY_URL" placeholder:"URL" help:"The base URL of the service, such as https://cars.example."`
 	QueryAddr string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The address of the service, if no URL is given (${default})."`
 	CA        string `name:"ca" placeholder:"FILE" help:"Trust this certificate (PEM) in addition to the system's."`
-	JSON      bool   `name:"json" help:"Print the record as one JSON object, with the reason why there is no answer (reason)${more_json}"`
+	JSON      bool   `name:"json" help:"Print the record as one JSON object, with the reason why there is no answer (reason), ${more_json}"`
 }
 
 type (
 	queryDriving  struct{ queryFlags }
 	queryThrottle struct{ queryFlags }
 )
-
-const queryHelp = `Exits with 0 if there is an answer, with 3 if the service has none and says why,
-with 1 if the query failed.
-
-Example:
-  export CARSTATE_TOKEN=cst_…
-  carstate query %s NHeN4UqVsohGS55I7LBdh`
-
-// Help returns what --help shows.
-func (*queryDriving) Help() string { return fmt.Sprintf(queryHelp, "car-driving-state") }
-
-// Help returns what --help shows.
-func (*queryThrottle) Help() string { return fmt.Sprintf(queryHelp, "throttle-system") }
 
 // Run queries how the vehicle drives.
 func (c *queryDriving) Run(ctx context.Context, w streams) error {

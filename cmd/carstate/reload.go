@@ -73,7 +73,7 @@ func (r *reloader) reload() {
 // configuration file, as at the start. The map has each setting as text, by the name of its flag.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings, moreHelp)
+	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings, longHelp)
 	if err != nil {
 		return node.Config{}, nil, err
 	}

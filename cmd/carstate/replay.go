@@ -26,24 +26,9 @@ type replayCommand struct {
 // and Prefix have no environment variable, because CARSTATE_FLEET is a setting of demo and
 // CARSTATE_PREFIX is a setting of simulate.
 type fleetReplayFlags struct {
-	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz)${more_fleet}"`
+	Fleet  string        `env:"-" placeholder:"FCD" help:"Send a whole fleet, each car with its own vid: a table (csv or csv.gz) ${more_fleet}"`
 	Prefix string        `env:"-" placeholder:"LETTERS" help:"Prefix of the vids of the fleet's cars."`
 	Ago    time.Duration `placeholder:"DURATION" help:"Age of the fleet's last reading, such as 24h; by default it is now."`
-}
-
-// Help returns what --help shows.
-func (*replayCommand) Help() string {
-	return `Times are shifted so that the last drive ends now, unless --live paces it.
-Returns when every reading is acknowledged.
-
-With --fleet, sends a whole fleet in order of time, as fast as the service accepts it, shifted so
-that its last reading is now, or --ago earlier: the service learns the roads from an earlier day.
-
-Example:
-  carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh
-  carstate replay drive.csv.gz --vid NHeN4UqVsohGS55I7LBdh --live --mqtt-url mqtt://127.0.0.1:1883
-  carstate replay --fleet learn.csv.gz --ago 24h
-  carstate replay --fleet fcd.csv.gz --prefix BOLOGNA`
 }
 
 // Run sends recorded drives, or a recorded fleet, to a service.

@@ -63,60 +63,6 @@ var demoSettings = kong.Vars{
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
 }
 
-// moreHelp replaces each ${more_…} in the help of a flag by its text in moreTexts. These texts are
-// no kong.Vars, because the parser interpolates every variable again for every flag, which took 45
-// ms at the start of each command.
-var moreHelp = kong.PostBuild(func(k *kong.Kong) error {
-	return kong.Visit(k.Model.Node, func(v kong.Visitable, next kong.Next) error {
-		if f, ok := v.(*kong.Flag); ok && strings.Contains(f.Help, "${more_") {
-			for name, text := range moreTexts {
-				f.Help = strings.ReplaceAll(f.Help, "${"+name+"}", text)
-			}
-		}
-		return next(nil)
-	})
-})
-
-// moreTexts maps the names of the placeholders in the flags' help to their texts: the ends of help
-// texts that are too long for the line of a struct tag.
-var moreTexts = map[string]string{
-	"more_access_log": " It has no token, and a hash in place of the vehicle. SIGHUP reopens the file, after a" +
-		" rotation.",
-	"more_admin_addr": " A node without the role admin serves only health and metrics there, or nothing if this is" +
-		" empty.",
-	"more_admin_connections": " At the limit, each new one closes one without an authenticated request in progress.",
-	"more_backup_key_file": " (carstate operator backup-key); - is standard input. A service needs none for its own" +
-		" backups.",
-	"more_config":   " Flags and environment variables take precedence.",
-	"more_data_dir": " By default it is a temporary one that is removed when the demo ends.",
-	"more_drain":    " During that time /readyz fails, so that load balancers send nothing more.",
-	"more_fleet": " with the columns vehicle, time (s), latitude, longitude and speed (km/h)," +
-		" ordered by time.",
-	"more_ingest_connections": " At the limit, each new one closes one without a request in progress.",
-	"more_json":               ", or the time and age of the readings (as_of, age_seconds), and nothing else.",
-	"more_max_stretches":      " Each takes about 90 bytes of memory. Evidence of further ones is refused and counted.",
-	"more_max_vehicles": " 0 means as many as fit into a quarter of the memory, or no limit on a node with neither the" +
-		" role query nor admin. Such a node follows the states if this is set.",
-	"more_mqtt_connections": " At the limit, each new one closes one that has not logged in.",
-	"more_otlp_endpoint": ", from its arrival to its verdict, to this collector by OTLP over HTTP. Headers come from" +
-		" OTEL_EXPORTER_OTLP_HEADERS.",
-	"more_plot":              " on one page; for a fleet, the map at the time of most jams.",
-	"more_query_connections": " At the limit, each new one closes one that is idle or does not read.",
-	"more_replicas": " 0 leaves their number unchanged; at the first start it means 1, or 3 if --nats has several" +
-		" URLs.",
-	"more_since":            ", or an age such as 24h or 7d.",
-	"more_store_memory_mib": ": cached blocks, and records that are not in tables yet.",
-	"more_sync_interval":    ", or at most this long after the acknowledgment (without --nats).",
-	"more_tls_cert": " With it, queries and telemetry use TLS; so does the admin listener unless it is on" +
-		" loopback. --mqtt-addr never does.",
-	"more_token": " By default, a temporary one is issued and revoked; with --source, no verdicts are asked" +
-		" for.",
-	"more_trusted_proxies": " X-Forwarded-For is trusted from these only; it identifies callers whose tokens are refused.",
-	"more_truth":           " with the columns vehicle, time (s), truth (normal, slow, jam) and sure (0, 1).",
-	"more_unauthenticated": ", the operators, sources and tokens that they put in become valid.",
-	"more_vehicles":        " If missing, the command asks on a terminal.",
-}
-
 // Exit codes.
 const (
 	exitOK       = 0
@@ -171,7 +117,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.DefaultEnvars("CARSTATE"),
 		settings,
-		moreHelp,
+		longHelp,
 		kong.PostBuild(func(k *kong.Kong) error {
 			subcommand(k.Model.Node, "demo").Tag.Vars = demoSettings
 			return nil

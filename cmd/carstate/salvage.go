@@ -16,16 +16,6 @@ type salvageCommand struct {
 	JSON    bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*salvageCommand) Help() string {
-	return `Copies the intact records of a damaged data directory of one machine into a new one, and counts the
-others. If there is a backup, restore that instead: where a record is lost, an older one may be copied
-in its place, such as that of a token that was revoked later or a vehicle that was forgotten later.
-
-Example:
-  carstate salvage /var/lib/carstate.damaged /srv/salvage/carstate`
-}
-
 // Run copies the intact records of a damaged data directory into a new one, and prints how many
 // records were intact and how many were damaged.
 func (c *salvageCommand) Run(ctx context.Context, w streams) error {

@@ -17,20 +17,10 @@ import (
 
 type serveCommand struct {
 	serveFlags
-	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags.${more_config}"`
+	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags. ${more_config}"`
 	Check  bool   `help:"Check the configuration, print each value and its source, and exit."`
 
 	file configFile // the parsed file of Config
-}
-
-// Help returns what --help shows.
-func (*serveCommand) Help() string {
-	return `By default, all listeners accept connections from this machine only.
-
-Example:
-  carstate serve --data-dir /var/lib/carstate
-  carstate token issue --developer "Ada Lovelace" --vehicles all --data-dir /var/lib/carstate
-  carstate serve --config /etc/carstate/carstate.conf --check`
 }
 
 // BeforeResolve is called by the parser before it looks for values of the flags that are not on the

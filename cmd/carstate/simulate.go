@@ -23,7 +23,7 @@ type simulateCommand struct {
 	Duration  time.Duration `placeholder:"DURATION" help:"End after this time; by default, on Ctrl-C."`
 	QueryAddr string        `default:"127.0.0.1:8080" placeholder:"ADDR" help:"The query listener to ask for the verdicts (${default})."`
 	QueryURL  string        `name:"query-url" placeholder:"URL" help:"The query listener as a URL, such as https://cars.example."`
-	Token     string        `placeholder:"TOKEN" help:"Ask with this access token; prefer CARSTATE_TOKEN.${more_token}"`
+	Token     string        `placeholder:"TOKEN" help:"Ask with this access token; prefer CARSTATE_TOKEN. ${more_token}"`
 	JSON      bool          `name:"json" help:"Print one JSON value and nothing else."`
 }
 
@@ -37,18 +37,6 @@ type trafficFlags struct {
 	WithoutPositions bool          `help:"Cars report no positions."`
 	Backdate         time.Duration `placeholder:"DURATION" help:"Begin this long ago, and catch up as fast as the service accepts it."`
 	Prefix           string        `default:"SIM" placeholder:"LETTERS" help:"Prefix of the vids of the cars (${default})."`
-}
-
-// Help returns what --help shows.
-func (*simulateCommand) Help() string {
-	return `Simulates a fleet on ring roads, where jams form and dissolve by themselves, sends the readings of
-the cars, and asks for the verdicts as a developer does. Prints the progress every ten seconds, and
-at the end how well the verdicts agree with the truth (docs/simulate.md). Ctrl-C ends it with the
-same report.
-
-Example:
-  carstate simulate --vehicles 500 --duration 10m
-  carstate simulate --vehicles 2000 --rate 0.5 --mqtt-addr 127.0.0.1:1883`
 }
 
 // The maximum number of cars, the maximum length of --prefix in characters, and how long ago a

@@ -33,16 +33,6 @@ type sourceAdd struct {
 	JSON     bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*sourceAdd) Help() string {
-	return `The key is stored as a hash only: write it down now, it cannot be shown again.
-
-Example:
-  carstate source add gateway-1 --vehicles all --rate 1000/s --strict
-  curl -H "Authorization: Bearer KEY" -H "Content-Type: application/json" http://127.0.0.1:8081/v1/telemetry \
-    -d '{"vid":"NHeN4UqVsohGS55I7LBdh","time":1790000000000,"signals":{"Vehicle.Speed":12.4}}'`
-}
-
 // Run adds a source.
 func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.SourceKind, c.Name); err != nil {
@@ -71,9 +61,6 @@ type sourceList struct {
 	adminFlags
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
-
-// Help returns what --help shows.
-func (*sourceList) Help() string { return "Example:\n  carstate source list" }
 
 // Run lists the sources.
 func (c *sourceList) Run(ctx context.Context, w streams) error {
@@ -117,9 +104,6 @@ type sourceShow struct {
 	Name string `arg:"" help:"The source's name."`
 	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
-
-// Help returns what --help shows.
-func (*sourceShow) Help() string { return "Example:\n  carstate source show gateway-1" }
 
 // Run shows a source.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
@@ -176,14 +160,6 @@ type sourceChange struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*sourceChange) Help() string {
-	return `Changes only what the flags name. The key stays the same.
-
-Example:
-  carstate source change gateway-1 --rate 2000/s --no-strict`
-}
-
 // Run changes a source.
 func (c *sourceChange) Run(ctx context.Context, w streams) error {
 	to, err := c.change(time.Now())
@@ -217,15 +193,6 @@ type sourceRotate struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*sourceRotate) Help() string {
-	return `The new key is stored as a hash only: write it down now, it cannot be shown again.
-After a leak, --overlap 0s invalidates every earlier key at once.
-
-Example:
-  carstate source rotate gateway-1 --overlap 24h`
-}
-
 // Run gives a source a new key.
 func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
@@ -250,9 +217,6 @@ type sourceRemove struct {
 	sureFlag
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
-
-// Help returns what --help shows.
-func (*sourceRemove) Help() string { return "Example:\n  carstate source remove gateway-1" }
 
 // Run removes a source.
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {

@@ -16,14 +16,6 @@ type statusCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*statusCommand) Help() string {
-	return `Exits with 0 if the node does all the work of its roles, else with 1.
-
-Example:
-  carstate status`
-}
-
 // Run prints the status of the service. It returns an error if the node is not ready.
 func (c *statusCommand) Run(ctx context.Context, w streams) error {
 	var status wire.Status

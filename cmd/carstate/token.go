@@ -32,19 +32,11 @@ type tokenIssue struct {
 	adminFlags
 	Developer  string   `required:"" placeholder:"NAME" help:"The developer who gets the token."`
 	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"Operations that it may query (${default})."`
-	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query; a file has one vid on each line.${more_vehicles}"`
+	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query; a file has one vid on each line. ${more_vehicles}"`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it is valid (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"Maximum rate of calls; no limit by default."`
 	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and ten others, and no real one."`
 	JSON       bool     `name:"json" help:"Print one JSON value and nothing else."`
-}
-
-// Help returns what --help shows.
-func (*tokenIssue) Help() string {
-	return `The token is stored as a hash only: write it down now, it cannot be shown again.
-
-Example:
-  carstate token issue --developer "Ada Lovelace" --vehicles all --expires 90d`
 }
 
 // Run issues a token.
@@ -121,9 +113,6 @@ type tokenList struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*tokenList) Help() string { return "Example:\n  carstate token list" }
-
 // Run lists the tokens.
 func (c *tokenList) Run(ctx context.Context, w streams) error {
 	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) ([]ops.TokenSummary, error) {
@@ -148,9 +137,6 @@ type tokenShow struct {
 	tokenArg
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
-
-// Help returns what --help shows.
-func (*tokenShow) Help() string { return "Example:\n  carstate token show cstid4Fz0kQ2mXbP1" }
 
 // Run shows a token.
 func (c *tokenShow) Run(ctx context.Context, w streams) error {
@@ -204,11 +190,6 @@ type tokenGrant struct {
 	Add    string `placeholder:"VID,…|@FILE" help:"Vehicles that it may query from now on."`
 	Remove string `placeholder:"VID,…|@FILE" help:"Vehicles that it may no longer query."`
 	JSON   bool   `name:"json" help:"Print one JSON value and nothing else."`
-}
-
-// Help returns what --help shows.
-func (*tokenGrant) Help() string {
-	return "Example:\n  carstate token grant cstid4Fz0kQ2mXbP1 --add NHeN4UqVsohGS55I7LBdh"
 }
 
 // Run adds vehicles to a token's grant, or removes vehicles from it.
@@ -276,14 +257,6 @@ type tokenChange struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*tokenChange) Help() string {
-	return `Changes only what the flags name. carstate token grant adds or removes single vehicles.
-
-Example:
-  carstate token change cstid4Fz0kQ2mXbP1 --rate 100/min --expires 90d`
-}
-
 // Run changes a token.
 func (c *tokenChange) Run(ctx context.Context, w streams) error {
 	to, err := c.change(time.Now())
@@ -316,15 +289,6 @@ type tokenRotate struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*tokenRotate) Help() string {
-	return `The new secret is stored as a hash only: write it down now, it cannot be shown again.
-After a leak, --overlap 0s invalidates every earlier secret at once.
-
-Example:
-  carstate token rotate cstid4Fz0kQ2mXbP1 --overlap 24h`
-}
-
 // Run gives a token a new secret.
 func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
@@ -348,14 +312,6 @@ type tokenRevoke struct {
 	tokenArg
 	sureFlag
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
-
-// Help returns what --help shows.
-func (*tokenRevoke) Help() string {
-	return `A revoked token stays revoked.
-
-Example:
-  carstate token revoke cstid4Fz0kQ2mXbP1`
 }
 
 // Run revokes a token.

@@ -24,18 +24,6 @@ type vehiclesCommand struct {
 	JSON     bool   `name:"json" help:"Print one page as one JSON value and nothing else."`
 }
 
-// Help returns what --help shows.
-func (*vehiclesCommand) Help() string {
-	return `Lists vehicles, those in trouble first: throttle anomalies, traffic jams, slow driving, stale,
-unknown, not driving, normal. A vehicle that has been silent for 30 days is not listed.
-
-Example:
-  carstate vehicles --driving jam
-  carstate vehicles --source fleet-north --reason stale
-  carstate vehicles --reason stale --sort oldest --limit 20
-  carstate vehicles --throttle anomaly --format csv > anomalies.csv`
-}
-
 // Run prints a page of the list of vehicles, or exports the whole list.
 func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 	q := ops.VehicleQuery{

@@ -10,11 +10,6 @@ type versionCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value: the version, the commit, and each module in the binary with its version and checksum."`
 }
 
-// Help returns what --help shows.
-func (*versionCommand) Help() string {
-	return "Examples:\n  carstate version\n  carstate version --json"
-}
-
 // Run prints the version.
 func (c *versionCommand) Run(w streams) error {
 	if !c.JSON {
