@@ -34,7 +34,7 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 		if slices.Contains(notSettings, f.Name) {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shownValue(f), c.from(given, f))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shownValue(f), c.file.Source(given, f, c.Config))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -64,23 +64,6 @@ func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, 
 	if !certificateEnds.IsZero() {
 		fmt.Fprintf(out, "certificate: until %s\n", certificateEnds.UTC().Format(time.RFC3339))
 	}
-}
-
-// from returns where a flag's value comes from, as text: the command line, an environment variable,
-// a line of the configuration file, or the default.
-func (c *serveCommand) from(given *kong.Context, f *kong.Flag) string {
-	for _, p := range given.Path {
-		if p.Flag == f && !p.Resolved {
-			return "command line"
-		}
-	}
-	if name, ok := fromEnvironment(f); ok {
-		return name
-	}
-	if s, ok := c.file[f.Name]; ok {
-		return fmt.Sprintf("%s, line %d", c.Config, s.line)
-	}
-	return "default"
 }
 
 // shownValue returns a flag's value for printing, with secrets hidden.

@@ -3,9 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"carstate/internal/cmdline"
 )
 
 type completionCommand struct {
@@ -50,77 +51,9 @@ type completeCommand struct {
 
 // Run prints each possible completion of the last word, with its help, on a line of its own.
 func (c *completeCommand) Run(w streams, given *kong.Context) error {
-	for _, next := range candidates(given.Model.Node, c.Words) {
+	for _, next := range cmdline.Candidates(given.Model.Node, c.Words) {
 		if _, err := fmt.Fprintln(w.out, next); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// candidates returns the possible completions of the last word in words, which the user typed after
-// the name of the command n. Each completion is followed by a tab and its help.
-func candidates(n *kong.Node, words []string) (all []string) {
-	if len(words) == 0 {
-		words = []string{""}
-	}
-	last := words[len(words)-1]
-	add := func(text, help string) {
-		if strings.HasPrefix(text, last) {
-			help, _, _ = strings.Cut(help, "\n")
-			all = append(all, text+"\t"+help)
-		}
-	}
-	addValues := func(v *kong.Value) {
-		for _, value := range v.EnumSlice() {
-			if value != "" {
-				add(value, "")
-			}
-		}
-	}
-	var valueOf *kong.Flag // the flag whose value comes next
-	for _, word := range words[:len(words)-1] {
-		switch {
-		case valueOf != nil:
-			valueOf = nil
-		case strings.HasPrefix(word, "--"):
-			valueOf = takesValue(n, word)
-		default:
-			if child := subcommand(n, word); child != nil {
-				n = child
-			}
-		}
-	}
-	switch {
-	case valueOf != nil:
-		addValues(valueOf.Value)
-	case strings.HasPrefix(last, "-"):
-		for _, group := range n.AllFlags(true) {
-			for _, f := range group {
-				add("--"+f.Name, f.Help)
-			}
-		}
-	default:
-		for _, child := range n.Children {
-			if !child.Hidden {
-				add(child.Name, child.Help)
-			}
-		}
-		for _, p := range n.Positional {
-			addValues(p)
-		}
-	}
-	return all
-}
-
-// takesValue returns the flag that word names, such as --vid, if the command n has that flag and
-// the flag takes a value. Otherwise it returns nil.
-func takesValue(n *kong.Node, word string) *kong.Flag {
-	for _, group := range n.AllFlags(true) {
-		for _, f := range group {
-			if word == "--"+f.Name && !f.IsBool() {
-				return f
-			}
 		}
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"carstate/internal/cmdline"
 )
 
 // TestHelpTextHasASectionForEachCommand checks that help.txt has a section for each command and for
@@ -33,7 +35,7 @@ func TestHelpTextHasASectionForEachCommand(t *testing.T) {
 			t.Errorf("%s has no example", n.Path())
 		}
 	}
-	got := helpSections()
+	got := cmdline.Sections(helpText)
 	for name := range want {
 		if name != "" && got[name] == "" {
 			t.Errorf("there is no text for %s", name)

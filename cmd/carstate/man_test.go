@@ -29,7 +29,7 @@ func TestManNamesEveryCommandAndFlag(t *testing.T) {
 	flags := 0
 	var visit func(n *kong.Node)
 	visit = func(n *kong.Node) {
-		text, found := sections[`S "`+roff(n.FullPath())+`"`]
+		text, found := sections[`S "`+escaped(n.FullPath())+`"`]
 		if n == parser.Model.Node {
 			text, found = sections["H DESCRIPTION"], true
 		}
@@ -38,7 +38,7 @@ func TestManNamesEveryCommandAndFlag(t *testing.T) {
 		}
 		for _, f := range n.Flags {
 			flags++
-			line := regexp.MustCompile(`(?m)^\.B .*\\-\\-` + regexp.QuoteMeta(roff(f.Name)) + `(=|$)`)
+			line := regexp.MustCompile(`(?m)^\.B .*\\-\\-` + regexp.QuoteMeta(escaped(f.Name)) + `(=|$)`)
 			if !n.Hidden && !f.Hidden && !line.MatchString(text) {
 				t.Errorf("%s has no --%s", n.FullPath(), f.Name)
 			}
@@ -74,3 +74,6 @@ func TestManNamesEveryCommandAndFlag(t *testing.T) {
 		}
 	}
 }
+
+// escaped returns the name of a command or of a flag as it is in a manual page.
+func escaped(name string) string { return strings.ReplaceAll(name, "-", `\-`) }

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/access"
+	"carstate/internal/cmdline"
 	"carstate/internal/node"
 	"carstate/internal/servicelog"
 )
@@ -28,6 +29,10 @@ type reloader struct {
 func (c *serveCommand) reloader(n *node.Node, log *slog.Logger, given *kong.Context) reloader {
 	return reloader{node: n, log: log, args: given.Args, running: settingsOf(given)}
 }
+
+// notSettings are the names of flags that cannot be set in the configuration file, because they
+// select an action.
+var notSettings = []string{"help", "config", "check"}
 
 func settingsOf(given *kong.Context) map[string]string {
 	all := make(map[string]string)
@@ -46,7 +51,7 @@ func (r *reloader) reload() {
 	config, found, err := readAgain(r.args)
 	if err != nil {
 		r.log.Error("the settings are invalid and nothing was changed: correct them and send SIGHUP again",
-			"error", unquoted(access.OneLine(err)))
+			"error", cmdline.Unquoted(access.OneLine(err)))
 		return
 	}
 	r.node.Reload(config)
@@ -73,7 +78,8 @@ func (r *reloader) reload() {
 // configuration file, as at the start. The map has each setting as text, by the name of its flag.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings, longHelp)
+	parser, err := kong.New(&cmds, kong.Name("carstate"), kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings,
+		longHelp)
 	if err != nil {
 		return node.Config{}, nil, err
 	}

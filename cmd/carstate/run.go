@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"carstate/internal/access"
+	"carstate/internal/cmdline"
 	"carstate/internal/node"
 	"carstate/internal/term"
 )
@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		settings,
 		longHelp,
 		kong.PostBuild(func(k *kong.Kong) error {
-			subcommand(k.Model.Node, "demo").Tag.Vars = demoSettings
+			cmdline.Subcommand(k.Model.Node, "demo").Tag.Vars = demoSettings
 			return nil
 		}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
@@ -128,7 +128,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	if err != nil {
 		panic(err) // the structs above are wrong, whatever the arguments
 	}
-	if isGroup(parser.Model.Node, args) {
+	if cmdline.IsGroup(parser.Model.Node, args) {
 		args = append(args, "--help")
 	}
 	parsed, err := parser.Parse(args)
@@ -136,8 +136,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitPipe
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "carstate: %s%s\n%s\n", unquoted(access.OneLine(err)), exampleOf(err), usageHint(err))
-		if isServe(err) {
+		fmt.Fprintf(stderr, "carstate: %s%s\n%s\n", cmdline.Unquoted(access.OneLine(err)), cmdline.ExampleOf(err),
+			cmdline.UsageHint(parser.Model.Node, err))
+		if n := cmdline.Selected(err); n != nil && n.Name == "serve" {
 			return exitConfig
 		}
 		return exitUsage
@@ -204,74 +205,3 @@ type usage struct{ text string }
 
 func (u usage) Error() string        { return u.text }
 func (u usage) Is(target error) bool { return target == errUsage }
-
-// examples maps the parser's name of an expected value, such as "an int", to words that users
-// understand.
-var examples = map[string]string{
-	"duration":            "a duration such as 30s, 5m or 1h30m",
-	"duration value":      "a duration such as 30s, 5m or 1h30m",
-	"a float":             "a number such as 0.5",
-	"float value":         "a number such as 0.5",
-	"an int":              "a whole number such as 200",
-	"int value":           "a whole number such as 200",
-	"string value":        "a value",
-	"a valid 64 bit int":  "a whole number such as 200",
-	"a valid 64 bit uint": "a whole number such as 200",
-}
-
-// unquoted returns a parser's error message without the wrong value that the message quotes,
-// because the value may be a secret in the wrong place. The message still says what was expected,
-// and for which flag or variable.
-func unquoted(complaint string) string {
-	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
-	complaint, _, _ = strings.Cut(complaint, " but got ")
-	for expected, example := range examples {
-		if before, ok := strings.CutSuffix(complaint, "expected "+expected); ok {
-			complaint = before + "expected " + example
-		}
-	}
-	if fromEnv {
-		variable, _, _ = strings.Cut(variable, "=")
-		complaint += " (" + variable + ")"
-	}
-	return complaint
-}
-
-// exampleOf returns an example for an error of the parser about a missing argument or a missing
-// value of a flag, as the end of the error's text. For other errors it returns "".
-func exampleOf(err error) string {
-	p, ok := errors.AsType[*kong.ParseError](err)
-	if !ok || p.Context == nil || p.Context.Selected() == nil {
-		return ""
-	}
-	flag, _, isFlag := strings.Cut(err.Error(), ": expected string value")
-	_, examples, hasExample := strings.Cut(p.Context.Selected().Detail, "Example:\n")
-	switch line, _, _ := strings.Cut(examples, "\n"); {
-	case hasExample && strings.HasPrefix(err.Error(), `expected "<`):
-		return ", as in: " + strings.TrimSpace(line)
-	case isFlag:
-		for _, f := range p.Context.Flags() {
-			if "--"+f.Name == flag {
-				return fmt.Sprintf(", as in %s=%s", flag, f.FormatPlaceHolder())
-			}
-		}
-	}
-	return ""
-}
-
-// isServe reports whether an error of the parser is about the command serve.
-func isServe(err error) bool {
-	p, ok := errors.AsType[*kong.ParseError](err)
-	return ok && p.Context != nil && p.Context.Selected() != nil && p.Context.Selected().Name == "serve"
-}
-
-// usageHint returns a line that says how to get help on the command that the user called.
-func usageHint(err error) string {
-	var p *kong.ParseError
-	if errors.As(err, &p) && p.Context != nil {
-		if n := p.Context.Selected(); n != nil {
-			return fmt.Sprintf("Try: carstate %s --help", n.Path())
-		}
-	}
-	return "Try: carstate --help"
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"carstate/internal/cmdline"
 	"carstate/internal/node"
 	"carstate/internal/ops"
 	"carstate/internal/servicelog"
@@ -20,7 +21,7 @@ type serveCommand struct {
 	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags. ${more_config}"`
 	Check  bool   `help:"Check the configuration, print each value and its source, and exit."`
 
-	file configFile // the parsed file of Config
+	file cmdline.ConfigFile // the parsed file of Config
 }
 
 // BeforeResolve is called by the parser before it looks for values of the flags that are not on the
@@ -33,7 +34,7 @@ func (c *serveCommand) BeforeResolve(given *kong.Context) error {
 	if name == "" {
 		return nil
 	}
-	file, err := loadConfigFile(name, flags)
+	file, err := cmdline.LoadConfigFile(name, given.Selected(), notSettings)
 	if err != nil {
 		return err
 	}

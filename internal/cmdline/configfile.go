@@ -1,4 +1,4 @@
-package main
+package cmdline
 
 import (
 	"bufio"
@@ -15,10 +15,10 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// configFile maps the name of each setting in the configuration file (--config) to its value. The
+// ConfigFile maps the name of each setting in the configuration file (--config) to its value. The
 // file has one "name = value" on each line. The names are those of the flags. If the command line
 // or an environment variable also sets a flag, the value in the file is ignored.
-type configFile map[string]setting
+type ConfigFile map[string]setting
 
 // setting is the value on one line of the configuration file, and the number of that line.
 type setting struct {
@@ -30,9 +30,9 @@ type setting struct {
 // settings need.
 const maxConfigFile = 1 << 20
 
-// loadConfigFile reads a configuration file and checks each setting in it against the flags of a
-// command.
-func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
+// LoadConfigFile reads a configuration file and checks each setting in it against the flags of a
+// command. The flags named in notSettings cannot be set in the file.
+func LoadConfigFile(name string, command *kong.Node, notSettings []string) (ConfigFile, error) {
 	info, err := os.Stat(name)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxConfigFile) {
 		err = errors.New("it is not a regular file, or larger than 1 MiB")
@@ -42,22 +42,22 @@ func loadConfigFile(name string, flags []*kong.Flag) (configFile, error) {
 		text, err = os.ReadFile(name)
 	}
 	if err != nil {
-		return nil, usageError("the file of --config cannot be read: %v", err)
+		return nil, fmt.Errorf("the file of --config cannot be read: %w", err)
 	}
 	settings, err := parseConfigFile(text)
 	if err == nil {
-		err = settings.check(flags)
+		err = settings.check(command, notSettings)
 	}
 	if err != nil {
-		return nil, usageError("%s, %v", name, err)
+		return nil, fmt.Errorf("%s, %w", name, err)
 	}
 	return settings, nil
 }
 
 // parseConfigFile parses the text of a configuration file. Its errors give the number of a wrong
 // line but never quote the line, because it may contain a secret.
-func parseConfigFile(text []byte) (configFile, error) {
-	settings := make(configFile)
+func parseConfigFile(text []byte) (ConfigFile, error) {
+	settings := make(ConfigFile)
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxConfigFile)
 	for n := 1; lines.Scan(); n++ {
@@ -83,13 +83,9 @@ func parseConfigFile(text []byte) (configFile, error) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// notSettings are the names of flags that cannot be set in the configuration file, because they
-// select an action.
-var notSettings = []string{"help", "config", "check"}
-
 // check returns an error for the first line of the configuration file whose name is not a flag or
 // whose value the flag does not accept.
-func (c configFile) check(flags []*kong.Flag) error {
+func (c ConfigFile) check(command *kong.Node, notSettings []string) error {
 	first := 0
 	var complaint string
 	complain := func(line int, format string, args ...any) {
@@ -98,15 +94,15 @@ func (c configFile) check(flags []*kong.Flag) error {
 		}
 	}
 	for name, s := range c {
-		i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == name })
+		i := slices.IndexFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == name })
 		switch {
 		case slices.Contains(notSettings, name):
 			complain(s.line, "%s is for the command line only", name)
 		case i < 0:
-			complain(s.line, "there is no such setting: the names are those of the flags that carstate serve --help "+
-				"lists, without the dashes")
+			complain(s.line, "there is no such setting: the names are those of the flags that %s --help lists, "+
+				"without the dashes", command.FullPath())
 		default:
-			if takes := refusesValue(flags[i], s.value); takes != "" {
+			if takes := refusesValue(command.Flags[i], s.value); takes != "" {
 				complain(s.line, "%s takes %s", name, takes)
 			}
 		}
@@ -145,17 +141,35 @@ func refusesValue(f *kong.Flag, value string) string {
 
 // Validate implements [kong.Resolver]. It does nothing, because the file was checked when it was
 // read.
-func (c configFile) Validate(*kong.Application) error { return nil }
+func (c ConfigFile) Validate(*kong.Application) error { return nil }
 
 // Resolve implements [kong.Resolver]: it returns the value that the configuration file has for a
 // flag. It returns nil if the file has no value for the flag, or if an environment variable sets
 // the flag.
-func (c configFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+func (c ConfigFile) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 	s, ok := c[f.Name]
 	if _, set := fromEnvironment(f); set || !ok {
 		return nil, nil
 	}
 	return s.value, nil
+}
+
+// Source returns where a flag's value comes from, as text: the command line, an environment variable,
+// a line of the configuration file, or the default. The parameter file is the name of the
+// configuration file.
+func (c ConfigFile) Source(given *kong.Context, f *kong.Flag, file string) string {
+	for _, p := range given.Path {
+		if p.Flag == f && !p.Resolved {
+			return "command line"
+		}
+	}
+	if name, ok := fromEnvironment(f); ok {
+		return name
+	}
+	if s, ok := c[f.Name]; ok {
+		return fmt.Sprintf("%s, line %d", file, s.line)
+	}
+	return "default"
 }
 
 // fromEnvironment returns the name of the environment variable that sets a flag. The result ok is

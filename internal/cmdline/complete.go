@@ -1,0 +1,75 @@
+package cmdline
+
+import (
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Candidates returns the possible completions of the last word in words, which the user typed after
+// the name of the command n. Each completion is followed by a tab and its help.
+func Candidates(n *kong.Node, words []string) (all []string) {
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	last := words[len(words)-1]
+	add := func(text, help string) {
+		if strings.HasPrefix(text, last) {
+			help, _, _ = strings.Cut(help, "\n")
+			all = append(all, text+"\t"+help)
+		}
+	}
+	addValues := func(v *kong.Value) {
+		for _, value := range v.EnumSlice() {
+			if value != "" {
+				add(value, "")
+			}
+		}
+	}
+	var valueOf *kong.Flag // the flag whose value comes next
+	for _, word := range words[:len(words)-1] {
+		switch {
+		case valueOf != nil:
+			valueOf = nil
+		case strings.HasPrefix(word, "--"):
+			valueOf = takesValue(n, word)
+		default:
+			if child := Subcommand(n, word); child != nil {
+				n = child
+			}
+		}
+	}
+	switch {
+	case valueOf != nil:
+		addValues(valueOf.Value)
+	case strings.HasPrefix(last, "-"):
+		for _, group := range n.AllFlags(true) {
+			for _, f := range group {
+				add("--"+f.Name, f.Help)
+			}
+		}
+	default:
+		for _, child := range n.Children {
+			if !child.Hidden {
+				add(child.Name, child.Help)
+			}
+		}
+		for _, p := range n.Positional {
+			addValues(p)
+		}
+	}
+	return all
+}
+
+// takesValue returns the flag that word names, such as --vid, if the command n has that flag and
+// the flag takes a value. Otherwise it returns nil.
+func takesValue(n *kong.Node, word string) *kong.Flag {
+	for _, group := range n.AllFlags(true) {
+		for _, f := range group {
+			if word == "--"+f.Name && !f.IsBool() {
+				return f
+			}
+		}
+	}
+	return nil
+}

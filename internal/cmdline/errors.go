@@ -1,0 +1,79 @@
+package cmdline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// examples maps the parser's name of an expected value, such as "an int", to words that users
+// understand.
+var examples = map[string]string{
+	"duration":            "a duration such as 30s, 5m or 1h30m",
+	"duration value":      "a duration such as 30s, 5m or 1h30m",
+	"a float":             "a number such as 0.5",
+	"float value":         "a number such as 0.5",
+	"an int":              "a whole number such as 200",
+	"int value":           "a whole number such as 200",
+	"string value":        "a value",
+	"a valid 64 bit int":  "a whole number such as 200",
+	"a valid 64 bit uint": "a whole number such as 200",
+}
+
+// Unquoted returns a parser's error message without the wrong value that the message quotes,
+// because the value may be a secret in the wrong place. The message still says what was expected,
+// and for which flag or variable.
+func Unquoted(complaint string) string {
+	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
+	complaint, _, _ = strings.Cut(complaint, " but got ")
+	for expected, example := range examples {
+		if before, ok := strings.CutSuffix(complaint, "expected "+expected); ok {
+			complaint = before + "expected " + example
+		}
+	}
+	if fromEnv {
+		variable, _, _ = strings.Cut(variable, "=")
+		complaint += " (" + variable + ")"
+	}
+	return complaint
+}
+
+// ExampleOf returns an example for an error of the parser about a missing argument or a missing
+// value of a flag, as the end of the error's text. For other errors it returns "".
+func ExampleOf(err error) string {
+	p, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || p.Context == nil || p.Context.Selected() == nil {
+		return ""
+	}
+	flag, _, isFlag := strings.Cut(err.Error(), ": expected string value")
+	_, examples, hasExample := strings.Cut(p.Context.Selected().Detail, "Example:\n")
+	switch line, _, _ := strings.Cut(examples, "\n"); {
+	case hasExample && strings.HasPrefix(err.Error(), `expected "<`):
+		return ", as in: " + strings.TrimSpace(line)
+	case isFlag:
+		for _, f := range p.Context.Flags() {
+			if "--"+f.Name == flag {
+				return fmt.Sprintf(", as in %s=%s", flag, f.FormatPlaceHolder())
+			}
+		}
+	}
+	return ""
+}
+
+// Selected returns the command that an error of the parser is about, or nil if there is none.
+func Selected(err error) *kong.Node {
+	p, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || p.Context == nil {
+		return nil
+	}
+	return p.Context.Selected()
+}
+
+// UsageHint returns a line that says how to get help on the command that an error of the parser is
+// about, or on the program.
+func UsageHint(root *kong.Node, err error) string {
+	return fmt.Sprintf("Try: %s --help", cmp.Or(Selected(err), root).FullPath())
+}
