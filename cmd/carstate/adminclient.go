@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"carstate/internal/access"
@@ -86,10 +87,30 @@ func (f adminFlags) key() (string, error) {
 	return client.ReadKey(f.KeyFile)
 }
 
-// ask makes one call of the admin API and prints what the call returned: as one JSON value if
-// asJSON is true, and otherwise as text for people, with the function show.
-func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) (T, error), show func(T) error) error {
-	client, err := f.client()
+// jsonFlag is the flag of the commands that can print what a call of the admin API returned as JSON.
+type jsonFlag struct {
+	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+}
+
+func (f jsonFlag) asJSON() bool { return f.JSON }
+
+// askFlags are the flags that [ask] needs. A command that has flags of its own lists them between
+// these.
+type askFlags struct {
+	adminFlags
+	jsonFlag
+}
+
+// adminCommand is a command that has the flags of askFlags.
+type adminCommand interface {
+	client() (*client.Client, error)
+	asJSON() bool
+}
+
+// ask makes one call of the admin API and prints what the call returned: as one JSON value with the
+// flag --json, and otherwise as text for people, with the function show.
+func ask[T any](c adminCommand, w streams, call func(*client.Client) (T, error), show func(T) error) error {
+	client, err := c.client()
 	if err != nil {
 		return err
 	}
@@ -97,10 +118,43 @@ func ask[T any](f adminFlags, asJSON bool, w streams, call func(*client.Client) 
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if c.asJSON() {
 		return printJSON(w.out, v)
 	}
 	return show(v)
+}
+
+// tell is like [ask]. The function text returns a line for w.out, and one for w.err or "".
+func tell[T any](
+	c adminCommand, w streams, call func(*client.Client) (T, error), text func(T) (out, note string),
+) error {
+	return ask(c, w, call, func(v T) error {
+		out, note := text(v)
+		_, err := fmt.Fprintln(w.out, out)
+		if note != "" {
+			fmt.Fprintln(w.err, note)
+		}
+		return err
+	})
+}
+
+// list is like [ask]. It prints a table that has a row for each record, or the line none if there are
+// no records.
+func list[T any](
+	c adminCommand, w streams, call func(*client.Client) ([]T, error), none, head string, row func(T) []string,
+) error {
+	return ask(c, w, call, func(all []T) error {
+		if len(all) == 0 {
+			_, err := fmt.Fprintln(w.out, none)
+			return err
+		}
+		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, head)
+		for _, x := range all {
+			fmt.Fprintln(t, strings.Join(row(x), "\t"))
+		}
+		return t.Flush()
+	})
 }
 
 // sureFlag is the flag of the commands that ask before an operation that cannot be undone.

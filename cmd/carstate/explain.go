@@ -14,9 +14,8 @@ import (
 )
 
 type explainCommand struct {
-	adminFlags
-	VID  string `arg:"" name:"vid" help:"The vehicle."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
+	askFlags
+	VID string `arg:"" name:"vid" help:"The vehicle."`
 }
 
 // Run prints both verdicts about a vehicle, the measures that they are based on, and its newest
@@ -26,7 +25,7 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.VehicleRecord, error) {
+	return ask(c, w, func(client *client.Client) (ops.VehicleRecord, error) {
 		return client.Vehicle(ctx, id)
 	}, func(v ops.VehicleRecord) error {
 		if err := printVerdict(w.out, "driving", v.AskedAt, v.Driving); err != nil {

@@ -25,7 +25,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (access.ForgetReceipt, error) {
+	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(client *client.Client) (access.ForgetReceipt, error) {
 		if !c.Allow {
 			return c.forget(ctx, w, client, id)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"carstate/internal/admin/client"
 	"carstate/internal/admin/wire"
@@ -15,15 +14,12 @@ type logLevelCommand struct {
 
 // Run shows or changes the log level of a node.
 func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, false, w, func(client *client.Client) (wire.NodeSettings, error) {
+	return tell(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (wire.NodeSettings, error) {
 		if c.Level == "" {
 			return client.Node(ctx)
 		}
 		return client.ChangeNode(ctx, wire.NodeSettings{LogLevel: c.Level})
-	}, func(s wire.NodeSettings) error {
-		_, err := fmt.Fprintln(w.out, s.LogLevel)
-		return err
-	})
+	}, func(s wire.NodeSettings) (string, string) { return s.LogLevel, "" })
 }
 
 type readOnlyCommand struct {
@@ -33,18 +29,16 @@ type readOnlyCommand struct {
 
 // Run shows or changes whether the node is read-only.
 func (c *readOnlyCommand) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, false, w, func(client *client.Client) (wire.NodeSettings, error) {
+	return tell(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (wire.NodeSettings, error) {
 		if c.State == "" {
 			return client.Node(ctx)
 		}
 		on := c.State == "on"
 		return client.ChangeNode(ctx, wire.NodeSettings{ReadOnly: &on})
-	}, func(s wire.NodeSettings) error {
-		state := "off"
+	}, func(s wire.NodeSettings) (string, string) {
 		if s.ReadOnly != nil && *s.ReadOnly {
-			state = "on"
+			return "on", ""
 		}
-		_, err := fmt.Fprintln(w.out, state)
-		return err
+		return "off", ""
 	})
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"text/tabwriter"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
@@ -21,9 +21,8 @@ type operatorCommand struct {
 }
 
 type operatorAdd struct {
-	adminFlags
+	askFlags
 	Name string `arg:"" help:"The operator's name, as the audit will have it: letters, digits, '-' and '_'."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Run adds an operator.
@@ -31,47 +30,28 @@ func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.OperatorKind, c.Name); err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.OperatorKey, error) {
-		return client.AddOperator(ctx, c.Name)
-	}, func(o wire.OperatorKey) error {
-		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
-		fmt.Fprintf(w.err, "This is the key of operator %s, shown only once.\n", o.Name)
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (wire.OperatorKey, error) { return a.AddOperator(ctx, c.Name) },
+		func(o wire.OperatorKey) (string, string) {
+			return o.Key, fmt.Sprintf("This is the key of operator %s, shown only once.", o.Name)
+		})
 }
 
-type operatorList struct {
-	adminFlags
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
+type operatorList struct{ askFlags }
 
 // Run lists the operators.
 func (c *operatorList) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) ([]ops.OperatorSummary, error) {
-		return client.Operators(ctx)
-	}, func(operators []ops.OperatorSummary) error {
-		if len(operators) == 0 {
-			_, err := fmt.Fprintln(w.out, "There is no operator but the holder of the admin key: carstate operator add NAME")
-			return err
-		}
-		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "NAME\tADDED\tKEY SINCE")
-		for _, o := range operators {
-			since := o.RotatedAt
-			if since == nil {
-				since = &o.CreatedAt
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\n", o.Name, day(&o.CreatedAt, ""), day(since, ""))
-		}
-		return t.Flush()
-	})
+	return list(c, w, func(a *client.Client) ([]ops.OperatorSummary, error) { return a.Operators(ctx) },
+		"There is no operator but the holder of the admin key: carstate operator add NAME",
+		"NAME\tADDED\tKEY SINCE", func(o ops.OperatorSummary) []string {
+			return []string{o.Name, day(&o.CreatedAt, ""), day(cmp.Or(o.RotatedAt, &o.CreatedAt), "")}
+		})
 }
 
 type operatorRotate struct {
 	adminFlags
 	Name string `arg:"" help:"The operator's name."`
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run gives an operator a new key.
@@ -79,20 +59,17 @@ func (c *operatorRotate) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.OperatorKey, error) {
-		return client.RotateOperator(ctx, c.Name)
-	}, func(o wire.OperatorKey) error {
-		_, err := fmt.Fprintf(w.out, "%s\n", o.Key)
-		fmt.Fprintf(w.err, "This is the new key of operator %s, shown only once. The old one is no longer valid.\n", o.Name)
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (wire.OperatorKey, error) { return a.RotateOperator(ctx, c.Name) },
+		func(o wire.OperatorKey) (string, string) {
+			return o.Key, fmt.Sprintf("This is the new key of operator %s, shown only once. %s", o.Name, oldUntil(nil))
+		})
 }
 
 type operatorRemove struct {
 	adminFlags
 	Name string `arg:"" help:"The operator's name."`
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run removes an operator.
@@ -101,18 +78,14 @@ func (c *operatorRemove) Run(ctx context.Context, w streams) error {
 		c.Name); err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.OperatorSummary, error) {
-		return client.RemoveOperator(ctx, c.Name)
-	}, func(o ops.OperatorSummary) error {
-		_, err := fmt.Fprintf(w.out, "operator %s is removed\n", o.Name)
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (ops.OperatorSummary, error) { return a.RemoveOperator(ctx, c.Name) },
+		func(o ops.OperatorSummary) (string, string) { return "operator " + o.Name + " is removed", "" })
 }
 
 type adminKeyRotation struct {
 	adminFlags
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run replaces the admin key.
@@ -120,26 +93,16 @@ func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedAdminKey, error) {
-		return client.RotateAdminKey(ctx)
-	}, func(r wire.RotatedAdminKey) error {
-		_, err := fmt.Fprintf(w.out, "the new admin key is in %s\n", r.File)
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (wire.RotatedAdminKey, error) { return a.RotateAdminKey(ctx) },
+		func(r wire.RotatedAdminKey) (string, string) { return "the new admin key is in " + r.File, "" })
 }
 
-type backupKeyCommand struct {
-	adminFlags
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
+type backupKeyCommand struct{ askFlags }
 
 // Run prints the service's backup key, which authenticates its backups.
 func (c *backupKeyCommand) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.BackupKey, error) {
-		return client.BackupKey(ctx)
-	}, func(k wire.BackupKey) error {
-		_, err := fmt.Fprintf(w.out, "%s\n", k.Key)
-		fmt.Fprintln(w.err, "This is the backup key of this service. Keep it apart from the backups.")
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (wire.BackupKey, error) { return a.BackupKey(ctx) },
+		func(k wire.BackupKey) (string, string) {
+			return k.Key, "This is the backup key of this service. Keep it apart from the backups."
+		})
 }

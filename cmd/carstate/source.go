@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"carstate/internal/access"
@@ -30,7 +29,7 @@ type sourceAdd struct {
 	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for; a file has one vid on each line."`
 	Rate     string `placeholder:"N/s" help:"Maximum rate of samples, as N/s, N/min or N/h; no limit by default."`
 	Strict   bool   `help:"Refuse a sample that has a signal of unknown name. By default the signal is ignored."`
-	JSON     bool   `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run adds a source.
@@ -46,40 +45,24 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("--rate: %v", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.AddedSource, error) {
+	return tell(c, w, func(client *client.Client) (wire.AddedSource, error) {
 		return client.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Strict: c.Strict})
-	}, func(s wire.AddedSource) error {
-		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
-		rate := inwords.RateLimit(s.Rate)
-		fmt.Fprintf(w.err, "This is the key of source %s, shown only once. Its rate: %s. Unknown signals: %s.\n", s.Name,
-			rate, unknownSignals(s.Strict))
-		return err
+	}, func(s wire.AddedSource) (string, string) {
+		return s.Key, fmt.Sprintf("This is the key of source %s, shown only once. Its rate: %s. Unknown signals: %s.",
+			s.Name, inwords.RateLimit(s.Rate), unknownSignals(s.Strict))
 	})
 }
 
-type sourceList struct {
-	adminFlags
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
+type sourceList struct{ askFlags }
 
 // Run lists the sources.
 func (c *sourceList) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) ([]ops.SourceSummary, error) {
-		return client.Sources(ctx)
-	}, func(sources []ops.SourceSummary) error {
-		if len(sources) == 0 {
-			_, err := fmt.Fprintln(w.out, "There is no source yet: carstate source add NAME --vehicles all")
-			return err
-		}
-		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "NAME\tVEHICLES\tRATE\tACCEPTED\tREFUSED\tLAST REFUSED\tADDED\tEXPIRES")
-		for _, x := range sources {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", x.Name, count(x.VehicleCount), inwords.RateLimit(x.Rate),
-				x.Seen.Accepted, x.Seen.Refused.Total(), lastRefused(x.Seen),
-				day(&x.CreatedAt, ""), day(x.ExpiresAt, "never"))
-		}
-		return t.Flush()
-	})
+	return list(c, w, func(a *client.Client) ([]ops.SourceSummary, error) { return a.Sources(ctx) },
+		"There is no source yet: carstate source add NAME --vehicles all",
+		"NAME\tVEHICLES\tRATE\tACCEPTED\tREFUSED\tLAST REFUSED\tADDED\tEXPIRES", func(x ops.SourceSummary) []string {
+			return []string{x.Name, count(x.VehicleCount), inwords.RateLimit(x.Rate), fmt.Sprint(x.Seen.Accepted),
+				fmt.Sprint(x.Seen.Refused.Total()), lastRefused(x.Seen), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never")}
+		})
 }
 
 // unknownSignals returns a text that says what the service does with signals whose names it does
@@ -100,14 +83,13 @@ func lastRefused(s ops.SourceActivity) string {
 }
 
 type sourceShow struct {
-	adminFlags
+	askFlags
 	Name string `arg:"" help:"The source's name."`
-	JSON bool   `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Run shows a source.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceRecord, error) {
+	return ask(c, w, func(client *client.Client) (ops.SourceRecord, error) {
 		return client.Source(ctx, c.Name)
 	}, func(s ops.SourceRecord) error {
 		line := func(name, format string, values ...any) {
@@ -157,7 +139,7 @@ type sourceChange struct {
 	changeFlags
 	Strict *bool `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name; --no-strict: ignore the signal."`
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run changes a source.
@@ -176,13 +158,11 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 			return err
 		}
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceSummary, error) {
-		return client.ChangeSource(ctx, c.Name, to)
-	}, func(s ops.SourceSummary) error {
-		_, err := fmt.Fprintf(w.out, "source %s now has vehicles %s, rate %s, expires %s; unknown signals: %s\n",
-			s.Name, count(s.VehicleCount), inwords.RateLimit(s.Rate), day(s.ExpiresAt, "never"), unknownSignals(s.Strict))
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (ops.SourceSummary, error) { return a.ChangeSource(ctx, c.Name, to) },
+		func(s ops.SourceSummary) (string, string) {
+			return fmt.Sprintf("source %s now has vehicles %s, rate %s, expires %s; unknown signals: %s", s.Name,
+				count(s.VehicleCount), inwords.RateLimit(s.Rate), day(s.ExpiresAt, "never"), unknownSignals(s.Strict)), ""
+		})
 }
 
 type sourceRotate struct {
@@ -190,7 +170,7 @@ type sourceRotate struct {
 	Name    string `arg:"" help:"The source's name."`
 	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old key stays valid (${default})."`
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run gives a source a new key.
@@ -202,20 +182,17 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedSource, error) {
-		return client.RotateSource(ctx, c.Name, d)
-	}, func(s wire.RotatedSource) error {
-		_, err := fmt.Fprintf(w.out, "%s\n", s.Key)
-		fmt.Fprintf(w.err, "This is the new key of source %s, shown only once. %s\n", s.Name, oldUntil(s.EarlierUntil))
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (wire.RotatedSource, error) { return a.RotateSource(ctx, c.Name, d) },
+		func(s wire.RotatedSource) (string, string) {
+			return s.Key, fmt.Sprintf("This is the new key of source %s, shown only once. %s", s.Name, oldUntil(s.EarlierUntil))
+		})
 }
 
 type sourceRemove struct {
 	adminFlags
 	Name string `arg:"" help:"The source's name."`
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run removes a source.
@@ -224,10 +201,6 @@ func (c *sourceRemove) Run(ctx context.Context, w streams) error {
 		c.Name); err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.SourceSummary, error) {
-		return client.RemoveSource(ctx, c.Name)
-	}, func(s ops.SourceSummary) error {
-		_, err := fmt.Fprintf(w.out, "source %s is removed\n", s.Name)
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (ops.SourceSummary, error) { return a.RemoveSource(ctx, c.Name) },
+		func(s ops.SourceSummary) (string, string) { return "source " + s.Name + " is removed", "" })
 }

@@ -11,15 +11,12 @@ import (
 	"carstate/internal/admin/wire"
 )
 
-type statusCommand struct {
-	adminFlags
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
+type statusCommand struct{ askFlags }
 
 // Run prints the status of the service. It returns an error if the node is not ready.
 func (c *statusCommand) Run(ctx context.Context, w streams) error {
 	var status wire.Status
-	err := ask(c.adminFlags, c.JSON, w, func(client *client.Client) (_ wire.Status, err error) {
+	err := ask(c, w, func(client *client.Client) (_ wire.Status, err error) {
 		status, err = client.Status(ctx)
 		return status, err
 	}, func(s wire.Status) error { return printStatus(w, s) })

@@ -36,7 +36,7 @@ type tokenIssue struct {
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it is valid (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"Maximum rate of calls; no limit by default."`
 	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and ten others, and no real one."`
-	JSON       bool     `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run issues a token.
@@ -74,14 +74,11 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 			return fmt.Errorf("--vehicles: %w", err)
 		}
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.IssuedToken, error) {
-		return client.IssueToken(ctx, r)
-	}, func(t wire.IssuedToken) error {
-		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
-		fmt.Fprintf(w.err, "This is the access token of %s, shown only once. Its ID is %s; it expires %s.\n", t.Developer,
-			t.ID, day(t.ExpiresAt, "never"))
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (wire.IssuedToken, error) { return a.IssueToken(ctx, r) },
+		func(t wire.IssuedToken) (string, string) {
+			return t.AccessToken, fmt.Sprintf("This is the access token of %s, shown only once. Its ID is %s; it expires %s.",
+				t.Developer, t.ID, day(t.ExpiresAt, "never"))
+		})
 }
 
 // askVehicles asks the user at a terminal which vehicles a token is for. If in is not a terminal,
@@ -108,39 +105,26 @@ func (a tokenArg) Validate() error {
 	return nil
 }
 
-type tokenList struct {
-	adminFlags
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
-}
+type tokenList struct{ askFlags }
 
 // Run lists the tokens.
 func (c *tokenList) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) ([]ops.TokenSummary, error) {
-		return client.Tokens(ctx)
-	}, func(tokens []ops.TokenSummary) error {
-		if len(tokens) == 0 {
-			_, err := fmt.Fprintln(w.out, "There is no token yet: carstate token issue --developer NAME --vehicles all")
-			return err
-		}
-		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "ID\tDEVELOPER\tOPERATIONS\tVEHICLES\tRATE\tEXPIRES\tREVOKED\tLAST USED")
-		for _, x := range tokens {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.ID, x.Developer, strings.Join(x.Operations, ","), vehiclesOf(x),
-				inwords.RateLimit(x.Rate), day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-"))
-		}
-		return t.Flush()
-	})
+	return list(c, w, func(a *client.Client) ([]ops.TokenSummary, error) { return a.Tokens(ctx) },
+		"There is no token yet: carstate token issue --developer NAME --vehicles all",
+		"ID\tDEVELOPER\tOPERATIONS\tVEHICLES\tRATE\tEXPIRES\tREVOKED\tLAST USED", func(x ops.TokenSummary) []string {
+			return []string{x.ID, x.Developer, strings.Join(x.Operations, ","), vehiclesOf(x), inwords.RateLimit(x.Rate),
+				day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-")}
+		})
 }
 
 type tokenShow struct {
-	adminFlags
+	askFlags
 	tokenArg
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
 // Run shows a token.
 func (c *tokenShow) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenRecord, error) {
+	return ask(c, w, func(client *client.Client) (ops.TokenRecord, error) {
 		return client.Token(ctx, c.ID)
 	}, func(t ops.TokenRecord) error {
 		refused := day(t.LastRefusedAt, "-")
@@ -189,7 +173,7 @@ type tokenGrant struct {
 	tokenArg
 	Add    string `placeholder:"VID,…|@FILE" help:"Vehicles that it may query from now on."`
 	Remove string `placeholder:"VID,…|@FILE" help:"Vehicles that it may no longer query."`
-	JSON   bool   `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run adds vehicles to a token's grant, or removes vehicles from it.
@@ -205,12 +189,10 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--remove: %w", err)
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
-		return client.GrantToken(ctx, c.ID, add, remove)
-	}, func(t ops.TokenSummary) error {
-		_, err := fmt.Fprintf(w.out, "token %s now has %s vehicles\n", t.ID, count(t.VehicleCount))
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (ops.TokenSummary, error) { return a.GrantToken(ctx, c.ID, add, remove) },
+		func(t ops.TokenSummary) (string, string) {
+			return fmt.Sprintf("token %s now has %s vehicles", t.ID, count(t.VehicleCount)), ""
+		})
 }
 
 // changeFlags are the flags that select what to change about a token or a source. These flags have
@@ -254,7 +236,7 @@ type tokenChange struct {
 	tokenArg
 	changeFlags
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run changes a token.
@@ -272,13 +254,11 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 			return err
 		}
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
-		return client.ChangeToken(ctx, c.ID, to)
-	}, func(t ops.TokenSummary) error {
-		_, err := fmt.Fprintf(w.out, "token %s now has vehicles %s, rate %s, expires %s\n", t.ID, vehiclesOf(t),
-			inwords.RateLimit(t.Rate), day(t.ExpiresAt, "never"))
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (ops.TokenSummary, error) { return a.ChangeToken(ctx, c.ID, to) },
+		func(t ops.TokenSummary) (string, string) {
+			return fmt.Sprintf("token %s now has vehicles %s, rate %s, expires %s", t.ID, vehiclesOf(t),
+				inwords.RateLimit(t.Rate), day(t.ExpiresAt, "never")), ""
+		})
 }
 
 type tokenRotate struct {
@@ -286,7 +266,7 @@ type tokenRotate struct {
 	tokenArg
 	Overlap string `default:"24h" placeholder:"24h|7d|0s" help:"How long the old secret stays valid (${default})."`
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run gives a token a new secret.
@@ -298,25 +278,23 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (wire.RotatedToken, error) {
-		return client.RotateToken(ctx, c.ID, d)
-	}, func(t wire.RotatedToken) error {
-		_, err := fmt.Fprintf(w.out, "%s\n", t.AccessToken)
-		fmt.Fprintf(w.err, "This is the new access token of %s, shown only once. %s\n", t.Developer, oldUntil(t.EarlierUntil))
-		return err
-	})
+	return tell(c, w, func(a *client.Client) (wire.RotatedToken, error) { return a.RotateToken(ctx, c.ID, d) },
+		func(t wire.RotatedToken) (string, string) {
+			return t.AccessToken, fmt.Sprintf("This is the new access token of %s, shown only once. %s", t.Developer,
+				oldUntil(t.EarlierUntil))
+		})
 }
 
 type tokenRevoke struct {
 	adminFlags
 	tokenArg
 	sureFlag
-	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
+	jsonFlag
 }
 
 // Run revokes a token.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.TokenSummary, error) {
+	return tell(c, w, func(client *client.Client) (ops.TokenSummary, error) {
 		if c.asks() {
 			t, err := client.Token(ctx, c.ID)
 			if err != nil {
@@ -328,9 +306,8 @@ func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 			}
 		}
 		return client.RevokeToken(ctx, c.ID)
-	}, func(t ops.TokenSummary) error {
-		_, err := fmt.Fprintf(w.out, "token %s of %s is revoked\n", t.ID, t.Developer)
-		return err
+	}, func(t ops.TokenSummary) (string, string) {
+		return fmt.Sprintf("token %s of %s is revoked", t.ID, t.Developer), ""
 	})
 }
 

@@ -44,7 +44,7 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 		}
 		return c.export(ctx, w, "/v1/vehicles", q.Values())
 	}
-	return ask(c.adminFlags, c.JSON, w, func(client *client.Client) (ops.VehiclePage, error) {
+	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(client *client.Client) (ops.VehiclePage, error) {
 		return client.Vehicles(ctx, q)
 	}, func(page ops.VehiclePage) error {
 		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
