@@ -41,8 +41,6 @@ const (
 	maxFrame = 1<<20 + 1024
 )
 
-var frameSums = crc32.MakeTable(crc32.Castagnoli)
-
 // Errors that mean that a backup cannot be used. If a restore returns one of them, it has not
 // changed the store.
 var (
@@ -81,9 +79,9 @@ func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 // Add writes a sealed record with its subject.
 func (b *Writer) Add(subject string, sealed []byte) error {
 	head := binary.AppendUvarint(make([]byte, 8, 16), uint64(len(subject)))
-	sum := crc32.Checksum(head[8:], frameSums)
-	sum = crc32.Update(sum, frameSums, []byte(subject))
-	sum = crc32.Update(sum, frameSums, sealed)
+	sum := crc32.Checksum(head[8:], codec.Castagnoli)
+	sum = crc32.Update(sum, codec.Castagnoli, []byte(subject))
+	sum = crc32.Update(sum, codec.Castagnoli, sealed)
 	binary.LittleEndian.PutUint32(head, uint32(len(head)-8+len(subject)+len(sealed)))
 	binary.LittleEndian.PutUint32(head[4:], sum)
 	b.n++
@@ -198,7 +196,7 @@ func (b *Reader) Next() (Record, error) {
 	if err := b.read(frame); err != nil {
 		return Record{}, err
 	}
-	if crc32.Checksum(frame, frameSums) != binary.LittleEndian.Uint32(head[4:]) {
+	if crc32.Checksum(frame, codec.Castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
 		return Record{}, ErrTorn
 	}
 	length, at := binary.Uvarint(frame)

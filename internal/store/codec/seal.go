@@ -21,7 +21,8 @@ const SchemaVersion = 3
 // SealBytes is the size of a seal in bytes: the schema version and the checksum of a record.
 const SealBytes = 1 + crc32.Size
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// Castagnoli is the table of the CRC-32C, the checksum of every stored format.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Errors of [Unseal]. ErrDamaged means that the record is damaged, and ErrNewer that another
 // version of carstate wrote it. In either case, the record must not be used.
@@ -79,5 +80,5 @@ func Unseal(subject string, record []byte) ([]byte, error) {
 // Checksum returns the checksum with which a sealed record ends. The parameter record is the record
 // without that checksum.
 func Checksum(subject string, record []byte) uint32 {
-	return crc32.Update(crc32.Checksum([]byte(subject), castagnoli), castagnoli, record)
+	return crc32.Update(crc32.Checksum([]byte(subject), Castagnoli), Castagnoli, record)
 }

@@ -15,6 +15,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/durable"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -244,7 +245,7 @@ func TestOpen_DamagedPart(t *testing.T) {
 	for _, letter := range []byte("AL") {
 		size := 0
 		for _, name := range tablesOf(ctx, t, whole, letter) {
-			content, err := readFile(whole, name)
+			content, err := durable.ReadFile(whole, name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/store/local/durable"
+	"carstate/internal/store/local/wal"
 )
 
 // A data directory contains
@@ -27,17 +31,13 @@ import (
 //	carstate.json  the identity of the directory; written before anything else
 //	lock           locked by the process that owns the directory
 //	node           the name of this node
-//	store/         the files of Pebble, and synced (see syncedNote)
+//	store/         the files of Pebble, and synced (see wal.Note)
 //
 // and files of other packages (the admin key).
 const (
 	identityFile = "carstate.json"
 	lockFile     = "lock"
 	storeDir     = "store"
-
-	// unfinished is the suffix of a file that is being replaced. If a process is killed, such a
-	// file may be left.
-	unfinished = ".new"
 
 	directoryFormat = 4
 	// storeFormat is the version of Pebble's format. A version of carstate that raises it can read
@@ -48,7 +48,7 @@ const (
 // harmless lists the entries that a directory may contain and still count as empty: files of a
 // first start that was killed, the file with the name of a cluster node, and the directory that
 // mkfs creates on a new volume.
-var harmless = []string{lockFile, "node", identityFile + unfinished, "lost+found"}
+var harmless = []string{lockFile, "node", identityFile + durable.Unfinished, "lost+found"}
 
 // identity is the content of carstate.json.
 type identity struct {
@@ -74,8 +74,6 @@ type manifest struct {
 	Sum  uint32 `json:"sum"` // CRC-32C of the first Size bytes
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // text returns the content of carstate.json, with its checksum.
 func (id identity) text() []byte {
 	id.Sum = 0
@@ -83,7 +81,7 @@ func (id identity) text() []byte {
 	if err != nil {
 		panic(err) // cannot happen: a struct of numbers and bytes
 	}
-	id.Sum = crc32.Checksum(text, castagnoli)
+	id.Sum = crc32.Checksum(text, codec.Castagnoli)
 	text, _ = json.MarshalIndent(id, "", "  ") // cannot fail, as above
 	return append(text, '\n')
 }
@@ -115,7 +113,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	if d.identity, err = d.read(); err != nil {
 		return nil, err
 	}
-	if err := makeDir(fsys, path); err != nil {
+	if err := durable.MakeDir(fsys, path); err != nil {
 		return nil, d.unusable("created", "", err)
 	}
 	if err := d.checkWritable(); err != nil {
@@ -199,7 +197,7 @@ func (d *dataDir) identify() (id identity, err error) {
 	if err != nil {
 		return id, d.unusable("read", "", err)
 	}
-	text, err := readFile(d.fs, d.name(identityFile))
+	text, err := durable.ReadFile(d.fs, d.name(identityFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, e := range entries {
 			if !slices.Contains(harmless, e) {
@@ -248,20 +246,20 @@ func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
 	}
-	text, err := readFile(d.fs, d.fs.PathJoin(d.name(storeDir), id.Manifest.Name))
+	text, err := durable.ReadFile(d.fs, d.fs.PathJoin(d.name(storeDir), id.Manifest.Name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // there is a newer manifest, or Pebble reports that there is none
 	case err != nil:
 		return d.unusable("read", storeDir, err)
-	case int64(len(text)) < id.Manifest.Size || crc32.Checksum(text[:id.Manifest.Size], castagnoli) != id.Manifest.Sum:
+	case int64(len(text)) < id.Manifest.Size ||
+		crc32.Checksum(text[:id.Manifest.Size], codec.Castagnoli) != id.Manifest.Sum:
 		return d.damaged("the manifest of the store is not what was written")
 	}
-	note := readSynced(d.fs, d.name(storeDir)) // before the list: a running process may begin a newer log
-	files, err := d.fs.List(d.name(storeDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	missing, err := wal.Missing(d.fs, d.name(storeDir))
+	if err != nil {
 		return d.unusable("read", storeDir, err)
 	}
-	if !slices.ContainsFunc(files, func(f string) bool { return isLog(f) && logNumber(f) >= note.Log }) {
+	if missing {
 		return d.damaged("the write-ahead log is missing")
 	}
 	return nil
@@ -344,7 +342,7 @@ func (d *dataDir) unusable(done, what string, err error) error {
 
 // save replaces carstate.json atomically.
 func (d *dataDir) save() error {
-	if err := writeFile(d.fs, d.name(identityFile), d.text()); err != nil {
+	if err := durable.WriteFile(d.fs, d.name(identityFile), d.text()); err != nil {
 		return d.unusable("written", "", err)
 	}
 	return nil
@@ -367,61 +365,7 @@ const probeBytes = 1 << 20
 func (d *dataDir) probe() error {
 	name := d.name("probe")
 	defer func() { _ = d.fs.Remove(name) }() // only whether it can be written matters
-	return writeFile(d.fs, name, make([]byte, probeBytes))
+	return durable.WriteFile(d.fs, name, make([]byte, probeBytes))
 }
 
 func (d *dataDir) close() error { return d.lock.Close() }
-
-func readFile(fsys vfs.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
-}
-
-// writeFile replaces a file atomically. When it returns nil, the new content is on disk.
-func writeFile(fsys vfs.FS, name string, content []byte) error {
-	f, err := fsys.Create(name+unfinished, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = fsys.Rename(name+unfinished, name)
-	}
-	if err != nil {
-		_ = fsys.Remove(name + unfinished) // the error that led here is reported
-		return err
-	}
-	return syncDir(fsys, fsys.PathDir(name))
-}
-
-// makeDir creates a directory and its parents, and returns once they are on disk.
-func makeDir(fsys vfs.FS, path string) error {
-	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	parent := fsys.PathDir(path)
-	if err := makeDir(fsys, parent); err != nil {
-		return err
-	}
-	if err := fsys.MkdirAll(path, 0o700); err != nil {
-		return err
-	}
-	return syncDir(fsys, parent)
-}
-
-// syncDir syncs the entries of a directory to disk.
-func syncDir(fsys vfs.FS, name string) error {
-	dir, err := fsys.OpenDir(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}

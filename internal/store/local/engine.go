@@ -19,6 +19,7 @@ import (
 	"carstate/internal/lograte"
 	"carstate/internal/periodic"
 	"carstate/internal/store"
+	"carstate/internal/store/local/wal"
 	"carstate/internal/vehicle"
 )
 
@@ -58,7 +59,7 @@ const (
 type Engine struct {
 	config    Config
 	dir       *dataDir
-	note      syncedNote
+	note      wal.Note
 	db        *pebble.DB
 	unclean   bool // no orderly close came before
 	node      *store.NodeName
@@ -228,7 +229,7 @@ func (e *Engine) openError(err error) error {
 	case !e.dir.Ready:
 		return fmt.Errorf("the store cannot be created in the data directory %s: %s", e.dir.path, access.OneLine(err))
 	}
-	if damage, ok := errors.AsType[logDamageError](err); ok {
+	if damage, ok := errors.AsType[wal.DamageError](err); ok {
 		return e.dir.damaged(damage.Error())
 	}
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
@@ -415,7 +416,7 @@ func (e *Engine) Close() error {
 	}
 	ends := e.ends()
 	err := e.closeDB(func() error { return errors.Join(e.flush(), e.db.Close()) })
-	e.note.close()
+	e.note.Close()
 	if err == nil {
 		err = e.dir.change(func(id *identity) { id.Ends = ends })
 	}
@@ -485,7 +486,7 @@ func (e *Engine) abandon() {
 	if e.db != nil {
 		_ = e.closeDB(e.db.Close) // the error that led here is reported
 	}
-	e.note.close()
+	e.note.Close()
 	_ = e.dir.close()
 }
 

@@ -20,6 +20,8 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/durable"
+	"carstate/internal/store/local/wal"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -334,18 +336,18 @@ func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 		if n != "LOCK" {
 			files = append(files, "/data/store/"+n)
 		}
-		if isLog(n) {
+		if wal.IsLog(n) {
 			newest = "/data/store/" + n
 		}
 	}
 	name := files[r.IntN(len(files))]
-	content, err := readFile(fs, name)
+	content, err := durable.ReadFile(fs, name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	size := len(content)
 	switch remove, cut := r.IntN(10) == 0, r.IntN(4) == 0; {
-	case size == 0, remove && (name == newest || !isLog(name)):
+	case size == 0, remove && (name == newest || !wal.IsLog(name)):
 		if err := fs.Remove(name); err != nil {
 			t.Fatal(err)
 		}
@@ -358,7 +360,7 @@ func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 		content[at] ^= byte(1 + r.IntN(255))
 		what = fmt.Sprintf("byte %d of %s of %d bytes is flipped", at, name, size)
 	}
-	if err := writeFile(fs, name, content); err != nil {
+	if err := durable.WriteFile(fs, name, content); err != nil {
 		t.Fatal(err)
 	}
 	return what
@@ -442,7 +444,7 @@ func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]str
 	content := []byte(files[largest])
 	content[int(at*float64(len(content)))] ^= 4
 	files[largest] = string(content) // before writing, because writeFile may change content
-	if err := writeFile(fs, fs.PathJoin("/data/store", largest), content); err != nil {
+	if err := durable.WriteFile(fs, fs.PathJoin("/data/store", largest), content); err != nil {
 		t.Fatal(err)
 	}
 	return files
@@ -457,7 +459,7 @@ func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	}
 	files := make(map[string]string)
 	for _, name := range names {
-		content, err := readFile(fs, fs.PathJoin(dir, name))
+		content, err := durable.ReadFile(fs, fs.PathJoin(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}

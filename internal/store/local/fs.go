@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/store/local/wal"
 )
 
 // privateFS creates files that other users cannot read. Where Pebble would overwrite an old log,
@@ -52,7 +55,7 @@ type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
 	dir        *dataDir
-	note       *syncedNote
+	note       *wal.Note
 	cut        context.Context // ends the pauses
 
 	refused atomic.Int64 // when writing a table last failed, Unix ns
@@ -109,21 +112,17 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 		return f, err
 	}
 	fs.halt(err)
-	if err := fs.note.open(fs.FS, fs.PathDir(name)); err != nil {
+	if err := fs.note.Open(fs.FS, fs.PathDir(name)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return fs.logFile(f, name), nil
+	return fs.note.File(haltingFile{f, fs}, name), nil
 }
 
-func (fs *haltingFS) logFile(f vfs.File, name string) vfs.File {
-	return &logFile{haltingFile: haltingFile{f, fs}, number: logNumber(fs.PathBase(name))}
-}
-
-// Open implements [vfs.FS]. If a log is damaged, it returns a logDamageError, because Pebble would
+// Open implements [vfs.FS]. If a log is damaged, it returns a [wal.DamageError], because Pebble would
 // take some damage for the end of the log. Pebble opens a log only to replay it.
 func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	if isLog(name) {
-		if err := checkLog(fs.FS, name); err != nil {
+	if wal.IsLog(name) {
+		if err := wal.Check(fs.FS, name); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +133,7 @@ func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, err
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(old, name, category)
 	fs.halt(err)
-	return fs.logFile(f, name), nil
+	return fs.note.File(haltingFile{f, fs}, name), nil
 }
 
 // OpenDir implements [vfs.FS].
@@ -163,9 +162,6 @@ func (f tableFile) Write(b []byte) (int, error) {
 
 // Sync implements [vfs.File].
 func (f tableFile) Sync() error { return f.fs.noteResult(f.File.Sync()) }
-
-// isLog reports whether name is a file of the write-ahead log.
-func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
 
 // haltingFile is an open file of the write-ahead log, or an open directory. An error of writing or
 // syncing it is handled as described at haltingFS.
@@ -210,7 +206,7 @@ type manifestFile struct {
 
 // Write implements [vfs.File].
 func (f *manifestFile) Write(b []byte) (int, error) {
-	sum := crc32.Update(f.is.Sum, castagnoli, b) // before the write, because the file may change b
+	sum := crc32.Update(f.is.Sum, codec.Castagnoli, b) // before the write, because the file may change b
 	n, err := f.File.Write(b)
 	if err == nil {
 		f.is.Size, f.is.Sum = f.is.Size+int64(n), sum

@@ -11,6 +11,8 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/durable"
+	"carstate/internal/store/local/wal"
 	"carstate/internal/testkit"
 )
 
@@ -41,7 +43,7 @@ func killedWith(ctx context.Context, t *testing.T, n int, later bool) (fs *vfs.M
 		t.Fatal(err)
 	}
 	for name := range contents(t, killed, "/data/store") {
-		if isLog(name) {
+		if wal.IsLog(name) {
 			log = max(log, name)
 		}
 	}
@@ -76,11 +78,11 @@ func countTokens(ctx context.Context, t *testing.T, e *Engine, n int) (found int
 // rewrite replaces the content of a file by what change returns.
 func rewrite(t *testing.T, fs vfs.FS, name string, change func([]byte) []byte) {
 	t.Helper()
-	content, err := readFile(fs, name)
+	content, err := durable.ReadFile(fs, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(fs, name, change(content)); err != nil {
+	if err := durable.WriteFile(fs, name, change(content)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,11 +107,11 @@ func TestLogFlip_Killed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			killed, log := killedWith(ctx, t, c.tokens, c.later)
-			content, err := readFile(killed, log)
+			content, err := durable.ReadFile(killed, log)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if isLong := len(content) > logBlockBytes; isLong != (c.tokens == long) {
+			if isLong := len(content) > 32<<10 /* a block */; isLong != (c.tokens == long) {
 				t.Fatalf("the log has %d bytes", len(content))
 			}
 			least := c.tokens

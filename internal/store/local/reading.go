@@ -12,6 +12,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/wal"
 )
 
 // iterator is an iterator of the database. Engine.Close waits until all iterators are closed, for
@@ -176,7 +177,7 @@ func (e *Engine) checkSpace() error {
 		return nil // reading the directory fails later, with a better error
 	}
 	for _, f := range files {
-		if !isLog(f) {
+		if !wal.IsLog(f) {
 			continue
 		}
 		if info, err := e.config.FS.Stat(e.config.FS.PathJoin(e.dir.name(storeDir), f)); err == nil {

@@ -11,6 +11,7 @@ import (
 	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/wal"
 )
 
 const trimEvery = 10 * time.Second
@@ -243,7 +244,7 @@ func (e *Engine) emptyLogs() error {
 		return err
 	}
 	for _, f := range files {
-		if !isLog(f) {
+		if !wal.IsLog(f) {
 			continue
 		}
 		err := e.config.FS.Remove(e.config.FS.PathJoin(e.dir.name(storeDir), f))

@@ -19,6 +19,8 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/durable"
+	"carstate/internal/store/local/wal"
 )
 
 // Salvaged says what [Salvage] found of one kind of record.
@@ -68,7 +70,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	}
 	defer func() { _ = db.Close() }() // nothing was written
 
-	unfinishedDir := to + unfinished
+	unfinishedDir := to + durable.Unfinished
 	if _, err := fsys.Stat(unfinishedDir); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already, where the copy is made first: move it away", unfinishedDir)
 	}
@@ -93,13 +95,13 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	if err := fsys.Rename(unfinishedDir, to); err != nil {
 		return nil, err
 	}
-	return append(s.found, Salvaged{What: Log, Unreadable: log}), syncDir(fsys, fsys.PathDir(to))
+	return append(s.found, Salvaged{What: Log, Unreadable: log}), durable.SyncDir(fsys, fsys.PathDir(to))
 }
 
 // openDamaged opens a damaged store read-only, without the damaged records of its log. The result log
 // is the number of damaged log files.
 func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
-	mender := &logMender{fsys, make(map[string]bool)}
+	mender := &wal.Mender{FS: fsys, Mended: make(map[string]bool)}
 	db, err = pebble.Open(dir.name(storeDir), &pebble.Options{
 		FS: mender, ReadOnly: true, ErrorIfNotExists: true, DisableConsistencyCheck: true, Logger: silent{},
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
@@ -107,7 +109,7 @@ func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) 
 	if err != nil && !isNotDamage(err) {
 		err = dir.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
 	}
-	return db, len(mender.mended), err
+	return db, len(mender.Mended), err
 }
 
 // silent is a Pebble logger that drops all messages, because the functions that read return the
@@ -132,9 +134,9 @@ func copyFiles(fsys vfs.FS, from, to string) error {
 		if err != nil || info.IsDir() || f == identityFile || f == lockFile {
 			continue
 		}
-		content, err := readFile(fsys, fsys.PathJoin(from, f))
+		content, err := durable.ReadFile(fsys, fsys.PathJoin(from, f))
 		if err == nil {
-			err = writeFile(fsys, fsys.PathJoin(to, f), content)
+			err = durable.WriteFile(fsys, fsys.PathJoin(to, f), content)
 		}
 		if err != nil {
 			return err

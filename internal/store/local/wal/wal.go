@@ -1,4 +1,9 @@
-package local
+// Package wal guards the write-ahead log of a Pebble store. Pebble 2.1.7 takes some damage of a log
+// for the incomplete end that a power cut leaves, and would open the store without the records that
+// follow. This package corrects what Pebble writes ([Note.File]), notes how much of the newest log is
+// synced ([Note]), finds damage before Pebble replays a log ([Check], [Missing]), and reads the good
+// records of a damaged log ([Mender]). It must not know what the records hold.
+package wal
 
 import (
 	"bytes"
@@ -8,13 +13,27 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/store/codec"
+	"carstate/internal/store/local/durable"
 )
+
+// IsLog reports whether name is a file of the write-ahead log.
+func IsLog(name string) bool { return strings.HasSuffix(name, ".log") }
+
+// numberOf returns the number of the log with the given path. It is the name of the log.
+func numberOf(path string) uint64 {
+	n, _ := strconv.ParseUint(strings.TrimSuffix(filepath.Base(path), ".log"), 10, 64) // Pebble names its logs so
+	return n
+}
 
 // logFile is a file of Pebble's write-ahead log, open for writing. It corrects a number that Pebble
 // 2.1.7 writes too small. Each chunk of the log says how many bytes of the file were synced before
@@ -23,7 +42,8 @@ import (
 // (writtenOffset in record/log_writer.go). Without the correction, it would treat most damage as
 // the end of the log.
 type logFile struct {
-	haltingFile
+	vfs.File
+	note            *Note
 	number          uint64 // of the log
 	written, synced int64  // bytes
 	corrected       []byte // the bytes to write, with corrected numbers
@@ -47,8 +67,14 @@ const (
 
 // chunkSum returns the checksum of a log chunk, computed as in Pebble's internal/crc.
 func chunkSum(chunk []byte) uint32 {
-	sum := crc32.Checksum(chunk[6:], castagnoli)
+	sum := crc32.Checksum(chunk[6:], codec.Castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8
+}
+
+// File returns a file of the log that corrects what Pebble writes to it, writes that to f, and notes
+// in n how much is synced. The parameter name is the path of the file, which is new and empty.
+func (n *Note) File(f vfs.File, name string) vfs.File {
+	return &logFile{File: f, note: n, number: numberOf(name)}
 }
 
 // Write implements [vfs.File]. Pebble writes whole chunks.
@@ -69,28 +95,29 @@ func (f *logFile) Write(b []byte) (int, error) {
 		binary.LittleEndian.PutUint32(chunk, chunkSum(chunk[:length]))
 		at += length
 	}
-	n, err := f.haltingFile.Write(f.corrected)
+	n, err := f.File.Write(f.corrected)
 	f.written += int64(n)
 	return n, err
 }
 
 // Sync implements [vfs.File].
 func (f *logFile) Sync() error {
-	err := f.haltingFile.Sync()
-	f.noteSynced()
-	return err
+	return f.noteSynced(f.File.Sync())
 }
 
 // SyncData implements [vfs.File].
 func (f *logFile) SyncData() error {
-	err := f.haltingFile.SyncData()
-	f.noteSynced()
-	return err
+	return f.noteSynced(f.File.SyncData())
 }
 
-func (f *logFile) noteSynced() {
-	f.synced = f.written
-	f.fs.note.write(syncedBytes{f.number, f.synced})
+// noteSynced returns err, the result of a sync. If err is nil, it notes that all written bytes are
+// synced.
+func (f *logFile) noteSynced(err error) error {
+	if err == nil {
+		f.synced = f.written
+		f.note.write(syncedBytes{f.number, f.synced})
+	}
+	return err
 }
 
 // syncedBytes says how many bytes of a log are synced.
@@ -99,20 +126,22 @@ type syncedBytes struct {
 	Bytes int64
 }
 
-// syncedNote is the file that says how much of the newest log is synced. It is written after each
+// Note is the file that says how much of the newest log is synced. It is written after each
 // sync of the log, and is not synced itself. After a kill it is therefore exact, so that a start
 // finds damage also in the last acknowledged records, after which no chunk says that they were
-// synced. After a power cut it may be older or absent, and then says too little, never too much.
-type syncedNote struct {
+// synced. After a power cut it may be older or absent, and then says too little, never too much. The
+// zero value is ready for Open. It is safe for concurrent use.
+type Note struct {
 	mu sync.Mutex // guards f
-	f  vfs.File   // nil before open and after close
+	f  vfs.File   // nil before Open and after Close
 }
 
-// syncedFile is the name of the file of syncedNote in the directory of the store.
+// syncedFile is the name of the file of Note in the directory of the store.
 const syncedFile = "synced"
 
-// open opens the note in the directory dir, and creates it if it is absent.
-func (n *syncedNote) open(fsys vfs.FS, dir string) (err error) {
+// Open opens the note in the directory dir, and creates it if it is absent. If it is open already,
+// Open does nothing.
+func (n *Note) Open(fsys vfs.FS, dir string) (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.f != nil {
@@ -120,7 +149,7 @@ func (n *syncedNote) open(fsys vfs.FS, dir string) (err error) {
 	}
 	name := fsys.PathJoin(dir, syncedFile)
 	if _, err := fsys.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		if err := writeFile(fsys, name, syncedBytes{}.text()); err != nil {
+		if err := durable.WriteFile(fsys, name, syncedBytes{}.text()); err != nil {
 			return err
 		}
 	}
@@ -129,7 +158,7 @@ func (n *syncedNote) open(fsys vfs.FS, dir string) (err error) {
 }
 
 // write replaces the note. An error is ignored, because a note that says less is correct too.
-func (n *syncedNote) write(s syncedBytes) {
+func (n *Note) write(s syncedBytes) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.f != nil {
@@ -137,7 +166,8 @@ func (n *syncedNote) write(s syncedBytes) {
 	}
 }
 
-func (n *syncedNote) close() {
+// Close closes the note. A log that is synced later is not noted.
+func (n *Note) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.f != nil {
@@ -150,13 +180,13 @@ func (n *syncedNote) close() {
 func (s syncedBytes) text() []byte {
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, 20), s.Log) // one allocation: it runs after each sync
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.Bytes))
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, codec.Castagnoli))
 }
 
 // readSynced reads the note in the directory dir. If the note is absent or damaged, or cannot be
 // read, the result is zero.
 func readSynced(fsys vfs.FS, dir string) (s syncedBytes) {
-	text, err := readFile(fsys, fsys.PathJoin(dir, syncedFile))
+	text, err := durable.ReadFile(fsys, fsys.PathJoin(dir, syncedFile))
 	if err != nil || len(text) < len(s.text()) {
 		return syncedBytes{}
 	}
@@ -248,27 +278,27 @@ func isLogEnd(b []byte, log uint32) bool {
 	return bytes.HasPrefix(b, end)
 }
 
-// logDamageError means that a log is damaged.
-type logDamageError struct {
+// DamageError means that a log is damaged.
+type DamageError struct {
 	name     string
 	at, size int64 // bytes
 }
 
-func (e logDamageError) Error() string {
+func (e DamageError) Error() string {
 	return fmt.Sprintf("the write-ahead log %s, of %d bytes, is damaged at byte %d", e.name, e.size, e.at)
 }
 
-// checkLog returns a logDamageError if the log with the given path contains anything but chunks
+// Check returns a DamageError if the log with the given path contains anything but chunks
 // in that part of the file that was synced, or anywhere if there is a newer log. Pebble does not
-// check the last block of a log, nor what the note says. Like checkLog, Pebble treats the incomplete
+// check the last block of a log, nor what the note says. Like Check, Pebble treats the incomplete
 // end that a power cut leaves as no damage.
-func checkLog(fsys vfs.FS, path string) error {
+func Check(fsys vfs.FS, path string) error {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	number := logNumber(fsys.PathBase(path))
+	number := numberOf(path)
 	good, whole, synced, err := readLog(f, uint32(number), func(logChunk) {})
 	if err != nil {
 		return err
@@ -285,7 +315,7 @@ func checkLog(fsys vfs.FS, path string) error {
 		return err
 	}
 	for _, f := range files {
-		newer = newer || isLog(f) && logNumber(f) > number
+		newer = newer || IsLog(f) && numberOf(f) > number
 	}
 	if synced <= good && !newer {
 		return nil
@@ -294,29 +324,34 @@ func checkLog(fsys vfs.FS, path string) error {
 	if err != nil {
 		return err
 	}
-	return logDamageError{fsys.PathBase(path), good, info.Size()}
+	return DamageError{fsys.PathBase(path), good, info.Size()}
 }
 
-// logNumber returns the number of a log, which is its name.
-func logNumber(name string) uint64 {
-	n, _ := strconv.ParseUint(strings.TrimSuffix(name, ".log"), 10, 64) // Pebble names its logs so
-	return n
+// Missing reports whether the newest log of the store in the directory dir is missing: dir contains
+// neither the log that the note of the synced bytes names nor a newer one.
+func Missing(fsys vfs.FS, dir string) (bool, error) {
+	note := readSynced(fsys, dir) // before the list: a running process may begin a newer log
+	files, err := fsys.List(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return !slices.ContainsFunc(files, func(f string) bool { return IsLog(f) && numberOf(f) >= note.Log }), nil
 }
 
-// logMender is a file system in which the damaged logs of a store have only their good records, so
+// Mender is a file system in which the damaged logs of a store have only their good records, so
 // that Pebble can read them.
-type logMender struct {
+type Mender struct {
 	vfs.FS
-	mended map[string]bool // names of the damaged logs
+	Mended map[string]bool // names of the damaged logs that were opened; not nil
 }
 
 // Open implements [vfs.FS].
-func (m *logMender) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	if !isLog(name) {
+func (m *Mender) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if !IsLog(name) {
 		return m.FS.Open(name, options...)
 	}
-	err := checkLog(m.FS, name)
-	_, damaged := errors.AsType[logDamageError](err)
+	err := Check(m.FS, name)
+	_, damaged := errors.AsType[DamageError](err)
 	if err != nil && !damaged {
 		return nil, err
 	}
@@ -324,11 +359,11 @@ func (m *logMender) Open(name string, options ...vfs.OpenOption) (vfs.File, erro
 	if err != nil || !damaged {
 		return f, err
 	}
-	good, err := goodRecords(f, uint32(logNumber(m.PathBase(name))))
+	good, err := goodRecords(f, uint32(numberOf(name)))
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	m.mended[m.PathBase(name)] = true
+	m.Mended[m.PathBase(name)] = true
 	return &mendedLog{f, bytes.NewReader(good)}, nil
 }
 

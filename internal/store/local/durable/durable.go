@@ -1,0 +1,71 @@
+// Package durable reads and replaces whole files of a [vfs.FS], and creates directories. When a call
+// returns nil, both the content and the entry in the directory are on disk. The package must not know
+// what the files hold.
+package durable
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Unfinished is the suffix of a file that is being replaced. If a process is killed, such a file
+// may be left.
+const Unfinished = ".new"
+
+// ReadFile returns the content of a file.
+func ReadFile(fsys vfs.FS, name string) ([]byte, error) {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// WriteFile replaces a file atomically. When it returns nil, the new content is on disk.
+func WriteFile(fsys vfs.FS, name string, content []byte) error {
+	f, err := fsys.Create(name+Unfinished, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = fsys.Rename(name+Unfinished, name)
+	}
+	if err != nil {
+		_ = fsys.Remove(name + Unfinished) // the error that led here is reported
+		return err
+	}
+	return SyncDir(fsys, fsys.PathDir(name))
+}
+
+// MakeDir creates a directory and its parents, and returns once they are on disk.
+func MakeDir(fsys vfs.FS, path string) error {
+	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := fsys.PathDir(path)
+	if err := MakeDir(fsys, parent); err != nil {
+		return err
+	}
+	if err := fsys.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	return SyncDir(fsys, parent)
+}
+
+// SyncDir syncs the entries of a directory to disk.
+func SyncDir(fsys vfs.FS, name string) error {
+	dir, err := fsys.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
