@@ -146,7 +146,7 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle
 // putAll calls put for every stored state.
 func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State)) error {
 	from, to := span(letters[codec.States])
-	return e.scan(ctx, from, to, func(r store.Record) error {
+	return e.own().scan(ctx, from, to, func(r store.Record) error {
 		id, ok := codec.VehicleOfState(r.Subject)
 		if !ok || codec.IsMarker(r.Body) || e.forgotten.Has(id) {
 			return nil
@@ -205,7 +205,7 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 			upper = append(from, byte((n+1)*256/loaders))
 		}
 		loading.Go(func() {
-			errs[n] = e.iterate(ctx, lower, upper, func(_, value []byte) error {
+			errs[n] = e.own().iterate(ctx, lower, upper, func(_, value []byte) error {
 				id, driving, throttle, err := decodeAnswers(value)
 				if err != nil {
 					return e.readError(err)

@@ -19,6 +19,7 @@ import (
 	"carstate/internal/lograte"
 	"carstate/internal/periodic"
 	"carstate/internal/store"
+	"carstate/internal/store/local/damage"
 	"carstate/internal/store/local/wal"
 	"carstate/internal/vehicle"
 )
@@ -151,7 +152,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	for _, s := range e.streams {
 		e.running.Go(func() { s.run(background) })
 	}
-	if err = store.LoadForgotten(ctx, opening{e}, &e.forgotten); err != nil {
+	if err = store.LoadForgotten(ctx, e.own(), &e.forgotten); err != nil {
 		return nil, e.blame(err)
 	}
 	if c.Answers != nil {
@@ -224,13 +225,13 @@ func (e *Engine) openError(err error) error {
 		return e.dir.unusable("written", "", disk)
 	case errors.Is(err, syscall.ENOSPC):
 		return e.dir.unusable("written", "", syscall.ENOSPC)
-	case isNotDamage(err):
+	case damage.IsNot(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
 	case !e.dir.Ready:
 		return fmt.Errorf("the store cannot be created in the data directory %s: %s", e.dir.path, access.OneLine(err))
 	}
-	if damage, ok := errors.AsType[wal.DamageError](err); ok {
-		return e.dir.damaged(damage.Error())
+	if log, ok := errors.AsType[wal.DamageError](err); ok {
+		return e.dir.damaged(log.Error())
 	}
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }

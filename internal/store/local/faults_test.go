@@ -301,7 +301,7 @@ func TestDamage(t *testing.T) {
 		for k := range 100 {
 			r := rand.New(rand.NewPCG(first, uint64(k)))
 			fs := from.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: r})
-			what := damage(t, fs, r)
+			what := damageFile(t, fs, r)
 			err := check(ctx, fs, first, folds, promised)
 			switch {
 			case err == nil:
@@ -322,9 +322,9 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
-// damage damages one file and describes the damage. It removes no log but the newest, because a start after a kill does not notice that an older
-// one is missing.
-func damage(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
+// damageFile damages one file and describes the damage. It removes no log but the newest, because a
+// start after a kill does not notice that an older one is missing.
+func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 	t.Helper()
 	names, err := fs.List("/data/store")
 	if err != nil {

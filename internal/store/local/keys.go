@@ -8,6 +8,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/damage"
 	"carstate/internal/vehicle"
 )
 
@@ -27,7 +28,7 @@ var letters = map[string]byte{
 
 // hashBytes is the number of bytes in a key that hold the hash of a subject, the name of a record
 // in its stream.
-const hashBytes = 16
+const hashBytes = damage.TailBytes
 
 // hasher computes the hashes of subjects that keys contain: HMAC-SHA-256 under identity.Key.
 type hasher struct {

@@ -95,6 +95,7 @@ func TestLogFlip_Killed(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	const short, long = 12, 900 // tokens
+	const block = 32 << 10      // bytes of a block of the log
 	for name, c := range map[string]struct {
 		tokens int
 		later  bool
@@ -111,7 +112,7 @@ func TestLogFlip_Killed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if isLong := len(content) > 32<<10 /* a block */; isLong != (c.tokens == long) {
+			if isLong := len(content) > block; isLong != (c.tokens == long) {
 				t.Fatalf("the log has %d bytes", len(content))
 			}
 			least := c.tokens

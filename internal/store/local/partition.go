@@ -301,7 +301,7 @@ func (t *Partition) load(
 			return ctx.Err()
 		}
 		t.s.restored.remove(id) // before reading, so that a later restore is noticed
-		r, err := e.lastOf(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
+		r, err := e.own().last(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
 		if err != nil {
 			return err
 		}
@@ -380,7 +380,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 func (t *Partition) read(last uint64) (g group, err error) {
 	s := t.s
 	lower, _ := telemetrySpan(s.number, t.next)
-	it, err := s.e.newIter(lower, telemetryKey(s.number, last+1))
+	it, err := s.e.own().iterator(lower, telemetryKey(s.number, last+1))
 	if err != nil {
 		return g, err
 	}

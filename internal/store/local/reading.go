@@ -1,10 +1,13 @@
 package local
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,48 +15,182 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/damage"
 	"carstate/internal/store/local/wal"
 )
+
+// reader reads the database. It is also the engine's [store.Records], with a Scan of its own.
+type reader struct {
+	*Engine
+	// viewed says that the answer to an operator is read. Damage is then only an error of that answer
+	// (see viewError). Otherwise damage ends the engine (see readError).
+	viewed bool
+}
+
+// own returns a reader of what the engine itself needs.
+func (e *Engine) own() reader { return reader{e, false} }
+
+// view returns a reader of what an operator gets to see.
+func (e *Engine) view() reader { return reader{e, true} }
+
+// explain returns the error to report for err, an error of reading the database.
+func (r reader) explain(err error) error {
+	if r.viewed {
+		return r.viewError(err)
+	}
+	return r.readError(err)
+}
 
 // iterator is an iterator of the database. Engine.Close waits until all iterators are closed, for
 // readersWithin at most.
 type iterator struct {
 	*pebble.Iterator
-	e *Engine
-	// explain is [Engine.readError] or [Engine.viewError], for the errors of this iterator.
-	explain func(error) error
+	r reader
 }
 
 // Close ends the iterator.
 func (it iterator) Close() error {
-	defer it.e.leave()
+	defer it.r.leave()
 	return it.Iterator.Close()
 }
 
-// newIter returns an iterator over a range of keys, as of a single moment. Damage that it meets ends
-// the engine.
-func (e *Engine) newIter(from, to []byte) (it iterator, err error) {
-	return e.iterator(from, to, e.readError)
+// record decodes the record at which the iterator is. The record is valid until the iterator moves.
+func (it iterator) record() (r store.Record, err error) {
+	value, err := it.ValueAndErr()
+	if err == nil {
+		r, err = decodeRecord(value)
+	}
+	return r, it.r.explain(err)
 }
 
-// viewIter is like newIter, but damage does not end the engine (see viewError).
-func (e *Engine) viewIter(from, to []byte) (it iterator, err error) {
-	return e.iterator(from, to, e.viewError)
-}
-
-// views returns what viewIter returns, as the interface type that [readableAfter] needs.
-func (e *Engine) views(from, to []byte) (recordIterator, error) { return e.viewIter(from, to) }
-
-func (e *Engine) iterator(from, to []byte, explain func(error) error) (it iterator, err error) {
-	if err := e.enter(); err != nil {
+// iterator returns an iterator over a range of keys, as of a single moment.
+func (r reader) iterator(from, to []byte) (it iterator, err error) {
+	if err := r.enter(); err != nil {
 		return it, err
 	}
-	inner, err := e.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	inner, err := r.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		e.leave()
-		return it, explain(err)
+		r.leave()
+		return it, r.explain(err)
 	}
-	return iterator{inner, e, explain}, nil
+	return iterator{inner, r}, nil
+}
+
+// open returns what iterator returns, as a [damage.NewIterator] does.
+func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
+
+// iterate calls do with every key and value in a range of keys, as of a single moment.
+func (r reader) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
+	it, err := r.iterator(from, to)
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := cmp.Or(ctx.Err(), r.cut.Err()); err != nil {
+			return err
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return r.explain(err)
+		}
+		if err := do(it.Key(), value); err != nil {
+			return err
+		}
+	}
+	return r.explain(it.Error())
+}
+
+// scan calls do with every record in a range of keys, as of a single moment.
+func (r reader) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
+	return r.iterate(ctx, from, to, func(_, value []byte) error {
+		record, err := decodeRecord(value)
+		if err != nil {
+			return r.explain(err)
+		}
+		return do(record)
+	})
+}
+
+// Scan implements [store.Records].
+func (r reader) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
+	return r.inOrder(ctx, name, func(record store.Record) error {
+		for _, p := range patterns {
+			if codec.Matches(p, record.Subject) {
+				return do(record)
+			}
+		}
+		return nil
+	})
+}
+
+// inOrder calls do with every record of a stream, as of a single moment. The order is that in which
+// the records were stored, so that the records that list the vehicles of a large grant come before
+// the token or source that refers to them. Only the records of STATES and ROADS come in any order,
+// because they do not refer to each other.
+func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
+	from, to := span(letters[name])
+	if name == codec.States || name == codec.Roads {
+		return r.scan(ctx, from, to, do)
+	}
+	type place struct {
+		seq uint64
+		key []byte
+	}
+	var places []place
+	it, err := r.iterator(from, to)
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return r.explain(err)
+		}
+		seq, _ := binary.Uvarint(value)
+		places = append(places, place{seq, bytes.Clone(it.Key())})
+	}
+	if err := it.Error(); err != nil {
+		return r.explain(err)
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	// Use the same iterator, because a snapshot would keep erased records in the files.
+	for _, p := range places {
+		if err := cmp.Or(ctx.Err(), r.cut.Err()); err != nil {
+			return err
+		}
+		it.SeekGE(p.key)
+		record, err := it.record()
+		if err != nil {
+			return err
+		}
+		if err := do(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// last returns the record with the given key, or the zero value if there is none. The record does
+// not share memory with the database.
+func (r reader) last(key []byte) (record store.Record, err error) {
+	if err := r.enter(); err != nil {
+		return record, err
+	}
+	defer r.leave()
+	value, closer, err := r.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return store.Record{}, nil
+	}
+	if err != nil {
+		return record, r.explain(err)
+	}
+	defer closer.Close()
+	if record, err = decodeRecord(bytes.Clone(value)); err != nil {
+		return record, r.explain(err)
+	}
+	return record, nil
 }
 
 // enter announces a read of the database, so that the database is not closed until the matching
@@ -130,37 +267,15 @@ func (partError) Is(target error) bool {
 	return target == codec.ErrDamaged || target == access.ErrDamaged
 }
 
-// opening is an engine that is being opened: damage that a scan meets ends it.
-type opening struct{ *Engine }
-
-// Scan implements [store.Records].
-func (o opening) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
-	return o.scanMatching(ctx, name, patterns, o.readError, do)
-}
-
 func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, errClosed):
 		return err, false
-	case isNotDamage(err):
+	case damage.IsNot(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err))), false
 	}
 	return e.dir.damaged(access.OneLine(err)), true
-}
-
-// isNotDamage reports whether err says nothing about the content of the files: the device has
-// reported an I/O error, there are too many open files or too little memory, or this process may
-// not read the files.
-func isNotDamage(err error) bool {
-	for _, e := range []error{
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }
 
 // checkSpace returns an error if the disk lacks the space that Pebble needs to open the store: for

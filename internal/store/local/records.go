@@ -2,12 +2,10 @@ package local
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +13,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/damage"
 )
 
 // stream is one stream of records. All its changes run on one goroutine. So a record cannot change
@@ -79,31 +78,7 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	if e.writesFailed.Err() != nil { // the last record may not be on disk
 		return store.Record{}, errWritesFailed
 	}
-	return e.last(e.keyOf(letters[name], subject), e.viewError)
-}
-
-// lastOf returns the record with the given key, or the zero value if there is none. The record does
-// not share memory with the database.
-func (e *Engine) lastOf(key []byte) (r store.Record, err error) { return e.last(key, e.readError) }
-
-// last is lastOf with errors explained by [Engine.readError] or [Engine.viewError].
-func (e *Engine) last(key []byte, explain func(error) error) (r store.Record, err error) {
-	if err := e.enter(); err != nil {
-		return r, err
-	}
-	defer e.leave()
-	value, closer, err := e.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return store.Record{}, nil
-	}
-	if err != nil {
-		return r, explain(err)
-	}
-	defer closer.Close()
-	if r, err = decodeRecord(append([]byte(nil), value...)); err != nil {
-		return r, explain(err)
-	}
-	return r, nil
+	return e.view().last(e.keyOf(letters[name], subject))
 }
 
 // Store implements [store.Records].
@@ -117,7 +92,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 		for _, w := range writes {
 			key := e.keyOf(s.letter, w.Subject)
 			if w.Expected {
-				is, err := e.lastOf(key)
+				is, err := e.own().last(key)
 				if err != nil {
 					return err
 				}
@@ -204,125 +179,10 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	}
 }
 
-// scan calls do with every record in a range of keys, as of a single moment.
-func (e *Engine) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
-	return e.scanAs(ctx, from, to, e.readError, do)
-}
-
-// scanAs is scan with errors explained by [Engine.readError] or [Engine.viewError].
-func (e *Engine) scanAs(
-	ctx context.Context, from, to []byte, explain func(error) error, do func(store.Record) error,
-) error {
-	return e.iterateAs(ctx, from, to, explain, func(_, value []byte) error {
-		r, err := decodeRecord(value)
-		if err != nil {
-			return explain(err)
-		}
-		return do(r)
-	})
-}
-
-// iterate calls do with every key and value in a range of keys, as of a single moment.
-func (e *Engine) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
-	return e.iterateAs(ctx, from, to, e.readError, do)
-}
-
-// iterateAs is iterate with errors explained by [Engine.readError] or [Engine.viewError].
-func (e *Engine) iterateAs(
-	ctx context.Context, from, to []byte, explain func(error) error, do func(key, value []byte) error,
-) error {
-	it, err := e.iterator(from, to, explain)
-	if err != nil {
-		return err
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
-			return err
-		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return explain(err)
-		}
-		if err := do(it.Key(), value); err != nil {
-			return err
-		}
-	}
-	return explain(it.Error())
-}
-
 // Scan implements [store.Records]. It serves backups, restores and forgets, so damage does not end
 // the engine.
 func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
-	return e.scanMatching(ctx, name, patterns, e.viewError, do)
-}
-
-func (e *Engine) scanMatching(
-	ctx context.Context, name string, patterns []string, explain func(error) error, do func(store.Record) error,
-) error {
-	return e.inOrder(ctx, name, explain, func(r store.Record) error {
-		for _, p := range patterns {
-			if codec.Matches(p, r.Subject) {
-				return do(r)
-			}
-		}
-		return nil
-	})
-}
-
-// inOrder calls do with every record of a stream, as of a single moment. The order is that in which
-// the records were stored, so that the records that list the vehicles of a large grant come before
-// the token or source that refers to them. Only the records of STATES and ROADS come in any order,
-// because they do not refer to each other. Errors are explained by [Engine.readError] or
-// [Engine.viewError].
-func (e *Engine) inOrder(
-	ctx context.Context, name string, explain func(error) error, do func(store.Record) error,
-) error {
-	from, to := span(letters[name])
-	if name == codec.States || name == codec.Roads {
-		return e.scanAs(ctx, from, to, explain, do)
-	}
-	type place struct {
-		seq uint64
-		key []byte
-	}
-	var places []place
-	it, err := e.iterator(from, to, explain)
-	if err != nil {
-		return err
-	}
-	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return explain(err)
-		}
-		seq, _ := binary.Uvarint(value)
-		places = append(places, place{seq, bytes.Clone(it.Key())})
-	}
-	if err := it.Error(); err != nil {
-		return explain(err)
-	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
-	// Use the same iterator, because a snapshot would keep erased records in the files.
-	for _, p := range places {
-		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
-			return err
-		}
-		it.SeekGE(p.key)
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return explain(err)
-		}
-		r, err := decodeRecord(value)
-		if err != nil {
-			return explain(err)
-		}
-		if err := do(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.view().Scan(ctx, name, patterns, do)
 }
 
 // ScanFrom implements [store.Records]: it calls do with the records of a stream whose sequence is
@@ -338,7 +198,7 @@ func (e *Engine) ScanFrom(
 	}
 	lower, upper := span(s.letter)
 	for lower != nil {
-		last, err := readGood(ctx, e.records, lower, upper, func(_, value []byte) error {
+		last, err := damage.ReadGood(ctx, e.own().open, lower, upper, func(_, value []byte) error {
 			r, err := decodeRecord(value)
 			if err == nil && r.Seq >= from {
 				err = do(r)
@@ -351,17 +211,17 @@ func (e *Engine) ScanFrom(
 			}
 			return nil
 		})
-		_, unreadable := errors.AsType[unreadableError](err)
+		unreadable := damage.IsUnreadable(err)
 		switch {
 		case err == nil:
 			return next, damaged, nil
-		case isNotDamage(err) || unreadable && name != codec.Roads:
+		case damage.IsNot(err) || unreadable && name != codec.Roads:
 			return from, damaged, e.readError(err)
 		case !unreadable: // an error of do or of the context, or one that was reported before
 			return from, damaged, err
 		}
 		e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
-		lower = readableAfter(e.records, last, upper)
+		lower = damage.ReadableAfter(e.own().open, last, upper)
 		if e.cut.Err() != nil { // then every read fails, damaged or not
 			return from, damaged, errClosed
 		}
@@ -379,9 +239,6 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// records returns what newIter returns, as the interface type that [readGood] needs.
-func (e *Engine) records(from, to []byte) (recordIterator, error) { return e.newIter(from, to) }
-
 // Before implements [store.Records].
 func (e *Engine) Before(
 	ctx context.Context, name string, before uint64, limit int,
@@ -390,7 +247,7 @@ func (e *Engine) Before(
 	if before != 0 {
 		to = auditKey(before)
 	}
-	it, err := e.viewIter(from, to)
+	it, err := e.view().iterator(from, to)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -399,17 +256,14 @@ func (e *Engine) Before(
 		if len(records) == limit {
 			return records, sequenceOf(it.Key()) + 1, nil
 		}
-		value, err := it.ValueAndErr()
+		r, err := it.record()
 		if err != nil {
-			return nil, 0, it.explain(err)
+			return nil, 0, err
 		}
-		r, err := decodeRecord(append([]byte(nil), value...))
-		if err != nil {
-			return nil, 0, it.explain(err)
-		}
+		r.Body, r.Sealed = bytes.Clone(r.Body), bytes.Clone(r.Sealed)
 		records = append(records, r)
 	}
-	return records, 0, it.explain(it.Error())
+	return records, 0, it.r.explain(it.Error())
 }
 
 // Remove implements [store.Records].
@@ -420,7 +274,7 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 		defer b.Close()
 		for _, r := range records {
 			key := e.keyOf(s.letter, r.Subject)
-			is, err := e.lastOf(key)
+			is, err := e.own().last(key)
 			if err != nil {
 				return err
 			}
@@ -523,7 +377,7 @@ func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 // Run implements [store.Feed].
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
-		if err := f.s.e.inOrder(ctx, f.s.name, f.s.e.readError, f.apply); err != nil {
+		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {
 			return err
 		}
 		f.advance(f.s.last.Load())

@@ -8,19 +8,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
-	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/damage"
 	"carstate/internal/store/local/durable"
-	"carstate/internal/store/local/wal"
 )
 
 // Salvaged says what [Salvage] found of one kind of record.
@@ -64,11 +61,13 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 		return nil, err
 	}
 	defer func() { _ = old.close() }() // nothing was written
-	db, log, err := openDamaged(fsys, old)
+	db, err := damage.Open(fsys, old.name(storeDir), func(err error) error {
+		return old.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = db.Close() }() // nothing was written
+	defer db.Close()
 
 	unfinishedDir := to + durable.Unfinished
 	if _, err := fsys.Stat(unfinishedDir); !errors.Is(err, fs.ErrNotExist) {
@@ -83,8 +82,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	if err != nil {
 		return nil, err
 	}
-	s := salvager{fs: fsys, dir: old, old: db, e: e, batch: e.db.NewBatch()}
-	defer s.close()
+	s := salvager{old: db, e: e, batch: e.db.NewBatch()}
 	err = s.all(ctx, old.Partitions)
 	if err = errors.Join(err, e.dir.change(func(id *identity) { id.Made = old.Made }), e.Close()); err != nil {
 		return nil, err
@@ -95,31 +93,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	if err := fsys.Rename(unfinishedDir, to); err != nil {
 		return nil, err
 	}
-	return append(s.found, Salvaged{What: Log, Unreadable: log}), durable.SyncDir(fsys, fsys.PathDir(to))
-}
-
-// openDamaged opens a damaged store read-only, without the damaged records of its log. The result log
-// is the number of damaged log files.
-func openDamaged(fsys vfs.FS, dir *dataDir) (db *pebble.DB, log int, err error) {
-	mender := &wal.Mender{FS: fsys, Mended: make(map[string]bool)}
-	db, err = pebble.Open(dir.name(storeDir), &pebble.Options{
-		FS: mender, ReadOnly: true, ErrorIfNotExists: true, DisableConsistencyCheck: true, Logger: silent{},
-		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
-	})
-	if err != nil && !isNotDamage(err) {
-		err = dir.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
-	}
-	return db, len(mender.Mended), err
-}
-
-// silent is a Pebble logger that drops all messages, because the functions that read return the
-// errors.
-type silent struct{}
-
-func (silent) Infof(string, ...any)  {}
-func (silent) Errorf(string, ...any) {}
-func (silent) Fatalf(format string, args ...any) {
-	panic(fmt.Sprintf(format, args...))
+	return append(s.found, Salvaged{What: Log, Unreadable: db.BadLogs}), durable.SyncDir(fsys, fsys.PathDir(to))
 }
 
 // copyFiles copies those files from one data directory to another that are not part of the store,
@@ -147,15 +121,10 @@ func copyFiles(fsys vfs.FS, from, to string) error {
 
 // salvager copies the readable records of a damaged store into a new one.
 type salvager struct {
-	fs  vfs.FS
-	dir *dataDir
-	old *pebble.DB
-	// others is old without its damaged tables, from which the log and the other tables can be read
-	// where old cannot be read. It is nil until it is needed.
-	others *pebble.DB
-	e      *Engine
-	batch  *pebble.Batch
-	found  []Salvaged
+	old   *damage.Store
+	e     *Engine
+	batch *pebble.Batch
+	found []Salvaged
 }
 
 // all copies all telemetry, cursors and records of streams.
@@ -260,7 +229,7 @@ func (s *salvager) copy(
 	from, to := span(letter)
 	for from != nil {
 		read := false
-		key, err := readGood(ctx, s.newIter, from, to, func(key, value []byte) error {
+		key, err := damage.ReadGood(ctx, s.old.Iterator, from, to, func(key, value []byte) error {
 			if read = true; when != nil && len(value) >= timeBytes {
 				last = when(value)
 			}
@@ -269,7 +238,7 @@ func (s *salvager) copy(
 			}
 			return take(key, value)
 		})
-		if _, unreadable := errors.AsType[unreadableError](err); !unreadable {
+		if !damage.IsUnreadable(err) {
 			if err != nil {
 				return err
 			}
@@ -283,122 +252,17 @@ func (s *salvager) copy(
 		if read {
 			gap = append(bytes.Clone(key), 0)
 		}
-		from = readableAfter(s.newIter, key, to)
+		from = damage.ReadableAfter(s.old.Iterator, key, to)
 		end := from
 		if end == nil {
 			end = to
 		}
-		if err := s.copyOthers(ctx, gap, end, take); err != nil {
+		if err := s.old.ReadOthers(ctx, gap, end, take); err != nil {
 			return err
 		}
 	}
 	s.found = append(s.found, is)
 	return nil
-}
-
-// copyOthers calls take for the records in a range of keys that old cannot read, as far as they are in
-// the log or in tables without damage.
-func (s *salvager) copyOthers(ctx context.Context, from, to []byte, take func(key, value []byte) error) error {
-	if s.others == nil {
-		good, err := withoutDamagedTables(ctx, s.fs, s.dir, s.old)
-		if _, unreadable := errors.AsType[unreadableError](err); unreadable {
-			return nil // the part is counted
-		}
-		if err != nil {
-			return err
-		}
-		if s.others, _, err = openDamaged(good, s.dir); err != nil {
-			return err
-		}
-	}
-	iter := func(from, to []byte) (recordIterator, error) {
-		it, err := s.others.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-		return it, readable(err)
-	}
-	_, err := readGood(ctx, iter, from, to, take)
-	if _, unreadable := errors.AsType[unreadableError](err); unreadable {
-		return nil // the part is counted
-	}
-	return err
-}
-
-func (s *salvager) close() {
-	if s.others != nil {
-		_ = s.others.Close() // nothing was written
-	}
-}
-
-// emptied is a file system in which some tables of a store are empty.
-type emptied struct {
-	vfs.FS
-	tables map[string]bool // names of the files
-	empty  *vfs.MemFS      // contains an empty table named emptyTable
-}
-
-const emptyTable = "empty"
-
-// withoutDamagedTables returns a view of the file system fsys in which the damaged tables of the
-// store db are empty. If a table is absent, it returns an unreadableError.
-func withoutDamagedTables(ctx context.Context, fsys vfs.FS, dir *dataDir, db *pebble.DB) (vfs.FS, error) {
-	view := &emptied{fsys, make(map[string]bool), vfs.NewMem()}
-	f, err := view.empty.Create(emptyTable, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return nil, err
-	}
-	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), sstable.WriterOptions{})
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	levels, err := db.SSTables()
-	if err != nil { // a table is absent
-		return nil, readable(err)
-	}
-	for _, level := range levels {
-		for _, table := range level {
-			name := table.BackingSSTNum.String() + ".sst"
-			err := checkTable(ctx, fsys, fsys.PathJoin(dir.name(storeDir), name))
-			if err != nil && isNotDamage(err) {
-				return nil, err
-			}
-			if err != nil {
-				view.tables[name] = true
-			}
-		}
-	}
-	return view, nil
-}
-
-// checkTable returns an error if a block of a table is damaged.
-func checkTable(ctx context.Context, fsys vfs.FS, name string) error {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return err
-	}
-	source, err := sstable.NewSimpleReadable(f)
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	r, err := sstable.NewReader(ctx, source, sstable.ReaderOptions{})
-	if err != nil { // NewReader has closed the source
-		return err
-	}
-	return errors.Join(r.ValidateBlockChecksums(), r.Close())
-}
-
-// Open implements [vfs.FS].
-func (v *emptied) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	if v.tables[v.PathBase(name)] {
-		return v.empty.Open(emptyTable)
-	}
-	return v.FS.Open(name, options...)
-}
-
-// Lock implements [vfs.FS]. The store is locked already.
-func (v *emptied) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
-
-func (s *salvager) newIter(from, to []byte) (recordIterator, error) {
-	it, err := s.old.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	return it, readable(err)
 }
 
 func (s *salvager) flush(sync *pebble.WriteOptions) error {

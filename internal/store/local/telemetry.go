@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/local/damage"
 	"carstate/internal/vehicle"
 )
 
@@ -296,7 +297,7 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 		if seq, stored, damaged, err = e.firstBetween(lower, upper); !damaged {
 			return seq, stored, err
 		}
-		end := readableAfter(e.views, lower, upper)
+		end := damage.ReadableAfter(e.view().open, lower, upper)
 		if e.cut.Err() != nil { // then every read fails
 			return 0, time.Time{}, errClosed
 		}
@@ -325,7 +326,7 @@ func (e *Engine) afterSkipped(lower []byte) []byte {
 // cannot be read, but was folded before the last orderly close, the result is the parameter cursor,
 // because the group is not needed any more.
 func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
-	it, err := e.viewIter(telemetrySpan(p, 0))
+	it, err := e.view().iterator(telemetrySpan(p, 0))
 	if err == nil {
 		if it.Last() {
 			seq = sequenceOf(it.Key())
@@ -341,19 +342,19 @@ func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 // firstBetween is firstGroup for a range of keys. The result damaged says that the first group cannot
 // be read.
 func (e *Engine) firstBetween(lower, upper []byte) (seq uint64, stored time.Time, damaged bool, err error) {
-	it, err := e.viewIter(lower, upper)
+	it, err := e.view().iterator(lower, upper)
 	if err != nil {
 		return 0, stored, errors.Is(err, codec.ErrDamaged), err
 	}
 	defer it.Close()
 	if !it.First() {
-		err = it.explain(it.Error())
+		err = it.r.explain(it.Error())
 		return 0, stored, errors.Is(err, codec.ErrDamaged), err
 	}
 	value, err := it.ValueAndErr()
 	switch {
 	case err != nil:
-		err = it.explain(err)
+		err = it.r.explain(err)
 		return 0, stored, errors.Is(err, codec.ErrDamaged), err
 	case len(value) < timeBytes: // its block is good
 		return 0, stored, false, e.readError(codec.ErrDamaged)

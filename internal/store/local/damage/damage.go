@@ -1,13 +1,16 @@
-package local
+// Package damage reads what can be read of a Pebble store whose files are damaged. It must not know
+// what the records hold.
+package damage
 
 import (
 	"context"
+	"errors"
 	"math/big"
+	"syscall"
 )
 
-// recordIterator iterates over the records in a range of keys. It reads either an open engine or
-// the damaged store that [Salvage] copies.
-type recordIterator interface {
+// Iterator iterates over the records in a range of keys.
+type Iterator interface {
 	First() bool
 	Next() bool
 	Key() []byte
@@ -16,26 +19,46 @@ type recordIterator interface {
 	Close() error
 }
 
-// newIterator returns an iterator over the keys in [from, to).
-type newIterator func(from, to []byte) (recordIterator, error)
+// NewIterator returns an iterator over the keys in [from, to).
+type NewIterator func(from, to []byte) (Iterator, error)
 
-// unreadableError is an error of reading damaged files.
-type unreadableError struct{ error }
+// Unreadable is an error of reading damaged files.
+type Unreadable struct{ error }
 
-// readable wraps err in an unreadableError if err means that files are damaged. It returns any
-// other error unchanged, such as a lack of memory.
-func readable(err error) error {
-	if err == nil || isNotDamage(err) {
-		return err
-	}
-	return unreadableError{err}
+// IsUnreadable reports whether err is or wraps an [Unreadable].
+func IsUnreadable(err error) bool {
+	_, ok := errors.AsType[Unreadable](err)
+	return ok
 }
 
-// readGood calls do for the records in a range of keys, up to the first record that cannot be read.
+// unreadable wraps err in an Unreadable if err means that files are damaged. It returns any other
+// error unchanged, such as a lack of memory.
+func unreadable(err error) error {
+	if err == nil || IsNot(err) {
+		return err
+	}
+	return Unreadable{err}
+}
+
+// IsNot reports whether err says nothing about the content of the files: the device has reported an
+// I/O error, there are too many open files or too little memory, or this process may not read the
+// files.
+func IsNot(err error) bool {
+	for _, e := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadGood calls do for the records in a range of keys, up to the first record that cannot be read.
 // It returns the last key that it read, or the parameter from if it read none. The key that do
 // receives is valid until do returns.
-func readGood(
-	ctx context.Context, newIter newIterator, from, to []byte, do func(key, value []byte) error,
+func ReadGood(
+	ctx context.Context, newIter NewIterator, from, to []byte, do func(key, value []byte) error,
 ) (last []byte, err error) {
 	last = append(last, from...)
 	it, err := newIter(from, to)
@@ -49,33 +72,36 @@ func readGood(
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return last, readable(err)
+			return last, unreadable(err)
 		}
 		last = append(last[:0], it.Key()...)
 		if err := do(last, value); err != nil {
 			return last, err
 		}
 	}
-	return last, readable(it.Error())
+	return last, unreadable(it.Error())
 }
 
-// keyBits is the length in bits of a key without its first byte. It is the length of the longest
-// keys, which consist of that byte and a hash.
-const keyBits = 8 * hashBytes
+// TailBytes is the length in bytes of the longest keys without their first byte, and keyBits the same
+// in bits.
+const (
+	TailBytes = 16
+	keyBits   = 8 * TailBytes
+)
 
-// readableAfter finds the end of damage, which makes all keys of a block or of a table unreadable.
+// ReadableAfter finds the end of damage, which makes all keys of a block or of a table unreadable.
 // The parameter key is the last key that was read before the damage, and the search ends at the
 // parameter to. The result is a key from which records can be read again, or nil if there is none.
-// readableAfter tries keys at growing distances until a read succeeds, and then bisects. It does
+// ReadableAfter tries keys at growing distances until a read succeeds, and then bisects. It does
 // not search for the exact end, because a read of a damaged block takes long. So the keys that it
 // skips may include good ones after the damage, in at most a 64th of the range that it skips.
-func readableAfter(newIter newIterator, key, to []byte) []byte {
+func ReadableAfter(newIter NewIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
-		b := make([]byte, hashBytes)
+		b := make([]byte, TailBytes)
 		copy(b, k[1:])
 		return new(big.Int).SetBytes(b)
 	}
-	keyAt := func(n *big.Int) []byte { return n.FillBytes(make([]byte, 1+hashBytes)) }
+	keyAt := func(n *big.Int) []byte { return n.FillBytes(make([]byte, 1+TailBytes)) }
 	reads := func(n *big.Int) bool {
 		k := keyAt(n)
 		k[0] = key[0]

@@ -1,0 +1,170 @@
+package damage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/store/local/wal"
+)
+
+// Store is a damaged store that is open for reading, without the damaged records of its log.
+type Store struct {
+	*pebble.DB
+	BadLogs int // number of damaged log files
+
+	fs      vfs.FS
+	dir     string
+	explain func(error) error
+	// others is the store without its damaged tables, from which the log and the other tables can be
+	// read where the store cannot be read. It is nil until it is needed.
+	others *pebble.DB
+}
+
+// Open opens the store in the directory dir. It changes no file. If damage keeps the store from being
+// opened, Open and later [Store.ReadOthers] return the error that explain returns.
+func Open(fsys vfs.FS, dir string, explain func(error) error) (*Store, error) {
+	s := &Store{fs: fsys, dir: dir, explain: explain}
+	mender := &wal.Mender{FS: fsys, Mended: make(map[string]bool)}
+	var err error
+	s.DB, err = s.open(mender)
+	s.BadLogs = len(mender.Mended)
+	return s, err
+}
+
+func (s *Store) open(fsys vfs.FS) (*pebble.DB, error) {
+	db, err := pebble.Open(s.dir, &pebble.Options{
+		FS: fsys, ReadOnly: true, ErrorIfNotExists: true, DisableConsistencyCheck: true, Logger: silent{},
+		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
+	})
+	if err != nil && !IsNot(err) {
+		err = s.explain(err)
+	}
+	return db, err
+}
+
+// Close closes the store.
+func (s *Store) Close() {
+	for _, db := range []*pebble.DB{s.DB, s.others} {
+		if db != nil {
+			_ = db.Close() // nothing was written
+		}
+	}
+}
+
+// silent is a Pebble logger that drops all messages, because the functions that read return the
+// errors.
+type silent struct{}
+
+func (silent) Infof(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// Iterator returns an iterator over the keys in [from, to).
+func (s *Store) Iterator(from, to []byte) (Iterator, error) {
+	return iterator(s.DB, from, to)
+}
+
+func iterator(db *pebble.DB, from, to []byte) (Iterator, error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	return it, unreadable(err)
+}
+
+// ReadOthers calls do for the records in a range of keys in which the store cannot be read, as far as
+// they are in the log or in tables without damage.
+func (s *Store) ReadOthers(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
+	if s.others == nil {
+		good, err := s.withoutDamagedTables(ctx)
+		if IsUnreadable(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if s.others, err = s.open(&wal.Mender{FS: good, Mended: make(map[string]bool)}); err != nil {
+			return err
+		}
+	}
+	others := func(from, to []byte) (Iterator, error) { return iterator(s.others, from, to) }
+	_, err := ReadGood(ctx, others, from, to, do)
+	if IsUnreadable(err) {
+		return nil
+	}
+	return err
+}
+
+// emptied is a file system in which some tables of a store are empty.
+type emptied struct {
+	vfs.FS
+	tables map[string]bool // names of the files
+	empty  *vfs.MemFS      // contains an empty table named emptyTable
+}
+
+const emptyTable = "empty"
+
+// withoutDamagedTables returns a view of the file system in which the damaged tables of the store are
+// empty. If a table is absent, it returns an Unreadable.
+func (s *Store) withoutDamagedTables(ctx context.Context) (vfs.FS, error) {
+	view := &emptied{s.fs, make(map[string]bool), vfs.NewMem()}
+	f, err := view.empty.Create(emptyTable, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), sstable.WriterOptions{})
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	levels, err := s.SSTables()
+	if err != nil { // a table is absent
+		return nil, unreadable(err)
+	}
+	for _, level := range levels {
+		for _, table := range level {
+			name := table.BackingSSTNum.String() + ".sst"
+			err := checkTable(ctx, s.fs, s.fs.PathJoin(s.dir, name))
+			if err != nil && IsNot(err) {
+				return nil, err
+			}
+			if err != nil {
+				view.tables[name] = true
+			}
+		}
+	}
+	return view, nil
+}
+
+// checkTable returns an error if a block of a table is damaged.
+func checkTable(ctx context.Context, fsys vfs.FS, name string) error {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return err
+	}
+	source, err := sstable.NewSimpleReadable(f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	r, err := sstable.NewReader(ctx, source, sstable.ReaderOptions{})
+	if err != nil { // NewReader has closed the source
+		return err
+	}
+	return errors.Join(r.ValidateBlockChecksums(), r.Close())
+}
+
+// Open implements [vfs.FS].
+func (v *emptied) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
+	if v.tables[v.PathBase(name)] {
+		return v.empty.Open(emptyTable)
+	}
+	return v.FS.Open(name, options...)
+}
+
+// Lock implements [vfs.FS]. The store is locked already.
+func (v *emptied) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
