@@ -38,35 +38,35 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 // Tombstone is the record of a forgotten vehicle. It is kept after all other data of the vehicle
 // are deleted, and prevents new data of the vehicle from being stored.
 type Tombstone struct {
-	Vehicle   VehicleHash
-	Forgotten time.Time
-	// Removed is set once all stored data that name the vehicle have been deleted.
-	Removed bool
+	Vehicle   VehicleHash `json:"-"` // a record contains it in another form
+	Forgotten time.Time   `json:"forgotten"`
 	// Lifted is the time when the vehicle was allowed again. It is zero if the vehicle was not
 	// allowed again.
-	Lifted time.Time
+	Lifted time.Time `json:"lifted,omitzero"`
 	// Opened is set when samples of the vehicle are accepted again. This happens after Lifted is
 	// set: the node that folds the vehicle's samples must receive Lifted first, because it would
 	// otherwise ignore samples that another node has accepted.
-	Opened bool
+	Opened bool `json:"opened,omitempty"`
+	// Removed is set once all stored data that name the vehicle have been deleted.
+	Removed bool `json:"removed,omitempty"`
 	// Quiet is the time from which no node stores telemetry of the vehicle. It is zero while a node
 	// may still store some. Last is the sequence number of the newest telemetry record at the time
 	// when Quiet was first set; no later record contains samples of the vehicle.
-	Quiet time.Time
-	Last  uint64
+	Quiet time.Time `json:"quiet,omitzero"`
+	Last  uint64    `json:"last,omitempty"`
 	// Erased is the time when the erasure ended. All records that name the vehicle were then
 	// removed, even the deletion marker in place of its state. Erased is zero until then. On one
 	// machine, no byte on the disk names the vehicle after this time.
-	Erased time.Time
+	Erased time.Time `json:"erased,omitzero"`
 	// Stale and Made are set when the vehicle is allowed again. They identify its older samples,
 	// which stay forgotten: the samples with a sequence of at most Stale in the telemetry stream
 	// that was created at Made (Unix nanoseconds).
-	Stale uint64
-	Made  int64
+	Stale uint64 `json:"stale,omitempty"`
+	Made  int64  `json:"made,omitempty"`
 	// Unread is set if a newer version wrote the tombstone and this version cannot read it. It is
 	// then unknown whether the tombstone was lifted. So this node neither accepts samples of the
 	// vehicle nor uses stored ones.
-	Unread bool
+	Unread bool `json:"-"`
 }
 
 // InForce reports whether telemetry of the vehicle is refused.
@@ -84,31 +84,33 @@ func (t Tombstone) Covers(seq uint64, made int64) bool {
 // and no tombstones. Forgotten is safe for concurrent use.
 type Forgotten struct {
 	mu         sync.RWMutex // guards keys and tombstones
-	keys       []*vidKey
+	keys       []*Hasher
 	tombstones map[VehicleHash]Tombstone
 	count      atomic.Int64 // number of tombstones; while it is 0, no vid is hashed
 }
 
-// vidKey computes the hashes of vids under one key.
-type vidKey struct{ hashers sync.Pool }
+// Hasher computes HMAC-SHA-256 under one key. It is safe for concurrent use.
+type Hasher struct{ hashes sync.Pool }
 
-// hasher holds the buffers for one hash, so that they are not allocated for each sample.
-type hasher struct {
-	mac hash.Hash
-	vid []byte
-	sum VehicleHash
+// hashing holds the buffers for one hash, so that they are not allocated for each sample.
+type hashing struct {
+	mac  hash.Hash
+	text []byte
+	sum  [sha256.Size]byte
 }
 
-func newVIDKey(key []byte) *vidKey {
-	return &vidKey{sync.Pool{New: func() any { return &hasher{mac: hmac.New(sha256.New, key)} }}}
+// NewHasher returns a Hasher for a key.
+func NewHasher(key []byte) *Hasher {
+	return &Hasher{sync.Pool{New: func() any { return &hashing{mac: hmac.New(sha256.New, key)} }}}
 }
 
-func (k *vidKey) hash(id vehicle.ID) VehicleHash {
-	h := k.hashers.Get().(*hasher)
-	defer k.hashers.Put(h)
-	h.vid = append(h.vid[:0], id...)
+// Sum returns the hash of a text.
+func (k *Hasher) Sum(text string) [sha256.Size]byte {
+	h := k.hashes.Get().(*hashing)
+	defer k.hashes.Put(h)
+	h.text = append(h.text[:0], text...)
 	h.mac.Reset()
-	h.mac.Write(h.vid)
+	h.mac.Write(h.text)
 	h.mac.Sum(h.sum[:0])
 	return h.sum
 }
@@ -120,7 +122,7 @@ func (f *Forgotten) SetKeys(keys ...[]byte) {
 	defer f.mu.Unlock()
 	f.keys = nil
 	for _, key := range keys {
-		f.keys = append(f.keys, newVIDKey(key))
+		f.keys = append(f.keys, NewHasher(key))
 	}
 }
 
@@ -140,7 +142,7 @@ func (f *Forgotten) Put(t Tombstone) {
 func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return f.keys[0].hash(id)
+	return f.keys[0].Sum(string(id))
 }
 
 // Find returns the tombstone of a vehicle. A vehicle may have several tombstones, under the hashes
@@ -153,7 +155,7 @@ func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, k := range f.keys {
-		if t, has := f.tombstones[k.hash(id)]; has && (!ok || t.InForce()) {
+		if t, has := f.tombstones[k.Sum(string(id))]; has && (!ok || t.InForce()) {
 			found, ok = t, true
 		}
 	}

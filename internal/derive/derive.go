@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"carstate/internal/lograte"
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -140,10 +141,7 @@ func (d *Deriver) Run(ctx context.Context) {
 				default:
 					d.retryLog.Log(d.config.Log, "reacquiring partition after an error", "partition", p, "error", err)
 				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(rest):
-				}
+				_ = periodic.Pause(ctx, rest) // the loop ends with the context
 			}
 		})
 	}

@@ -1,5 +1,5 @@
-// Package periodic provides loops that run at an interval until a context ends. The package must
-// not know what the loops do.
+// Package periodic provides loops that run at an interval, and pauses, until a context ends. The
+// package must not know what the loops do.
 package periodic
 
 import (
@@ -32,5 +32,15 @@ func NowAndEvery(ctx context.Context, d time.Duration) func(yield func() bool) {
 		if yield() {
 			Every(ctx, d)(yield)
 		}
+	}
+}
+
+// Pause waits for d. If ctx ends first, it returns the error of ctx.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }

@@ -42,3 +42,19 @@ func TestEvery_UntilContextEnds(t *testing.T) {
 		})
 	}
 }
+
+func TestPause_UntilContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		began := time.Now()
+		for _, want := range []struct {
+			err   error
+			after time.Duration
+		}{{nil, 10 * time.Second}, {context.DeadlineExceeded, 15 * time.Second}} {
+			if err := Pause(ctx, 10*time.Second); err != want.err || time.Since(began) != want.after {
+				t.Errorf("got %v after %v, want %v after %v", err, time.Since(began), want.err, want.after)
+			}
+		}
+	})
+}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"time"
+
+	"carstate/internal/periodic"
 )
 
 // changePause is the pause between two attempts of Change.
@@ -69,10 +71,8 @@ func Change(
 		if time.Now().After(until) {
 			return 0, err
 		}
-		select {
-		case <-time.After(changePause):
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		if err := periodic.Pause(ctx, changePause); err != nil {
+			return 0, err
 		}
 	}
 }
@@ -102,10 +102,8 @@ func storeMany(
 		case !errors.Is(err, context.DeadlineExceeded) && time.Now().After(until):
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
+		if periodic.Pause(ctx, storeManyPause) != nil {
 			return nil, err
-		case <-time.After(storeManyPause):
 		}
 	}
 }

@@ -33,16 +33,8 @@ import (
 // tombstoneRecord is a tombstone in its stored form. Vehicle is the keyed hash of the vehicle's id,
 // which the record's subject contains too.
 type tombstoneRecord struct {
-	Vehicle   []byte    `json:"vehicle"`
-	Forgotten time.Time `json:"forgotten"`
-	Lifted    time.Time `json:"lifted,omitzero"`
-	Opened    bool      `json:"opened,omitempty"`
-	Removed   bool      `json:"removed,omitempty"`
-	Quiet     time.Time `json:"quiet,omitzero"`
-	Last      uint64    `json:"last,omitempty"`
-	Erased    time.Time `json:"erased,omitzero"`
-	Stale     uint64    `json:"stale,omitempty"`
-	Made      int64     `json:"made,omitempty"`
+	Vehicle []byte `json:"vehicle"`
+	access.Tombstone
 }
 
 // vidKeysRecord contains the keys with which the ids (vids) of forgotten vehicles are hashed. This
@@ -127,10 +119,8 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	if r.Forgotten.IsZero() {
 		return access.Tombstone{}, unfit{"tombstone", errors.New("the time of forgetting is missing")}
 	}
-	return access.Tombstone{
-		Vehicle: access.VehicleHash(r.Vehicle), Forgotten: r.Forgotten, Lifted: r.Lifted, Opened: r.Opened,
-		Removed: r.Removed, Quiet: r.Quiet, Last: r.Last, Erased: r.Erased, Stale: r.Stale, Made: r.Made,
-	}, nil
+	r.Tombstone.Vehicle = access.VehicleHash(r.Vehicle)
+	return r.Tombstone, nil
 }
 
 // Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
@@ -260,10 +250,7 @@ func (k *RecordStore) putTombstone(
 		if is.Seq == 0 && t.Forgotten.IsZero() {
 			return nil, errNoTombstone
 		}
-		return appendJSON(nil, subject, tombstoneRecord{
-			Vehicle: hash[:], Forgotten: t.Forgotten, Lifted: t.Lifted, Opened: t.Opened, Removed: t.Removed,
-			Quiet: t.Quiet, Last: t.Last, Erased: t.Erased, Stale: t.Stale, Made: t.Made,
-		})
+		return appendJSON(nil, subject, tombstoneRecord{hash[:], t})
 	})
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -344,5 +345,24 @@ func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	}
 	if g, ok := k.tables.Sources.Get("gateway"); !ok || g.Vehicles.Len() != len(many) {
 		t.Errorf("the source has %d vehicles, want %d", g.Vehicles.Len(), len(many))
+	}
+}
+
+// TestTombstone_StoredForm checks every byte of a stored tombstone.
+func TestTombstone_StoredForm(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0).UTC()
+	hash := access.VehicleHash{1}
+	for want, stone := range map[string]access.Tombstone{
+		`{"vehicle":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","forgotten":"2023-11-14T22:13:20Z"}`: {
+			Vehicle: hash, Forgotten: at, Unread: true},
+		`{"vehicle":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","forgotten":"2023-11-14T22:13:20Z",` +
+			`"lifted":"2023-11-14T22:13:21Z","opened":true,"removed":true,"quiet":"2023-11-14T22:13:22Z","last":7,` +
+			`"erased":"2023-11-14T22:13:23Z","stale":9,"made":11}`: {
+			Vehicle: hash, Forgotten: at, Lifted: at.Add(time.Second), Opened: true, Removed: true,
+			Quiet: at.Add(2 * time.Second), Last: 7, Erased: at.Add(3 * time.Second), Stale: 9, Made: 11},
+	} {
+		if got, err := json.Marshal(tombstoneRecord{hash[:], stone}); err != nil || string(got) != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
 	}
 }

@@ -35,7 +35,7 @@ func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	n, err := keptNode(dir, fresh)
 	if err != nil {
 		log.Warn("cannot keep this node's name: using a new one to count usage",
-			"file", filepath.Join(dir, NodeFile), "error", withoutPath(err))
+			"file", filepath.Join(dir, NodeFile), "error", WithoutPath(err))
 		return &NodeName{ID: fresh}
 	}
 	return n
@@ -91,8 +91,8 @@ func (n *NodeName) Close() {
 	}
 }
 
-// withoutPath returns err without its path, for a message that already contains the path.
-func withoutPath(err error) error {
+// WithoutPath returns err without its path, for a message that already contains the path.
+func WithoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}

@@ -127,7 +127,7 @@ func (*RecordStore) BadBackup(err error) bool {
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
-		return nil, fmt.Errorf("cannot create a temporary file for the backup: %w", withoutPath(err))
+		return nil, fmt.Errorf("cannot create a temporary file for the backup: %w", WithoutPath(err))
 	}
 	defer func() {
 		if err != nil {
@@ -135,7 +135,7 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 		}
 	}()
 	if err := os.Remove(file.Name()); err != nil {
-		return nil, withoutPath(err)
+		return nil, WithoutPath(err)
 	}
 	if _, err := io.Copy(file, from); err != nil {
 		return nil, fmt.Errorf("the backup was not received completely: %w", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/lograte"
+	"carstate/internal/periodic"
 	"carstate/internal/road"
 	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
@@ -140,10 +141,8 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 // loadWithRetry retries load until it succeeds or the context ends.
 func (k *roadStore) loadWithRetry(ctx context.Context) {
 	for !k.load(ctx) {
-		select {
-		case <-ctx.Done():
+		if periodic.Pause(ctx, loadPause) != nil {
 			return
-		case <-time.After(loadPause):
 		}
 	}
 }

@@ -29,17 +29,15 @@ func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// CommitSpan starts the span of a group commit that stores the samples of the given requests. If t
-// is nil or no request is sampled for tracing, CommitSpan returns ctx and a nil span.
-func CommitSpan(
-	ctx context.Context, t trace.Tracer, requests []trace.SpanContext, samples int,
-) (context.Context, trace.Span) {
+// CommitSpan starts the span of a group commit that stores the given chunks. If t is nil or no chunk
+// belongs to a request that is sampled for tracing, CommitSpan returns ctx and a nil span.
+func CommitSpan(ctx context.Context, t trace.Tracer, chunks []Chunk, samples int) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, nil
 	}
 	var from []trace.SpanContext
-	for _, s := range requests {
-		if s.IsSampled() && len(from) < maxTraced {
+	for i := range chunks {
+		if s := chunks[i].Waiter.Traced; s.IsSampled() && len(from) < maxTraced {
 			from = append(from, s)
 		}
 	}

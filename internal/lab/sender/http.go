@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carstate/internal/ingest"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -64,7 +65,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 		default:
 			try++
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := periodic.Pause(ctx, wait); err != nil {
 			return err
 		}
 	}

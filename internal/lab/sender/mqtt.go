@@ -15,6 +15,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"carstate/internal/ingest"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -47,7 +48,7 @@ func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Send
 		case !as.spreads(err):
 			return nil, err
 		}
-		if err := pause(ctx, askAgain); err != nil {
+		if err := periodic.Pause(ctx, askAgain); err != nil {
 			return nil, err
 		}
 	}

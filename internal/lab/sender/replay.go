@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carstate/internal/lab/drivelog"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -70,7 +71,7 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 		samples[i].Time += begin
 	}
 	for len(samples) > 0 {
-		if err := pause(ctx, time.Until(samples[0].Time.Time())); err != nil {
+		if err := periodic.Pause(ctx, time.Until(samples[0].Time.Time())); err != nil {
 			return err
 		}
 		now, n := vehicle.At(time.Now()), 1

@@ -62,16 +62,6 @@ func (l Login) spreads(err error) bool {
 	return unknown && time.Since(l.Made) < spreadTime
 }
 
-// pause waits for d. It returns an error if ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // unreachable returns the error for a listener that cannot be reached because of err. Its text
 // names the listener (what), its address (host) and the flags that select it (flags), and says what
 // to do.

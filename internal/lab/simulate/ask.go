@@ -131,10 +131,8 @@ func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.D
 		if err != nil || !k.ended || !k.behind(a) || time.Now().After(s.judgedBy) {
 			return a, err
 		}
-		select {
-		case <-ctx.Done():
-			return a, ctx.Err()
-		case <-time.After(judgedEvery):
+		if err := periodic.Pause(ctx, judgedEvery); err != nil {
+			return a, err
 		}
 	}
 }

@@ -169,14 +169,7 @@ func (s *Simulation) end() {
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
-		if wait := time.Until(due); wait > 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(wait):
-			}
-		}
-		if ctx.Err() != nil {
+		if periodic.Pause(ctx, time.Until(due)) != nil || ctx.Err() != nil {
 			return nil
 		}
 		if err := s.step(ctx); err != nil {

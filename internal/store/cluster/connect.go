@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/lograte"
+	"carstate/internal/periodic"
 )
 
 // conn is the connection to the cluster. After fail was called, it is unusable until the node
@@ -323,10 +324,8 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 		if !isNoLeader(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if periodic.Pause(ctx, rest) != nil {
 			return err
-		case <-time.After(rest):
 		}
 	}
 }

@@ -33,19 +33,20 @@ type feed struct {
 	apply    func(store.Record) error // an error means that the store cannot be trusted
 	caughtUp func()                   // called once, after all records that existed at the start
 
+	last  uint64    // sequence of the newest applied record
 	heard time.Time // when the newest record was applied
 	live  bool      // the feed has caught up, and caughtUp was called
 	goal  uint64    // the feed has caught up when it has applied this sequence
 	lap   int       // how many goals were reached
 
-	mu      sync.Mutex // guards the fields below
+	store.Progress // last, for other goroutines
+
+	mu      sync.Mutex // guards created
 	created time.Time  // when the stream was created; only follow writes it
-	last    uint64     // sequence of the newest applied record
-	changed chan struct{}
 }
 
 func newFeed(c *conn, stream string) *feed {
-	return &feed{conn: c, stream: stream, caughtUp: func() {}, changed: make(chan struct{})}
+	return &feed{conn: c, stream: stream, caughtUp: func() {}}
 }
 
 const (
@@ -89,10 +90,8 @@ func (f *feed) run(ctx context.Context) error {
 			return err
 		}
 		f.conn.log.Info("resubscribing a feed; nothing is lost", "stream", f.stream, "error", err)
-		select {
-		case <-ctx.Done():
+		if periodic.Pause(ctx, feedBackoff) != nil {
 			return nil
-		case <-time.After(feedBackoff):
 		}
 	}
 }
@@ -183,7 +182,8 @@ func (f *feed) follow(ctx context.Context) error {
 		if err := f.take(store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
-		f.advance(meta.Sequence.Stream)
+		f.last, f.heard = meta.Sequence.Stream, time.Now()
+		f.Advance(f.last)
 		if err := f.progress(ctx, meta.NumPending); err != nil {
 			return err
 		}
@@ -255,37 +255,11 @@ func (f *feed) goLive() {
 	}
 }
 
-// advance notes that the record with sequence seq was applied, and wakes the callers of Wait.
-func (f *feed) advance(seq uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.last, f.heard = seq, time.Now()
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
 // readFrom returns the creation time of the stream from which the feed has read.
 func (f *feed) readFrom() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.created
-}
-
-// Wait returns once the record with sequence seq was applied.
-func (f *feed) Wait(ctx context.Context, seq uint64) error {
-	for {
-		f.mu.Lock()
-		last, changed := f.last, f.changed
-		f.mu.Unlock()
-		if last >= seq {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("stored, but not yet on this node's feed: %w", ctx.Err())
-		case <-changed:
-		}
-	}
 }
 
 // heartbeat writes this node's heartbeat into one stream, and notes when the node's feed delivers

@@ -444,7 +444,9 @@ func TestAwayForTooLong(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- f.run(ctx) }()
 	<-caughtUp
-	testkit.Await(t, "a heartbeat came", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.last != 0 })
+	if err := f.Wait(testkit.Context(t), 1); err != nil { // until a heartbeat comes
+		t.Fatal(err)
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/access"
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -357,10 +358,8 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 			}
 		}
 		t.e.warned.fold.Log(t.e.log, "cannot store a fold yet; will retry", "partition", t.number, "error", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if err := periodic.Pause(ctx, 100*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
@@ -103,13 +104,11 @@ func (c *conn) Before(
 				continue
 			}
 			// The replica that answered lags behind the leader.
-			select {
-			case <-time.After(replicaPause):
-				seq++
-				continue
-			case <-ctx.Done():
-				return nil, 0, ctx.Err()
+			if err := periodic.Pause(ctx, replicaPause); err != nil {
+				return nil, 0, err
 			}
+			seq++
+			continue
 		}
 		if err != nil {
 			return nil, 0, err
@@ -208,10 +207,8 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 			}
 			return seq, err
 		}
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(inProgressBackoff):
+		if err := periodic.Pause(ctx, inProgressBackoff); err != nil {
+			return 0, err
 		}
 	}
 }
@@ -384,10 +381,8 @@ func (c *conn) scanTail(
 			times = min(2*times, tailMost)
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(rest):
+		if err := periodic.Pause(ctx, rest); err != nil {
+			return err
 		}
 	}
 }
@@ -463,10 +458,7 @@ func (c *conn) awaitRecords(
 			// A server may have none of the records yet. Retry soon at first, then less often.
 			rest, behind = behind, min(2*behind, later)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(rest):
-		}
+		_ = periodic.Pause(ctx, rest) // lastRecords fails if the context has ended
 	}
 }
 

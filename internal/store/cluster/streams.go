@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store/codec"
 )
 
@@ -250,10 +251,8 @@ func ensureStream(
 			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
 		last = err // another node has just created or removed the stream
-		select {
-		case <-ctx.Done():
-			return fixedNumbers{}, ctx.Err()
-		case <-time.After(ensureEvery):
+		if err := periodic.Pause(ctx, ensureEvery); err != nil {
+			return fixedNumbers{}, err
 		}
 	}
 	return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -139,14 +140,7 @@ var traceHeader propagation.TraceContext
 // span begins the span of a group commit and returns the span and the header of its message. If no
 // request in the commit is traced, both results are nil.
 func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) (trace.Span, nats.Header) {
-	if c.e.config.Tracer == nil {
-		return nil, nil
-	}
-	requests := make([]trace.SpanContext, len(batch))
-	for i := range batch {
-		requests[i] = batch[i].Waiter.Traced
-	}
-	ctx, span := store.CommitSpan(ctx, c.e.config.Tracer, requests, samples)
+	ctx, span := store.CommitSpan(ctx, c.e.config.Tracer, batch, samples)
 	if span == nil {
 		return nil, nil
 	}
@@ -217,10 +211,8 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 		}
 		c.e.warned.commit.Log(c.e.log, "cannot store a commit of samples yet; will retry", "subject", c.subject,
 			"error", err)
-		select {
-		case <-ctx.Done():
+		if periodic.Pause(ctx, 100*time.Millisecond) != nil {
 			return err
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

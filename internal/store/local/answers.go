@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
@@ -174,10 +175,8 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 			if done {
 				break
 			}
-			select {
-			case <-ctx.Done():
+			if periodic.Pause(ctx, foldedPoll) != nil {
 				return false
-			case <-time.After(foldedPoll):
 			}
 		}
 	}

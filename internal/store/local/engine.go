@@ -70,7 +70,7 @@ type Engine struct {
 	metrics   *metrics
 	trouble   lograte.Warning
 
-	hashers    sync.Pool
+	hasher     *access.Hasher
 	streams    map[string]*stream
 	telemetry  telemetryWriter
 	partitions []*partitionState
@@ -125,7 +125,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 	}()
 	e.unclean = e.dir.Ready && e.dir.Ends == nil
-	e.hashers.New = func() any { return newHasher(e.dir.Key) }
+	e.hasher = access.NewHasher(e.dir.Key)
 	if !e.dir.Ready { // a first start that was interrupted has stored nothing yet
 		if err = c.FS.RemoveAll(e.dir.name(storeDir)); err != nil {
 			return nil, e.dir.unusable("written", storeDir, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"carstate/internal/periodic"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/local/wal"
 )
@@ -66,14 +67,7 @@ const tableBackoff = time.Second
 
 // awaitBackoff waits until tableBackoff has passed since the latest error of writing a table.
 func (fs *haltingFS) awaitBackoff() {
-	left := tableBackoff - time.Since(time.Unix(0, fs.refused.Load()))
-	if left <= 0 {
-		return
-	}
-	select {
-	case <-time.After(left):
-	case <-fs.cut.Done():
-	}
+	_ = periodic.Pause(fs.cut, tableBackoff-time.Since(time.Unix(0, fs.refused.Load()))) // the engine closes
 }
 
 // noteResult returns err, the result of writing a table. If err is not nil, noteResult stores the

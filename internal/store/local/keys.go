@@ -1,10 +1,7 @@
 package local
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
-	"hash"
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
@@ -27,27 +24,14 @@ var letters = map[string]byte{
 }
 
 // hashBytes is the number of bytes in a key that hold the hash of a subject, the name of a record
-// in its stream.
+// in its stream: the first bytes of its HMAC-SHA-256 under identity.Key.
 const hashBytes = damage.TailBytes
-
-// hasher computes the hashes of subjects that keys contain: HMAC-SHA-256 under identity.Key.
-type hasher struct {
-	mac hash.Hash
-	in  []byte
-	sum [sha256.Size]byte
-}
-
-func newHasher(key []byte) *hasher { return &hasher{mac: hmac.New(sha256.New, key)} }
 
 // keyOf returns the key of the record with the given subject in the stream with the given letter.
 // The stream is not AUDIT, whose keys contain no subject.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
-	h := e.hashers.Get().(*hasher)
-	defer e.hashers.Put(h)
-	h.in = append(h.in[:0], subject...)
-	h.mac.Reset()
-	h.mac.Write(h.in)
-	return append([]byte{letter}, h.mac.Sum(h.sum[:0])[:hashBytes]...)
+	sum := e.hasher.Sum(subject)
+	return append([]byte{letter}, sum[:hashBytes]...)
 }
 
 func telemetryKey(p int, seq uint64) []byte {

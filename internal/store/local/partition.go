@@ -67,24 +67,16 @@ func (e *Engine) loadPartitions() error {
 			unmerged: make(map[vehicle.ID]struct{}),
 			restored: restoredStates{times: make(map[vehicle.ID]vehicle.UnixMilli)},
 		}
-		value, closer, err := e.db.Get(cursorKey(n))
-		switch {
-		case errors.Is(err, pebble.ErrNotFound):
-		case err != nil:
-			return e.readError(err)
-		default:
-			if len(value) != 8 {
-				return e.dir.damaged("a cursor is invalid")
-			}
-			p.cursor.Store(binary.BigEndian.Uint64(value))
-			closer.Close()
-		}
-		if p.last, err = e.lastGroup(n, p.cursor.Load()); err != nil {
+		cursor, err := e.number(cursorKey(n), "a cursor")
+		if err != nil {
 			return err
 		}
-		// All telemetry of the partition may have been trimmed.
-		p.last = max(p.last, p.cursor.Load())
-		p.atOpen, p.answered = p.last, p.cursor.Load()
+		if p.last, err = e.lastGroup(n, cursor); err != nil {
+			return err
+		}
+		p.cursor.Store(cursor)
+		p.last = max(p.last, cursor) // all telemetry of the partition may have been trimmed
+		p.atOpen, p.answered = p.last, cursor
 		e.partitions = append(e.partitions, p)
 	}
 	return nil
@@ -134,9 +126,6 @@ type Partition struct {
 func (e *Engine) Take(
 	ctx context.Context, n int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
-	if err := e.AwaitTombstones(ctx); err != nil {
-		return nil, fmt.Errorf("cannot take partition %d: %w", n, err)
-	}
 	if e.config.Answers != nil {
 		select {
 		case <-e.following:

@@ -193,6 +193,33 @@ func (r reader) last(key []byte) (record store.Record, err error) {
 	return record, nil
 }
 
+// number returns the number that is stored under a key, or 0 if there is none. If something else is
+// stored there, the error is [codec.ErrDamaged].
+func number(db *pebble.DB, key []byte) (uint64, error) {
+	value, closer, err := db.Get(key)
+	if err != nil {
+		if errors.Is(err, pebble.ErrNotFound) {
+			err = nil
+		}
+		return 0, err
+	}
+	defer closer.Close()
+	if len(value) != 8 {
+		return 0, codec.ErrDamaged
+	}
+	return binary.BigEndian.Uint64(value), nil
+}
+
+// number is like the function number, for an engine that is being opened. The parameter what names
+// the number in the error.
+func (e *Engine) number(key []byte, what string) (uint64, error) {
+	n, err := number(e.db, key)
+	if errors.Is(err, codec.ErrDamaged) {
+		return 0, e.dir.damaged(what + " is invalid")
+	}
+	return n, e.readError(err)
+}
+
 // enter announces a read of the database, so that the database is not closed until the matching
 // call of [Engine.leave]. enter returns an error if Close or Cut was called.
 func (e *Engine) enter() error {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -312,19 +311,12 @@ func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
 		s := newStream(e, name)
-		value, closer, err := e.db.Get(endKey(letter))
-		switch {
-		case errors.Is(err, pebble.ErrNotFound):
-		case err != nil:
-			return e.readError(err)
-		default:
-			if len(value) != 8 {
-				return e.dir.damaged("the last sequence of " + name + " is invalid")
-			}
-			s.last.Store(binary.BigEndian.Uint64(value))
-			s.given.Store(s.last.Load())
-			closer.Close()
+		last, err := e.number(endKey(letter), "the last sequence of "+name)
+		if err != nil {
+			return err
 		}
+		s.last.Store(last)
+		s.given.Store(last)
 		e.streams[name] = s
 	}
 	return e.loadPartitions()
@@ -363,15 +355,12 @@ func (d *dataDir) compareEnds(is map[string]uint64) error {
 type feed struct {
 	s     *stream
 	apply func(store.Record) error
-
-	mu      sync.Mutex // guards the fields below
-	applied uint64     // sequence of the newest record that was applied
-	changed chan struct{}
+	store.Progress
 }
 
 // Feed implements [store.Records].
 func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
-	return &feed{s: e.streams[name], apply: apply, changed: make(chan struct{})}
+	return &feed{s: e.streams[name], apply: apply}
 }
 
 // Run implements [store.Feed].
@@ -380,7 +369,7 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {
 			return err
 		}
-		f.advance(f.s.last.Load())
+		f.Advance(f.s.last.Load())
 		f.s.feeds = append(f.s.feeds, f)
 		return nil
 	})
@@ -400,30 +389,5 @@ func (f *feed) take(r store.Record) {
 	if err := f.apply(r); err != nil {
 		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))
 	}
-	f.advance(r.Seq)
-}
-
-func (f *feed) advance(seq uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.applied = max(f.applied, seq)
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-// Wait implements [store.Feed].
-func (f *feed) Wait(ctx context.Context, seq uint64) error {
-	for {
-		f.mu.Lock()
-		applied, changed := f.applied, f.changed
-		f.mu.Unlock()
-		if applied >= seq {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("stored, but not yet in this node's tables: %w", ctx.Err())
-		case <-changed:
-		}
-	}
+	f.Advance(r.Seq)
 }

@@ -184,13 +184,8 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if end, closer, err := s.old.Get(endKey(letter)); err == nil {
-		if len(end) == 8 {
-			last = max(last, binary.BigEndian.Uint64(end))
-		}
-		if err := closer.Close(); err != nil {
-			return err
-		}
+	if end, err := number(s.old.DB, endKey(letter)); err == nil {
+		last = max(last, end)
 	}
 	return s.batch.Set(endKey(letter), binary.BigEndian.AppendUint64(nil, last), nil)
 }

@@ -123,7 +123,7 @@ func (w *telemetryWriter) run(ctx context.Context) {
 			for i := range chunks {
 				samples += len(chunks[i].Samples)
 			}
-			committing, span := store.CommitSpan(ctx, w.e.config.Tracer, w.traced(chunks), samples)
+			committing, span := store.CommitSpan(ctx, w.e.config.Tracer, chunks, samples)
 			var groups []group
 			err := w.e.safely(func() (err error) {
 				groups, err = w.e.storeGroups(chunks, w.e.now())
@@ -144,20 +144,6 @@ func (w *telemetryWriter) run(ctx context.Context) {
 	}
 }
 
-// traced returns the span contexts of the calls of Append to which the chunks belong. It omits
-// calls that are not traced.
-func (w *telemetryWriter) traced(chunks []store.Chunk) (from []trace.SpanContext) {
-	if w.e.config.Tracer == nil {
-		return nil
-	}
-	for i := range chunks {
-		if c := chunks[i].Waiter.Traced; c.IsSampled() {
-			from = append(from, c)
-		}
-	}
-	return from
-}
-
 // close rejects the waiting chunks and all chunks that are enqueued later.
 func (w *telemetryWriter) close() {
 	w.mu.Lock()
@@ -176,7 +162,6 @@ type group struct {
 	before    uint64 // sequence of the preceding group of the partition
 	stored    time.Time
 	samples   []vehicle.Sample
-	packed    int
 	traced    trace.SpanContext
 }
 
@@ -237,15 +222,16 @@ const timeBytes = 8
 // setGroup adds chunks of partition p to a batch, as one group under one key.
 func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*store.Chunk) (group, error) {
 	g := group{partition: p, seq: seq, stored: now}
+	packed := 0
 	for _, c := range parts {
-		g.packed += len(c.Packed)
+		packed += len(c.Packed)
 		if len(parts) == 1 {
 			g.samples = c.Samples
 		} else {
 			g.samples = append(g.samples, c.Samples...)
 		}
 	}
-	value := make([]byte, 0, timeBytes+codec.SealBytes+g.packed)
+	value := make([]byte, 0, timeBytes+codec.SealBytes+packed)
 	value = binary.BigEndian.AppendUint64(value, uint64(now.UnixNano()))
 	value = append(value, 0)
 	for _, c := range parts {
@@ -272,7 +258,6 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	if err != nil {
 		return g, err
 	}
-	g.packed = len(body)
 	g.samples = make([]vehicle.Sample, 0, len(body)/store.UsualSampleBytes+1)
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
