@@ -4,14 +4,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
 	"carstate/internal/netaddr"
 	"carstate/internal/node"
 )
@@ -28,15 +24,7 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SETTING\tVALUE\tFROM")
-	for _, f := range given.Selected().Flags {
-		if slices.Contains(notSettings, f.Name) {
-			continue
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shownValue(f), c.file.Source(given, f, c.Config))
-	}
-	if err := t.Flush(); err != nil {
+	if err := c.settings.WriteTable(w.out, given); err != nil {
 		return err
 	}
 	c.printListeners(w.out, config.Listeners, certificateEnds)
@@ -64,19 +52,4 @@ func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, 
 	if !certificateEnds.IsZero() {
 		fmt.Fprintf(out, "certificate: until %s\n", certificateEnds.UTC().Format(time.RFC3339))
 	}
-}
-
-// shownValue returns a flag's value for printing, with secrets hidden.
-func shownValue(f *kong.Flag) string {
-	text := fmt.Sprint(f.Target.Interface())
-	if list, ok := f.Target.Interface().([]string); ok {
-		text = strings.Join(list, ",")
-	}
-	switch {
-	case text == "":
-		return "-"
-	case strings.Contains(text, "@"):
-		return access.RedactLogins(text)
-	}
-	return access.Redact(text)
 }

@@ -13,35 +13,9 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// completions maps the name of a shell to its completion script. The script passes the words typed
-// so far to `carstate __complete`, which prints the possible next words. If there are none, the
-// shell completes file names.
-var completions = map[string]string{
-	"bash": `_carstate() {
-	local IFS=$'\n'
-	COMPREPLY=($(carstate __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
-}
-complete -o default -F _carstate carstate
-`,
-	"zsh": `#compdef carstate
-_carstate() {
-	local -a next
-	next=(${(f)"$(carstate __complete "${(@)words[2,CURRENT]}" 2>/dev/null | cut -f 1)"})
-	if (( $#next )); then compadd -- $next; else _files; fi
-}
-if [ "$funcstack[1]" = _carstate ]; then _carstate; else compdef _carstate carstate; fi
-`,
-	"fish": `function __carstate_next
-	set -l words (commandline -opc) (commandline -ct)
-	carstate __complete $words[2..] 2>/dev/null
-end
-complete -c carstate -n '__carstate_next | string length -q' -f -a '(__carstate_next)'
-`,
-}
-
 // Run prints the completion script of a shell.
 func (c *completionCommand) Run(w streams) error {
-	_, err := io.WriteString(w.out, completions[c.Shell])
+	_, err := io.WriteString(w.out, cmdline.CompletionScript(c.Shell))
 	return err
 }
 

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"carstate/internal/cmdline"
 )
 
 // TestCompletionNamesWhatMayStandNext checks that completion offers commands, flags, and the values
@@ -42,7 +44,7 @@ func TestCompletionInEachShell(t *testing.T) {
 		"zsh":  `compadd() { shift; print -l -- "$@" }; words=(carstate token r); CURRENT=3; _carstate`,
 		"fish": `complete -C 'carstate token r' | cut -f 1`,
 	} {
-		script := completions[shell] + use
+		script := cmdline.CompletionScript(shell) + use
 		if shell == "zsh" {
 			script = "autoload -Uz compinit && compinit -u -D\n" + script
 		}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
 	"carstate/internal/cmdline"
 )
 
@@ -22,7 +21,7 @@ func (c *helpCommand) Run(given *kong.Context) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return err
 	}
-	return usageError("%s", cmdline.Unquoted(access.OneLine(err)))
+	return usageError("%s", cmdline.Unquoted(err))
 }
 
 // helpText holds the help texts of all commands, and the ends of the help texts of flags that are too

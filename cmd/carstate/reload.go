@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
 	"carstate/internal/cmdline"
 	"carstate/internal/node"
 	"carstate/internal/servicelog"
@@ -27,21 +25,7 @@ type reloader struct {
 }
 
 func (c *serveCommand) reloader(n *node.Node, log *slog.Logger, given *kong.Context) reloader {
-	return reloader{node: n, log: log, args: given.Args, running: settingsOf(given)}
-}
-
-// notSettings are the names of flags that cannot be set in the configuration file, because they
-// select an action.
-var notSettings = []string{"help", "config", "check"}
-
-func settingsOf(given *kong.Context) map[string]string {
-	all := make(map[string]string)
-	for _, f := range given.Selected().Flags {
-		if !slices.Contains(notSettings, f.Name) {
-			all[f.Name] = fmt.Sprint(f.Target.Interface())
-		}
-	}
-	return all
+	return reloader{node: n, log: log, args: given.Args, running: c.settings.Values(given)}
 }
 
 // reload reads the settings again and applies those that can change without a restart. It logs the
@@ -51,7 +35,7 @@ func (r *reloader) reload() {
 	config, found, err := readAgain(r.args)
 	if err != nil {
 		r.log.Error("the settings are invalid and nothing was changed: correct them and send SIGHUP again",
-			"error", cmdline.Unquoted(access.OneLine(err)))
+			"error", cmdline.Unquoted(err))
 		return
 	}
 	r.node.Reload(config)
@@ -89,5 +73,5 @@ func readAgain(args []string) (node.Config, map[string]string, error) {
 	}
 	_, level := servicelog.New(io.Discard, cmds.Serve.LogLevel, cmds.Serve.LogFormat)
 	config, err := cmds.Serve.node(nil, level)
-	return config, settingsOf(given), err
+	return config, cmds.Serve.settings.Values(given), err
 }

@@ -136,7 +136,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitPipe
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "carstate: %s%s\n%s\n", cmdline.Unquoted(access.OneLine(err)), cmdline.ExampleOf(err),
+		fmt.Fprintf(stderr, "carstate: %s%s\n%s\n", cmdline.Unquoted(err), cmdline.ExampleOf(err),
 			cmdline.UsageHint(parser.Model.Node, err))
 		if n := cmdline.Selected(err); n != nil && n.Name == "serve" {
 			return exitConfig

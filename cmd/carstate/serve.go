@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -21,26 +20,15 @@ type serveCommand struct {
 	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags. ${more_config}"`
 	Check  bool   `help:"Check the configuration, print each value and its source, and exit."`
 
-	file cmdline.ConfigFile // the parsed file of Config
+	settings cmdline.Settings
 }
 
 // BeforeResolve is called by the parser before it looks for values of the flags that are not on the
 // command line. BeforeResolve reads the configuration file (--config), so that the parser finds
 // values there.
-func (c *serveCommand) BeforeResolve(given *kong.Context) error {
-	flags := given.Selected().Flags
-	i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == "config" })
-	name, _ := given.FlagValue(flags[i]).(string)
-	if name == "" {
-		return nil
-	}
-	file, err := cmdline.LoadConfigFile(name, given.Selected(), notSettings)
-	if err != nil {
-		return err
-	}
-	c.file = file
-	given.AddResolver(file)
-	return nil
+func (c *serveCommand) BeforeResolve(given *kong.Context) (err error) {
+	c.settings, err = cmdline.LoadSettings(given, "config", []string{"help", "config", "check"})
+	return err
 }
 
 // Run runs a node until a signal ends it.

@@ -1,6 +1,6 @@
 // Package cmdline has the parts of a command line that are the same for all its commands: long help
-// texts, the manual page, completion in shells, the configuration file, and the texts of errors. It
-// works on the parser's model of the commands, and must not know any command or print anything.
+// texts, the manual page, completion in shells, settings and their file, and the texts of errors. It
+// works on the parser's model of the commands, and must not know any single command.
 package cmdline
 
 import (

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"carstate/internal/access"
 )
 
 // examples maps the parser's name of an expected value, such as "an int", to words that users
@@ -23,11 +25,11 @@ var examples = map[string]string{
 	"a valid 64 bit uint": "a whole number such as 200",
 }
 
-// Unquoted returns a parser's error message without the wrong value that the message quotes,
-// because the value may be a secret in the wrong place. The message still says what was expected,
-// and for which flag or variable.
-func Unquoted(complaint string) string {
-	complaint, variable, fromEnv := strings.Cut(complaint, " (from envar ")
+// Unquoted returns the message of a parser's error, in one line and without the wrong value that the
+// message quotes, because the value may be a secret in the wrong place. The message still says what
+// was expected, and for which flag or variable.
+func Unquoted(err error) string {
+	complaint, variable, fromEnv := strings.Cut(access.OneLine(err), " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
 	for expected, example := range examples {
 		if before, ok := strings.CutSuffix(complaint, "expected "+expected); ok {

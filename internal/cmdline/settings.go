@@ -1,0 +1,256 @@
+package cmdline
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+
+	"carstate/internal/access"
+)
+
+// Settings are the flags of a command that a configuration file can set. The file has one "name =
+// value" on each line. The names are those of the flags. If the command line or an environment
+// variable also sets a flag, the value in the file is ignored. Settings implement [kong.Resolver].
+type Settings struct {
+	file   string             // the name of the file; "" if there is none
+	lines  map[string]setting // by the names of the flags
+	except []string           // flags that cannot be set in the file
+}
+
+// setting is the value on one line of the configuration file, and the number of that line.
+type setting struct {
+	value string
+	line  int
+}
+
+// maxConfigFile is the maximum size of the configuration file in bytes. It is far more than all
+// settings need.
+const maxConfigFile = 1 << 20
+
+// LoadSettings returns the settings of the selected command. It reads the configuration file that the flag
+// fileFlag names, if any, and checks each setting in it against the flags of the command. Then the
+// parser finds the values there, if the command's method BeforeResolve has called LoadSettings. The
+// flags in except, which select an action, are no settings.
+func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settings, error) {
+	s := Settings{except: except}
+	command := given.Selected()
+	i := slices.IndexFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == fileFlag })
+	if s.file, _ = given.FlagValue(command.Flags[i]).(string); s.file == "" {
+		return s, nil
+	}
+	info, err := os.Stat(s.file)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxConfigFile) {
+		err = errors.New("it is not a regular file, or larger than 1 MiB")
+	}
+	var text []byte
+	if err == nil {
+		text, err = os.ReadFile(s.file)
+	}
+	if err != nil {
+		return s, fmt.Errorf("the file of --%s cannot be read: %w", fileFlag, err)
+	}
+	if s.lines, err = parseConfigFile(text); err == nil {
+		err = s.check(command)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s, %w", s.file, err)
+	}
+	given.AddResolver(s)
+	return s, nil
+}
+
+// parseConfigFile parses the text of a configuration file. Its errors give the number of a wrong
+// line but never quote the line, because it may contain a secret.
+func parseConfigFile(text []byte) (map[string]setting, error) {
+	settings := make(map[string]setting)
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, maxConfigFile)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if !utf8.ValidString(line) || strings.ContainsFunc(line, isControl) {
+			return nil, fmt.Errorf("line %d: not text", n)
+		}
+		name, value, ok := strings.Cut(line, "=")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !ok || name == "" {
+			return nil, fmt.Errorf("line %d: expected name = value", n)
+		}
+		if before, ok := settings[name]; ok {
+			return nil, fmt.Errorf("line %d: already set in line %d", n, before.line)
+		}
+		settings[name] = setting{value, n}
+	}
+	return settings, lines.Err()
+}
+
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+
+// check returns an error for the first line of the configuration file whose name is not a flag or
+// whose value the flag does not accept.
+func (s Settings) check(command *kong.Node) error {
+	first := 0
+	var complaint string
+	complain := func(line int, format string, args ...any) {
+		if first == 0 || line < first {
+			first, complaint = line, fmt.Sprintf(format, args...)
+		}
+	}
+	for name, x := range s.lines {
+		i := slices.IndexFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == name })
+		switch {
+		case slices.Contains(s.except, name):
+			complain(x.line, "%s is for the command line only", name)
+		case i < 0:
+			complain(x.line, "there is no such setting: the names are those of the flags that %s --help lists, "+
+				"without the dashes", command.FullPath())
+		default:
+			if takes := refusesValue(command.Flags[i], x.value); takes != "" {
+				complain(x.line, "%s takes %s", name, takes)
+			}
+		}
+	}
+	if first == 0 {
+		return nil
+	}
+	return fmt.Errorf("line %d: %s", first, complaint)
+}
+
+// refusesValue returns "" if a flag accepts the value, and otherwise a description of the values
+// that the flag accepts, such as "a duration such as 5m".
+func refusesValue(f *kong.Flag, value string) string {
+	target := reflect.New(f.Target.Type()).Elem()
+	err := f.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target)
+	if f.Enum != "" {
+		allowed := f.EnumSlice()
+		given := []string{value}
+		if target.Kind() == reflect.Slice {
+			given = strings.Split(value, ",")
+		}
+		if slices.ContainsFunc(given, func(g string) bool { return !slices.Contains(allowed, g) }) {
+			return "only " + strings.Join(allowed, ", ")
+		}
+	}
+	switch {
+	case err == nil:
+		return ""
+	case target.Type() == reflect.TypeFor[time.Duration]():
+		return "a duration such as 5m"
+	case target.Kind() == reflect.Bool:
+		return "true or false"
+	}
+	return "a number"
+}
+
+// Validate does nothing, because LoadSettings has checked the file.
+func (s Settings) Validate(*kong.Application) error { return nil }
+
+// Resolve returns the value that the configuration file has for a flag. It returns nil if the file
+// has no value for the flag, or if an environment variable sets the flag.
+func (s Settings) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+	x, ok := s.lines[f.Name]
+	if _, set := fromEnvironment(f); set || !ok {
+		return nil, nil
+	}
+	return x.value, nil
+}
+
+// flags returns the flags of the command that are settings.
+func (s Settings) flags(given *kong.Context) []*kong.Flag {
+	return slices.DeleteFunc(slices.Clone(given.Selected().Flags),
+		func(f *kong.Flag) bool { return slices.Contains(s.except, f.Name) })
+}
+
+// Values returns the value of each setting as text, by the name of its flag.
+func (s Settings) Values(given *kong.Context) map[string]string {
+	all := make(map[string]string)
+	for _, f := range s.flags(given) {
+		all[f.Name] = fmt.Sprint(f.Target.Interface())
+	}
+	return all
+}
+
+// WriteTable writes each setting, its value and the source of the value, as a table for people.
+func (s Settings) WriteTable(w io.Writer, given *kong.Context) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SETTING\tVALUE\tFROM")
+	for _, f := range s.flags(given) {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, shownValue(f), s.source(given, f))
+	}
+	return t.Flush()
+}
+
+// source returns where a flag's value comes from, as text: the command line, an environment
+// variable, a line of the configuration file, or the default.
+func (s Settings) source(given *kong.Context, f *kong.Flag) string {
+	for _, p := range given.Path {
+		if p.Flag == f && !p.Resolved {
+			return "command line"
+		}
+	}
+	if name, ok := fromEnvironment(f); ok {
+		return name
+	}
+	if x, ok := s.lines[f.Name]; ok {
+		return fmt.Sprintf("%s, line %d", s.file, x.line)
+	}
+	return "default"
+}
+
+// fromEnvironment returns the name of the environment variable that sets a flag. The result ok is
+// false if none does.
+func fromEnvironment(f *kong.Flag) (name string, ok bool) {
+	for _, name := range f.Envs {
+		if _, ok := os.LookupEnv(name); ok {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// shownValue returns a flag's value for printing, with secrets hidden.
+func shownValue(f *kong.Flag) string {
+	text := fmt.Sprint(f.Target.Interface())
+	if list, ok := f.Target.Interface().([]string); ok {
+		text = strings.Join(list, ",")
+	}
+	switch {
+	case text == "":
+		return "-"
+	case strings.Contains(text, "@"):
+		return withoutLogins(text)
+	}
+	return access.Redact(text)
+}
+
+const hidden = "****"
+
+// withoutLogins replaces the login in each URL of a comma-separated list by asterisks. If it cannot
+// parse one of the URLs, it replaces the whole list.
+func withoutLogins(urls string) string {
+	all := strings.Split(urls, ",")
+	for i, text := range all {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" {
+			return hidden
+		}
+		if u.User != nil {
+			all[i] = u.Scheme + "://" + hidden + "@" + u.Host + u.Path
+		}
+	}
+	return strings.Join(all, ",")
+}
