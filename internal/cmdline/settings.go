@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"reflect"
 	"slices"
@@ -232,25 +231,7 @@ func shownValue(f *kong.Flag) string {
 	case text == "":
 		return "-"
 	case strings.Contains(text, "@"):
-		return withoutLogins(text)
+		return access.RedactLogins(text)
 	}
 	return access.Redact(text)
-}
-
-const hidden = "****"
-
-// withoutLogins replaces the login in each URL of a comma-separated list by asterisks. If it cannot
-// parse one of the URLs, it replaces the whole list.
-func withoutLogins(urls string) string {
-	all := strings.Split(urls, ",")
-	for i, text := range all {
-		u, err := url.Parse(text)
-		if err != nil || u.Host == "" {
-			return hidden
-		}
-		if u.User != nil {
-			all[i] = u.Scheme + "://" + hidden + "@" + u.Host + u.Path
-		}
-	}
-	return strings.Join(all, ",")
 }
