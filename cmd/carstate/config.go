@@ -76,13 +76,12 @@ type nodeFlags struct {
 
 // validate rejects a configuration that cannot work, before any port or file is opened.
 func (f *serveFlags) validate() error {
-	if f.DataDir == "" {
+	switch {
+	case f.DataDir == "":
 		return usageError("--data-dir must name a directory")
-	}
-	if (f.TLSCert == "") != (f.TLSKey == "") {
+	case (f.TLSCert == "") != (f.TLSKey == ""):
 		return usageError("--tls-cert and --tls-key must be given together")
-	}
-	if f.MqttTLSAddr != "" && f.TLSCert == "" {
+	case f.MqttTLSAddr != "" && f.TLSCert == "":
 		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
 	}
 	for _, l := range f.listeners() {
@@ -90,22 +89,18 @@ func (f *serveFlags) validate() error {
 			return err
 		}
 	}
-	if f.MaxAge <= 0 {
+	switch {
+	case f.MaxAge <= 0:
 		return usageError("--max-age must be a positive duration such as 5m")
-	}
-	if f.MaxFeedAge < time.Second {
+	case f.MaxFeedAge < time.Second:
 		return usageError("--max-feed-age must be at least 1s: in normal operation copies are up to 1s old")
-	}
-	if f.Drain < 0 || f.Drain > time.Hour {
+	case f.Drain < 0 || f.Drain > time.Hour:
 		return usageError("--drain must be between 0s and 1h")
-	}
-	if f.Retention < time.Minute {
+	case f.Retention < time.Minute:
 		return usageError("--retention must be at least 1m: ingest refuses telemetry when folding lags behind by half of it")
-	}
-	if f.MaxStretches < 1000 || f.MaxStretches > 1e9 {
+	case f.MaxStretches < 1000 || f.MaxStretches > 1e9:
 		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
-	}
-	if f.MaxVehicles < 0 || f.MaxVehicles > 1e9 {
+	case f.MaxVehicles < 0 || f.MaxVehicles > 1e9:
 		return usageError("--max-vehicles must be between 1 and 1000000000, or 0 for as many as fit into the memory")
 	}
 	for flag, n := range map[string]int{
@@ -115,10 +110,10 @@ func (f *serveFlags) validate() error {
 			return usageError("--%s-connections must be between 16 and 1000000", flag)
 		}
 	}
-	if f.Partitions < 0 || f.Partitions > 4096 {
+	switch {
+	case f.Partitions < 0 || f.Partitions > 4096:
 		return usageError("--partitions must be between 1 and 4096")
-	}
-	if !slices.Contains([]int{0, 1, 3, 5}, f.Replicas) {
+	case !slices.Contains([]int{0, 1, 3, 5}, f.Replicas):
 		return usageError("--replicas must be 1, 3 or 5")
 	}
 	if _, err := f.syncInterval(); err != nil {
@@ -131,23 +126,19 @@ func (f *serveFlags) validate() error {
 		return usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into " +
 			"OTEL_EXPORTER_OTLP_HEADERS")
 	}
-	if !(f.TraceSample >= 0 && f.TraceSample <= 1) {
+	switch {
+	case !(f.TraceSample >= 0 && f.TraceSample <= 1):
 		return usageError("--trace-sample must be between 0 and 1, such as 0.01")
-	}
-	if f.AccessLog != "" && !f.has("query") {
+	case f.AccessLog != "" && !f.has("query"):
 		return usageError("--access-log is for a node that answers queries: add query to --roles")
-	}
-	if len(f.Roles) == 0 {
+	case len(f.Roles) == 0:
 		return usageError("--roles must name at least one of query, ingest, derive, admin")
-	}
-	if f.Nats == "" {
+	case f.Nats == "":
 		return f.validateLocal()
-	}
-	if f.SyncInterval != "always" {
+	case f.SyncInterval != "always":
 		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS " +
 			"servers' configuration")
-	}
-	if !cluster.ValidURLs(f.Nats) {
+	case !cluster.ValidURLs(f.Nats):
 		return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
 	}
 	return nil
