@@ -242,7 +242,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	store.NewRecordStore(e, store.Config{}, new(access.Tables))
 	tombstoneFeed := e.tombstoneFeed.Load()
 	tombstoneFeed.created = time.Unix(0, old)
-	tombstoneFeed.last = 5000
+	tombstoneFeed.Advance(5000)
 	if err := take(); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("a node that has not seen the tombstone takes the partition: %v", err)
 	}
