@@ -1,0 +1,30 @@
+package durable
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestWriteFile_PowerCut cuts the power after files were written and directories created. Both must be
+// there then, with the last content.
+func TestWriteFile_PowerCut(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	if err := MakeDir(mem, "/a/b"); err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []string{"first", "second"} {
+		if err := WriteFile(mem, "/a/b/file", []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		after := mem.CrashClone(vfs.CrashCloneCfg{})
+		if got, err := ReadFile(after, "/a/b/file"); err != nil || string(got) != content {
+			t.Errorf("got %q, %v, want %q", got, err, content)
+		}
+		if _, err := after.Stat("/a/b/file" + Unfinished); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the unfinished file: got %v, want that it is gone", err)
+		}
+	}
+}
