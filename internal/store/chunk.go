@@ -100,9 +100,4 @@ func (w *Waiter) Finish(err error) {
 func (w *Waiter) Done() <-chan struct{} { return w.done }
 
 // Err returns the first error with which a chunk finished, or nil.
-func (w *Waiter) Err() error {
-	if err := w.err.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+func (w *Waiter) Err() error { return errorAt(&w.err) }

@@ -186,13 +186,18 @@ type setParts struct {
 
 // part adds set record number n of the credential whose record has the subject owner.
 func (s sets) part(owner string, n int, r setRecord) {
+	s.withMark(owner, r.Set).parts[n] = r.IDs
+	s.complete(owner)
+}
+
+// withMark returns the set with the given mark of a credential. It drops a set with another mark.
+func (s sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
-	if p == nil || p.mark != r.Set {
-		p = &setParts{mark: r.Set, parts: make(map[int][]vehicle.ID)}
+	if p == nil || p.mark != mark {
+		p = &setParts{mark: mark, parts: make(map[int][]vehicle.ID)}
 		s[owner] = p
 	}
-	p.parts[n] = r.IDs
-	s.complete(owner)
+	return p
 }
 
 // record passes the vehicles that g grants to the function apply. The parameter owner is the
@@ -208,11 +213,7 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 		delete(s, owner)
 		apply(access.VehicleSet(g.IDs...))
 	default:
-		p := s[owner]
-		if p == nil || p.mark != g.Set {
-			p = &setParts{mark: g.Set, parts: make(map[int][]vehicle.ID)}
-			s[owner] = p
-		}
+		p := s.withMark(owner, g.Set)
 		p.owner, p.need = apply, g.Sets
 		if !s.complete(owner) {
 			apply(access.Vehicles{})

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 
 	"carstate/internal/lograte"
 	"carstate/internal/periodic"
+	"carstate/internal/store"
 )
 
 // conn is the connection to the cluster. After fail was called, it is unusable until the node
@@ -48,8 +50,7 @@ type conn struct {
 	// Open.
 	denied atomic.Pointer[context.CancelCauseFunc]
 
-	failed  chan error
-	failure atomic.Pointer[error]
+	*store.Failure
 }
 
 // warned limits the rate of the warnings that would otherwise be logged all the time during an
@@ -294,17 +295,14 @@ var errNoLeader = errors.New("the NATS cluster does not answer: have most of its
 // NATS said so, or did not answer.
 func isNoLeader(err error) bool {
 	const unavailable = 10008
-	api, ok := asAPIError(err)
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) ||
-		ok && api.ErrorCode == unavailable
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
 }
 
 // isBeingRemoved reports whether a stream could not be created, presumably because the server is
 // still removing a stream of the same name. The server has no error code of its own for that case.
 func isBeingRemoved(err error) bool {
 	const notCreated = 10049
-	api, ok := asAPIError(err)
-	return ok && api.ErrorCode == notCreated
+	return hasCode(err, notCreated)
 }
 
 // setupTimeout is how long a request during Open is repeated.
@@ -334,8 +332,7 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 // too few servers for its replicas.
 func tooFewPeers(err error) bool {
 	const noPeers, noCluster = 10005, 10074
-	api, ok := asAPIError(err)
-	return ok && (api.ErrorCode == noPeers || api.ErrorCode == noCluster)
+	return hasCode(err, noPeers, noCluster)
 }
 
 // denial is an error that names a permission that the NATS account lacks.
@@ -389,25 +386,8 @@ func (c *conn) Cut() {
 	c.nc.Close()
 }
 
-// Failed returns a channel that yields one error when the engine can store nothing more and only a
-// restart helps.
-func (c *conn) Failed() <-chan error { return c.failed }
-
 // fail records the first failure after which only a restart helps, and yields it from Failed.
-func (c *conn) fail(err error) {
-	if c.failure.CompareAndSwap(nil, &err) {
-		c.log.Error("the engine failed", "error", err)
-		c.failed <- err
-	}
-}
-
-// Alive returns the reason why only a restart helps, or nil.
-func (c *conn) Alive() error {
-	if err := c.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
 
 // full reports whether NATS refused a write because the stream is full.
 func full(err error) bool {
@@ -420,14 +400,19 @@ func full(err error) bool {
 // with the same message id.
 func isInProcess(err error) bool {
 	const duplicateInProcess = 10158
-	api, ok := asAPIError(err)
-	return ok && api.ErrorCode == duplicateInProcess
+	return hasCode(err, duplicateInProcess)
 }
 
 // refused reports whether NATS itself refused a request. It is false if NATS did not answer.
 func refused(err error) bool {
 	_, ok := asAPIError(err)
 	return ok
+}
+
+// hasCode reports whether NATS refused a request with one of the given error codes.
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+	api, ok := asAPIError(err)
+	return ok && slices.Contains(codes, api.ErrorCode)
 }
 
 func asAPIError(err error) (*jetstream.APIError, bool) {

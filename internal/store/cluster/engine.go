@@ -56,7 +56,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	c = c.withDefaults()
 	e := &Engine{now: c.Now, conn: &conn{
-		config: c, log: c.Log, failed: make(chan error, 1), batches: make(chan struct{}, openBatches),
+		config: c, log: c.Log, batches: make(chan struct{}, openBatches), Failure: store.NewFailure(),
 	}}
 	if err = e.connect(); err != nil {
 		return nil, err

@@ -201,7 +201,7 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 	}
 	for until := time.Now().Add(c.config.Timeouts.Try); ; {
 		seq, err = c.storeOnce(ctx, stream, writes)
-		if api, ok := asAPIError(err); !ok || api.ErrorCode != writeInProgress || time.Now().After(until) {
+		if !hasCode(err, writeInProgress) || time.Now().After(until) {
 			if conflict(err) {
 				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
 			}
@@ -294,10 +294,7 @@ const (
 
 // conflict reports whether NATS refused a write because the subject's last record does not have the
 // expected sequence, or because NATS does not know its sequence yet (writeInProgress).
-func conflict(err error) bool {
-	api, ok := asAPIError(err)
-	return ok && (api.ErrorCode == wrongLastSequence || api.ErrorCode == writeInProgress)
-}
+func conflict(err error) bool { return hasCode(err, wrongLastSequence, writeInProgress) }
 
 // Scan calls do with the last record of each subject that matches one of the patterns. Writers may
 // run concurrently. For a subject that changes during the scan, do receives the newer record,

@@ -99,8 +99,7 @@ type Engine struct {
 	viewDamaged   atomic.Bool       // viewError has logged damage
 	skipMu        sync.Mutex        // guards skipped
 	skipped       []pebble.KeyRange // telemetry that firstGroup found unreadable; finding its end takes seconds
-	failed        chan error
-	failure       atomic.Pointer[error]
+	*store.Failure
 }
 
 // Open opens the store in the data directory, and creates the store at the first start. If Open
@@ -112,7 +111,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
 	e := &Engine{
 		config: c, log: c.Log, now: c.Now,
-		failed: make(chan error, 1), tableErrors: make(chan error, 1), following: make(chan struct{}),
+		Failure: store.NewFailure(), tableErrors: make(chan error, 1), following: make(chan struct{}),
 	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
 	e.cut, e.cutOff = context.WithCancel(context.Background())
@@ -503,17 +502,6 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 // NodeID implements [store.Engine].
 func (e *Engine) NodeID() string { return e.node.ID }
 
-// Failed implements [store.Engine].
-func (e *Engine) Failed() <-chan error { return e.failed }
-
-// Alive implements [store.Engine].
-func (e *Engine) Alive() error {
-	if err := e.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
 // Writable implements [store.Engine].
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
@@ -534,12 +522,7 @@ func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
 
 // fail logs err, the reason why only a restart can help, and sends it to the channel of Failed.
 // Only the first call has an effect.
-func (e *Engine) fail(err error) {
-	if e.failure.CompareAndSwap(nil, &err) {
-		e.log.Error("the store failed", "error", err)
-		e.failed <- err
-	}
-}
+func (e *Engine) fail(err error) { e.Fail(e.log, "the store failed", err) }
 
 // blame returns the error to report when something could not be stored because of err. It probes
 // the disk. If the disk cannot be written, the result says so and wraps err; otherwise it is err.
