@@ -4,7 +4,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"carstate/internal/access"
@@ -18,25 +17,6 @@ const (
 	// progressEvery is the minimum time between two progress lines of a restore.
 	progressEvery = 500 * time.Millisecond
 )
-
-// stream returns the handler of an API call whose function do reads the request and writes the
-// response by itself, because a body is long or is not a JSON value. The handler identifies the
-// caller, calls do, maps errors to HTTP statuses, and counts the call.
-func (s *Server) stream(name string, do func(http.ResponseWriter, *http.Request) error) http.Handler {
-	seconds := s.metrics.seconds.WithLabelValues(name)
-	return endpoint{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, code := s.cfg.Now(), http.StatusOK
-		r, err := s.identify(w, r)
-		if err == nil {
-			err = do(w, r)
-		}
-		if err != nil {
-			code = writeError(w, s.ops.Explain(name, err))
-		}
-		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
-		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
-	}), name, http.StatusOK, nil, nil}
-}
 
 // takeBackup sends a backup. If the backup fails after it has begun, the connection is closed.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {

@@ -26,35 +26,40 @@ type endpoint struct {
 	in, out reflect.Type
 }
 
-// call returns the handler of one API call with JSON bodies. The handler identifies the caller,
-// reads the request body, calls do, writes the response body, maps errors to HTTP statuses, and
-// counts the call.
-func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
-	answer := func(w http.ResponseWriter, r *http.Request) error {
+// handle returns the handler of an API call whose function do reads the request and writes the
+// response. The handler identifies the caller, calls do, maps errors to HTTP statuses, and counts
+// the call. The parameter status is the status on success.
+func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *http.Request) error) endpoint {
+	seconds := s.metrics.seconds.WithLabelValues(name)
+	return endpoint{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start, code := s.cfg.Now(), status
 		r, err := s.identify(w, r)
-		if err != nil {
-			return err
+		if err == nil {
+			err = do(w, r)
 		}
+		if err != nil {
+			code = writeError(w, s.ops.Explain(name, err))
+		}
+		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
+		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
+	}), name: name, status: status}
+}
+
+// call is like handle, for a call with JSON bodies.
+func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
+	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)
 		if err != nil {
 			return err
 		}
 		out, err := do(r, in)
-		if err != nil {
-			return err
+		if err == nil {
+			writeJSON(w, status, out)
 		}
-		writeJSON(w, status, out)
-		return nil
-	}
-	seconds := s.metrics.seconds.WithLabelValues(name)
-	return endpoint{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, code := s.cfg.Now(), status
-		if err := answer(w, r); err != nil {
-			code = writeError(w, s.ops.Explain(name, err))
-		}
-		s.metrics.calls.WithLabelValues(name, strconv.Itoa(code)).Inc()
-		seconds.Observe(s.cfg.Now().Sub(start).Seconds())
-	}), name, status, reflect.TypeFor[In](), reflect.TypeFor[Out]()}
+		return err
+	})
+	e.in, e.out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
+	return e
 }
 
 // readBody decodes the body while it arrives. It refuses unknown and repeated members, and anything

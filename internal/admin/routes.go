@@ -78,7 +78,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	})
 	mux.Handle("/v1/admin-key/rotate", methods{"POST": call(s, "admin-key.rotate", http.StatusOK, s.rotateAdminKey)})
 
-	mux.Handle("/v1/vehicles", methods{"GET": s.stream("vehicle.list", s.listVehicles)})
+	mux.Handle("/v1/vehicles", methods{"GET": s.handle("vehicle.list", http.StatusOK, s.listVehicles)})
 	mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
 	mux.Handle("/v1/vehicles/{vid}/forget", methods{
 		"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.ops.Forget)),
@@ -89,7 +89,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/tombstones", methods{"POST": call(s, "vehicle.bury", http.StatusOK, s.bury)})
 
 	if s.cfg.Roads != nil {
-		mux.Handle("/v1/roads", methods{"GET": s.stream("road.list", s.listRoads(s.cfg.Roads))})
+		mux.Handle("/v1/roads", methods{"GET": s.handle("road.list", http.StatusOK, s.listRoads(s.cfg.Roads))})
 	}
 
 	if s.cfg.Node != nil {
@@ -101,12 +101,12 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 		})
 	}
 
-	mux.Handle("/v1/backup", methods{"GET": s.stream("backup.take", s.takeBackup)})
+	mux.Handle("/v1/backup", methods{"GET": s.handle("backup.take", http.StatusOK, s.takeBackup)})
 	mux.Handle("/v1/backup-key", methods{"POST": call(s, "backup-key.show", http.StatusOK, s.backupKey)})
-	mux.Handle("/v1/restore", methods{"POST": s.stream("backup.restore", s.restore)})
+	mux.Handle("/v1/restore", methods{"POST": s.handle("backup.restore", http.StatusOK, s.restore)})
 
 	mux.Handle("/v1/status", methods{"GET": call(s, "status.show", http.StatusOK, s.showStatus)})
-	mux.Handle("/v1/audit", methods{"GET": s.stream("audit.list", s.listAudit)})
+	mux.Handle("/v1/audit", methods{"GET": s.handle("audit.list", http.StatusOK, s.listAudit)})
 
 	mux.HandleFunc("/v1", notFound)
 	mux.HandleFunc("/v1/", notFound)
