@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/wire"
@@ -32,11 +31,16 @@ func (c *Client) Restore(
 	if trust.Anybody {
 		trust.Key = wire.AnyBackup
 	}
-	resp, where, err := c.stream(ctx, http.MethodPost, "/v1/restore", backup, trust.Key)
+	header := http.Header{"Content-Type": {wire.BackupType}}
+	if trust.Key != "" {
+		header.Set(wire.BackupKeyHeader, trust.Key)
+	}
+	resp, err := c.do(ctx, http.MethodPost, "/v1/restore", backup, header, true)
 	if err != nil {
 		return report, err
 	}
 	defer resp.Body.Close()
+	where := shown(c.URL)
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
 		var l wire.RestoreLine
@@ -67,13 +71,13 @@ func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wir
 // download writes the response of a GET call to w. The parameter kind is the media type that the
 // response must have. If the response is cut off, download returns an error with the text brokeOff.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
-	resp, where, err := c.stream(ctx, http.MethodGet, path, nil, "")
+	resp, err := c.do(ctx, http.MethodGet, path, nil, nil, true)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Type") != kind {
-		return errorf("the server at %s is not carstate's admin listener (--admin-addr)", where)
+		return errorf("the server at %s is not carstate's admin listener (--admin-addr)", shown(c.URL))
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		if ctx.Err() != nil {
@@ -82,39 +86,4 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 		return &Error{text: brokeOff}
 	}
 	return nil
-}
-
-// stream makes a call without a time limit, for a long request or response body. If backupKey is
-// not empty, stream sends it in a header; only a restore needs one.
-func (c *Client) stream(
-	ctx context.Context, method, path string, body io.Reader, backupKey string,
-) (_ *http.Response, where string, err error) {
-	where = shown(c.URL)
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)
-	if err != nil || req.URL.Host == "" {
-		return nil, where, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 "+
-			"(--admin-addr)", where)
-	}
-	req.Header.Set("Authorization", "Bearer "+c.Key)
-	if body != nil {
-		req.Header.Set("Content-Type", wire.BackupType)
-	}
-	if backupKey != "" {
-		req.Header.Set(wire.BackupKeyHeader, backupKey)
-	}
-	via := directly
-	if c.HTTP != nil {
-		via = c.HTTP
-	}
-	patient := *via
-	patient.Timeout = 0
-	resp, err := patient.Do(req)
-	if err != nil {
-		return nil, where, unreachable(where, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, where, refused(where, resp)
-	}
-	return resp, where, nil
 }

@@ -2,9 +2,11 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json/v2"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -230,36 +232,49 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 		return out, errorf("no admin key for %s: give the service's data directory (--data-dir)", where)
 	}
 	var payload io.Reader
+	var header http.Header
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return out, err
 		}
-		payload = bytes.NewReader(text)
+		payload, header = bytes.NewReader(text), http.Header{"Content-Type": {"application/json"}}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, payload)
-	if err != nil || req.URL.Host == "" {
-		return out, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 (--admin-addr)",
-			where)
-	}
-	req.Header.Set("Authorization", "Bearer "+c.Key)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	via := c.HTTP
-	if via == nil {
-		via = directly
-	}
-	resp, err := via.Do(req)
+	resp, err := c.do(ctx, method, path, payload, header, false)
 	if err != nil {
-		return out, unreachable(where, err)
+		return out, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		return out, refused(where, resp)
-	}
 	if err := json.UnmarshalRead(resp.Body, &out); err != nil {
 		return out, errorf("the server at %s is not carstate's admin listener, or disconnected (--admin-addr)", where)
 	}
 	return out, nil
+}
+
+// do makes an API call and returns the response if its status is a success. The header may have
+// further fields of the request. If patient is true, the call has no time limit, because a body is
+// long.
+func (c *Client) do(
+	ctx context.Context, method, path string, body io.Reader, header http.Header, patient bool,
+) (*http.Response, error) {
+	where := shown(c.URL)
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, body)
+	if err != nil || req.URL.Host == "" {
+		return nil, errorf("%s is not the URL of an admin listener, such as http://127.0.0.1:8082 (--admin-addr)", where)
+	}
+	maps.Copy(req.Header, header)
+	req.Header.Set("Authorization", "Bearer "+c.Key)
+	via := *cmp.Or(c.HTTP, directly)
+	if patient {
+		via.Timeout = 0
+	}
+	resp, err := via.Do(req)
+	if err != nil {
+		return nil, unreachable(where, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		return nil, refused(where, resp)
+	}
+	return resp, nil
 }
