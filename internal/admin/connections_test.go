@@ -280,7 +280,7 @@ func TestLogOfStrangers(t *testing.T) {
 	}
 	s.clock.Advance(time.Minute)
 	s.do(t, "GET", "/v1/tokens", "", wrong)
-	if said := s.log.String(); lines() != 11 || !strings.Contains(said, `"left_out_before":40`) {
+	if said := s.log.String(); lines() != 11 || !strings.Contains(said, `"times_since_last_line":40`) {
 		t.Errorf("the log says %s", said)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/wire"
+	"carstate/internal/lograte"
 	"carstate/internal/netguard"
 	"carstate/internal/ops"
 	"carstate/internal/road"
@@ -110,8 +112,8 @@ type Server struct {
 	http    *http.Server
 	conns   *netguard.Guard
 	metrics *metrics
-	wrong   access.Budget // remaining wrong keys, for all callers together
-	quiet   *quietLog     // for log lines that callers without a key cause
+	wrong   access.Budget   // remaining wrong keys, for all callers together
+	quiet   lograte.Warning // for all log lines that callers without a key cause
 }
 
 // New returns a server that does not listen yet.
@@ -121,8 +123,8 @@ func New(cfg Config) *Server {
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 512)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	s := &Server{cfg: cfg, ops: cfg.Ops, metrics: newMetrics(cfg.Registry, cfg.Version),
-		quiet: &quietLog{log: cfg.Log, now: cfg.Now}}
+	s := &Server{cfg: cfg, ops: cfg.Ops, metrics: newMetrics(cfg.Registry, cfg.Version)}
+	s.quiet.Limit, s.quiet.Now = 10, cfg.Now
 	routes := s.probes()
 	if cfg.Ops != nil {
 		s.addCalls(routes)
@@ -135,7 +137,7 @@ func New(cfg Config) *Server {
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     newServerLog(s.quiet),
+		ErrorLog:                     log.New(serverLog{cfg.Log, &s.quiet}, "", 0),
 	}
 	s.conns = netguard.New(netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
 	s.conns.Attach(s.http)

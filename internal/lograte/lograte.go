@@ -1,6 +1,6 @@
 // Package lograte limits the rate of repeated log lines. A warning is logged at once, and then at
 // most once a minute, with the number of lines that were left out. Otherwise an outage could fill a
-// disk with one line for each attempt on each partition.
+// disk with one line for each attempt on each partition, and so could callers without a key.
 package lograte
 
 import (
@@ -9,23 +9,33 @@ import (
 	"time"
 )
 
-// Every is the minimum time between two lines of the same warning.
+// Every is the time within which the number of lines of one warning is limited.
 const Every = time.Minute
 
 // Warning is one rate-limited warning. All callers that share a Warning share its limit. The zero
 // value is ready to use. It is safe for concurrent use.
 type Warning struct {
+	Limit int              // maximum number of lines within [Every]; if 0, one
+	Now   func() time.Time // if nil, time.Now is used
+
 	mu         sync.Mutex // guards the fields below
-	last       time.Time
-	suppressed int // lines left out since last
+	first      time.Time
+	logged     int // lines logged since first
+	suppressed int // lines left out since the last line
 }
 
-// Log logs the warning, unless it was logged less than [Every] ago; then Log only counts it. A
-// logged line contains the number of warnings that were left out since the previous line.
+// Log logs the warning, unless the limit is reached; then Log only counts it. A logged line contains
+// the number of warnings that were left out since the previous line.
 func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()
-	if !w.last.IsZero() && now.Sub(w.last) < Every {
+	if w.Now != nil {
+		now = w.Now()
+	}
+	if w.first.IsZero() || now.Sub(w.first) >= Every {
+		w.first, w.logged = now, 0
+	}
+	if w.logged >= max(1, w.Limit) {
 		w.suppressed++
 		w.mu.Unlock()
 		return
@@ -33,7 +43,8 @@ func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	if w.suppressed > 0 {
 		args = append(args, "times_since_last_line", w.suppressed)
 	}
-	w.last, w.suppressed = now, 0
+	w.logged++
+	w.suppressed = 0
 	w.mu.Unlock()
 	log.Warn(text, args...)
 }
