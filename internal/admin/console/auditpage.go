@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -31,35 +32,14 @@ func (v auditView) Chosen() bool { return len(v.asked()) > 0 }
 // Later reports whether this is not the first page.
 func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 
-// OlderPage returns the path of the next page.
-func (v auditView) OlderPage() string {
+// Address returns the path of the first page, with one more parameter or another value of it. If the
+// value is "", the parameter is left out.
+func (v auditView) Address(name string, value any) string {
 	asked := v.asked()
-	asked.Set("before", strconv.FormatUint(v.Older, 10))
-	return "/audit?" + asked.Encode()
-}
-
-// NewestPage returns the path of the first page.
-func (v auditView) NewestPage() string {
-	return strings.TrimSuffix("/audit?"+v.asked().Encode(), "?")
-}
-
-// AllVehicles returns the path of the first page without the filter by vehicle.
-func (v auditView) AllVehicles() string {
-	asked := v.asked()
-	asked.Del("vehicle")
+	if asked.Set(name, fmt.Sprint(value)); value == "" {
+		asked.Del(name)
+	}
 	return strings.TrimSuffix("/audit?"+asked.Encode(), "?")
-}
-
-// CSV returns the path of an export of all matching events as CSV.
-func (v auditView) CSV() string { return v.file("csv") }
-
-// NDJSON returns the path of an export of all matching events as NDJSON.
-func (v auditView) NDJSON() string { return v.file("ndjson") }
-
-func (v auditView) file(format string) string {
-	asked := v.asked()
-	asked.Set("format", format)
-	return "/audit?" + asked.Encode()
 }
 
 func (v auditView) asked() url.Values {
@@ -118,5 +98,5 @@ func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session)
 		}
 		form.Set("vehicle", c.Ops.VehicleMark(id))
 	}
-	http.Redirect(w, r, s.at(auditView{Form: form}.NewestPage()), http.StatusSeeOther)
+	http.Redirect(w, r, s.at(auditView{Form: form}.Address("", "")), http.StatusSeeOther)
 }

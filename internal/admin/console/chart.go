@@ -47,8 +47,7 @@ type chartRow struct {
 // points may cover less.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
-	points = append(points, point{at: now.At, normal: int32(now.Normal), slow: int32(now.Slow), jam: int32(now.Jam),
-		other: int32(now.Vehicles - now.Normal - now.Slow - now.Jam), anomaly: int32(now.Anomaly)})
+	points = append(points, pointOf(now))
 	// The chart begins with the first counted point, because this process had not counted the fleet
 	// before.
 	for len(points) > 1 && points[0].normal+points[0].slow+points[0].jam+points[0].other == 0 {

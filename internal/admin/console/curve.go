@@ -83,7 +83,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *c
 	c.Monitor.curves.mu.Lock()
 	known, forgotten := c.Monitor.curves.all[id], c.Monitor.curves.forgotten
 	c.Monitor.curves.mu.Unlock()
-	if known != nil && known.touched(now) && known.draws(s) {
+	if known != nil && known.isCurrent(s, now) {
 		return known
 	}
 	made := c.readCurve(ctx, id, s)
@@ -185,21 +185,13 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 // not up to date, and the samples are read again.
 const curveFresh = 5 * time.Second
 
-// draws reports whether the curve shows the right sensors for the state s: those of the throttle
-// anomaly in s, or none if s has no anomaly.
-func (k *curve) draws(s *vehicle.State) bool {
+// isCurrent reports whether an open page keeps the curve up to date, and the curve shows the right
+// sensors for the state s: those of the throttle anomaly in s, or none if s has no anomaly.
+func (k *curve) isCurrent(s *vehicle.State, now time.Time) bool {
 	alarm, alarmed := s.ThrottleAlarm()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
-}
-
-// touched reports whether an open page keeps the curve up to date: a page has used it within
-// curveFresh.
-func (k *curve) touched(now time.Time) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return now.Sub(k.used) < curveFresh
+	return now.Sub(k.used) < curveFresh && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
 }
 
 func (k *curve) lastUsed() time.Time {

@@ -26,11 +26,14 @@ type history struct {
 	next   int        // where the next point is written once points is full
 }
 
-func (h *history) add(s *FleetCounts) {
-	p := point{
+func pointOf(s FleetCounts) point {
+	return point{
 		at: s.At, normal: int32(s.Normal), slow: int32(s.Slow), jam: int32(s.Jam),
 		other: int32(s.Vehicles - s.Normal - s.Slow - s.Jam), anomaly: int32(s.Anomaly),
 	}
+}
+
+func (h *history) add(p point) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.points) < historyPoints {

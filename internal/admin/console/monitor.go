@@ -78,8 +78,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		m.readMetrics()
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
-			s := m.counts()
-			m.history.add(&s)
+			m.history.add(pointOf(m.counts()))
 			m.watchlist.dropStale(now, m.maxAge)
 		}
 	}

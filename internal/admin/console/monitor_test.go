@@ -129,7 +129,7 @@ func TestHistory_KeepsADay(t *testing.T) {
 		t.Error(points)
 	}
 	for i := range historyPoints + 10 {
-		h.add(&FleetCounts{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10, Normal: 3, Slow: 2, Jam: 1})
+		h.add(pointOf(FleetCounts{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10, Normal: 3, Slow: 2, Jam: 1}))
 	}
 	all := h.since(time.Time{})
 	if len(all) != historyPoints || !all[0].at.Equal(noon.Add(10*time.Minute)) || all[0].other != 4 {

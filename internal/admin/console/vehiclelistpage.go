@@ -37,28 +37,16 @@ func (v vehiclesView) Filtered() bool {
 	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != "" || v.Source != ""
 }
 
-// NextPage returns the path of the next page.
-func (v vehiclesView) NextPage() string { return v.address("cursor", v.Next) }
-
-// FirstPage returns the path of the first page.
-func (v vehiclesView) FirstPage() string { return v.address("", "") }
-
-// CSV returns the path of an export of the list as CSV.
-func (v vehiclesView) CSV() string { return v.export("csv") }
-
-// NDJSON returns the path of an export of the list as NDJSON.
-func (v vehiclesView) NDJSON() string { return v.export("ndjson") }
-
-func (v vehiclesView) export(format string) string {
-	v.Sort = ""
-	return v.address("format", format)
-}
-
-func (v vehiclesView) address(name, value string) string {
+// Address returns the path of the first page, with one more parameter if value is not "". An export,
+// whose parameter is the format, is not sorted.
+func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
 	q.Limit, q.Cursor = 0, ""
+	if name == "format" {
+		q.Sort = ""
+	}
 	values := q.Values()
-	if name != "" {
+	if value != "" {
 		values.Set(name, value)
 	}
 	return "/vehicles?" + values.Encode()
@@ -114,18 +102,16 @@ func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehi
 	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {
 		row.Read = v.Throttle.Time
 	}
-	if v.Driving.Outcome == vehicle.NotDriving.String() {
+	switch d := v.Driving; {
+	case d.Outcome == vehicle.NotDriving.String():
 		row.Driving = "rest"
-	}
-	if v.Driving.Outcome == "answered" {
-		switch {
-		case v.Driving.Verdict == vehicle.TrafficJam.String():
-			row.Driving = "jam"
-		case v.Driving.Verdict == vehicle.SlowDriving.String():
-			row.Driving = "slow"
-		default:
-			row.Driving = "normal"
-		}
+	case d.Outcome != "answered":
+	case d.Verdict == vehicle.TrafficJam.String():
+		row.Driving = "jam"
+	case d.Verdict == vehicle.SlowDriving.String():
+		row.Driving = "slow"
+	default:
+		row.Driving = "normal"
 	}
 	if v.Throttle.Outcome == "answered" {
 		row.Throttle = "healthy"
