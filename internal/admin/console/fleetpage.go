@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"carstate/internal/admin/throughput"
 	"carstate/internal/inwords"
 	"carstate/internal/store/codec"
 )
@@ -64,7 +65,7 @@ type flowView struct {
 // refusedKind has the numbers of refusals of one kind, such as "sample", by reason.
 type refusedKind struct {
 	Kind    string
-	Reasons []reason
+	Reasons []throughput.Reason
 }
 
 // bar is one bar of a chart.
@@ -176,34 +177,34 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) (row list
 func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
 	v := flowView{
-		Known: r.over > 0, Over: inwords.Duration(r.over.Round(time.Second)), Samples: r.samples, Queries: r.queries,
+		Known: r.Over > 0, Over: inwords.Duration(r.Over.Round(time.Second)), Samples: r.Samples, Queries: r.Queries,
 	}
-	for _, k := range []refusedKind{{"sample", r.samplesRefused}, {"key", r.keysRefused},
-		{"connection", r.connectionsRefused}, {"query", r.queriesRefused}} {
+	for _, k := range []refusedKind{{"sample", r.SamplesRefused}, {"key", r.KeysRefused},
+		{"connection", r.ConnectionsRefused}, {"query", r.QueriesRefused}} {
 		if len(k.Reasons) > 0 {
 			v.Refused = append(v.Refused, k)
 		}
 	}
 	switch {
-	case r.p99 == 0:
+	case r.P99 == 0:
 		v.P99 = "–"
-	case r.beyond:
-		v.P99 = "over " + inwords.Seconds(r.p99)
+	case r.Beyond:
+		v.P99 = "over " + inwords.Seconds(r.P99)
 	default:
-		v.P99 = inwords.Seconds(r.p99)
+		v.P99 = inwords.Seconds(r.P99)
 	}
-	if now.feedAge >= 0 {
-		v.FeedAge = inwords.Seconds(now.feedAge)
+	if now.FeedAge >= 0 {
+		v.FeedAge = inwords.Seconds(now.FeedAge)
 	}
-	if now.backlog >= 0 {
-		v.Backlog = inwords.Seconds(now.backlog)
+	if now.Backlog >= 0 {
+		v.Backlog = inwords.Seconds(now.Backlog)
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
 		codec.Roads} {
 		// Without its first table on the disk, a stream of one machine has the size 0, which may be wrong.
-		if s := now.streams[name]; s.bytes > 0 && s.limit > 0 {
-			percent := 100 * s.bytes / s.limit
-			v.Streams = append(v.Streams, streamBar{name, s.bytes, s.limit, percent, percent >= 80})
+		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
+			percent := 100 * s.Bytes / s.Limit
+			v.Streams = append(v.Streams, streamBar{name, s.Bytes, s.Limit, percent, percent >= 80})
 		}
 	}
 	if err := c.Ready(); err != nil {

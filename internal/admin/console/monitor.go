@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"carstate/internal/admin/throughput"
 	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
@@ -27,8 +28,8 @@ type Monitor struct {
 
 	mu      sync.Mutex // guards the fields below
 	latest  FleetCounts
-	cost    time.Duration // duration of the latest count
-	figures []figures     // of the last minute, oldest first
+	cost    time.Duration        // duration of the latest count
+	figures []throughput.Figures // of the last minute, oldest first
 
 	jams, anomalies []Watched // as of listedAt
 	listedAt        time.Time
@@ -87,24 +88,24 @@ func (m *Monitor) Run(ctx context.Context) {
 // readMetrics reads the present values of the metrics and appends them to the field figures. It
 // removes values that are not needed for the rates over the last minute.
 func (m *Monitor) readMetrics() {
-	f := readFigures(m.gatherer, m.now())
+	f := throughput.Read(m.gatherer, m.now())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.figures = append(m.figures, f)
-	for len(m.figures) > 2 && f.at.Sub(m.figures[1].at) >= ratesOver {
+	for len(m.figures) > 2 && f.At.Sub(m.figures[1].At) >= ratesOver {
 		m.figures = m.figures[1:]
 	}
 }
 
 // flow returns the latest metrics and the rates over the last minute.
-func (m *Monitor) flow() (now figures, r rates) {
+func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.figures) == 0 {
-		return figures{feedAge: -1, backlog: -1}, rates{}
+		return throughput.None, r
 	}
 	now = m.figures[len(m.figures)-1]
-	return now, ratesBetween(&m.figures[0], &now)
+	return now, throughput.Between(&m.figures[0], &now)
 }
 
 // counts returns the fleet's counts. It counts again if the latest count is too old.

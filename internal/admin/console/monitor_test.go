@@ -11,9 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/fleet"
-	"carstate/internal/ingest"
-	"carstate/internal/query"
-	"carstate/internal/store"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -141,86 +138,10 @@ func TestHistory_KeepsADay(t *testing.T) {
 	}
 }
 
-// TestFigures_RatesBetweenTwo reads the metrics of a node twice, and checks the rates between the
-// two readings.
-func TestFigures_RatesBetweenTwo(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"},
-		[]string{"protocol"})
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"},
-		[]string{"protocol", "reason"})
-	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricKeysRefused, Help: "x"},
-		[]string{"protocol", "reason"})
-	connections := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricConnectionsRefused, Help: "x"},
-		[]string{"protocol", "reason"})
-	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"},
-		[]string{"operation", "outcome"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x",
-		Buckets: []float64{1, 2, 4}}, []string{"operation"})
-	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricBytes, Help: "x"}, []string{"stream"})
-	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricLimit, Help: "x"}, []string{"stream"})
-	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricFeedAge, Help: "x"}, []string{"stream"})
-	registry.MustRegister(accepted, refused, keys, connections, queries, duration, bytes, limit, age)
-
-	if f := readFigures(registry, noon); f.feedAge >= 0 || len(f.buckets) != 0 {
-		t.Errorf("of an idle node: %+v", f)
-	}
-	queries.WithLabelValues("throttle_system", "rate_limited").Add(7)
-	old := readFigures(registry, noon)
-	accepted.WithLabelValues("http").Add(100)
-	accepted.WithLabelValues("mqtt").Add(20)
-	refused.WithLabelValues("http", "time").Add(30)
-	refused.WithLabelValues("mqtt", "time").Add(10)
-	keys.WithLabelValues("http", "unknown").Add(20)
-	connections.WithLabelValues("mqtt", "credentials").Add(3) // their keys are counted already
-	connections.WithLabelValues("mqtt", "no_connect").Add(3)  // a probe of a load balancer, for example
-	connections.WithLabelValues("mqtt", "share").Add(10)
-	queries.WithLabelValues("throttle_system", "answered").Add(50)
-	queries.WithLabelValues("none", "not_found").Add(5)
-	for range 98 {
-		duration.WithLabelValues("throttle_system").Observe(.5)
-	}
-	duration.WithLabelValues("car_driving_state").Observe(1.5)
-	duration.WithLabelValues("car_driving_state").Observe(3)
-	bytes.WithLabelValues("STATES").Set(10)
-	limit.WithLabelValues("STATES").Set(100)
-	age.WithLabelValues("STATES").Set(.25)
-	age.WithLabelValues("TOKENS").Set(.5)
-	now := readFigures(registry, noon.Add(10*time.Second))
-	r := ratesBetween(&old, &now)
-	if r.samples != 12 || r.queries != 5 || now.feedAge != .5 || now.streams["STATES"] != (fill{10, 100}) {
-		t.Errorf("%+v, %+v", r, now)
-	}
-	if len(r.samplesRefused) != 1 || r.samplesRefused[0] != (reason{"time", 40, 4}) {
-		t.Errorf("samples refused: %+v", r.samplesRefused)
-	}
-	if len(r.keysRefused) != 1 || r.keysRefused[0] != (reason{"unknown", 20, 2}) {
-		t.Errorf("got keys refused %+v, want 20 unknown", r.keysRefused)
-	}
-	if len(r.connectionsRefused) != 1 || r.connectionsRefused[0] != (reason{"share", 10, 1}) {
-		t.Errorf("got connections refused %+v, want 10 beyond the share", r.connectionsRefused)
-	}
-	if len(r.queriesRefused) != 2 || r.queriesRefused[0] != (reason{"rate_limited", 7, 0}) ||
-		r.queriesRefused[1] != (reason{"not_found", 5, .5}) {
-		t.Errorf("queries refused: %+v", r.queriesRefused)
-	}
-	if r.p99 != 2 || r.beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
-		t.Errorf("p99: %v", r.p99)
-	}
-	duration.WithLabelValues("car_driving_state").Observe(100)
-	later := readFigures(registry, noon.Add(20*time.Second))
-	if r := ratesBetween(&now, &later); r.p99 != 4 || !r.beyond {
-		t.Errorf("p99 of one that is beyond all buckets: %+v", r)
-	}
-	if r := ratesBetween(&later, &later); r.over != 0 || r.samples != 0 {
-		t.Errorf("with no time in between: %+v", r)
-	}
-}
-
 // TestFleetPage_RefusedKeys checks that the page does not say that nothing was refused after a key
 // was.
 func TestFleetPage_RefusedKeys(t *testing.T) {
-	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricKeysRefused, Help: "x"},
+	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_ingest_keys_refused_total", Help: "x"},
 		[]string{"reason"})
 	f := newFixture(t, func(c *Config) { c.Registry.MustRegister(keys) })
 	f.logIn(f.key)
@@ -247,7 +168,7 @@ func TestMonitorRuns(t *testing.T) {
 	if points := m.history.since(noon); len(points) != 1 || points[0].normal != 1 {
 		t.Errorf("got points %+v, want one with one normal car", points)
 	}
-	if now, _ := m.flow(); !now.at.Equal(noon) {
+	if now, _ := m.flow(); !now.At.Equal(noon) {
 		t.Errorf("got figures %+v, want those at %v", now, noon)
 	}
 }
@@ -329,7 +250,7 @@ func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
 		f.console.Registry.(*prometheus.Registry).MustRegister(g)
 		return g
 	}
-	size, limit := of(store.MetricBytes), of(store.MetricLimit)
+	size, limit := of("carstate_stream_bytes"), of("carstate_stream_limit_bytes")
 	for _, stream := range []string{"TELEMETRY", "STATES"} {
 		size.WithLabelValues(stream).Set(0)
 		limit.WithLabelValues(stream).Set(4 << 30)
@@ -348,8 +269,8 @@ func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
 		}
 	}
 	check("without feeds", "2.0 KiB", "0 B", "TELEMETRY", "Age of this node", "not known yet", backlog)
-	of(store.MetricFeedAge).WithLabelValues("STATES").Set(.5)
-	of(store.MetricBacklog).WithLabelValues("TELEMETRY").Set(0)
+	of("carstate_feed_age_seconds").WithLabelValues("STATES").Set(.5)
+	of("carstate_backlog_seconds").WithLabelValues("TELEMETRY").Set(0)
 	check("with feeds", "500 ms")
 	f.want(f.get("/"), http.StatusOK, backlog, "<dd>0 s</dd>", "Age of this node")
 }

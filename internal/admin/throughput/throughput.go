@@ -1,4 +1,6 @@
-package console
+// Package throughput reads the metrics of this node, and computes the rates of samples, queries and
+// refusals between two readings. It must never change a metric.
+package throughput
 
 import (
 	"cmp"
@@ -13,9 +15,9 @@ import (
 	"carstate/internal/store"
 )
 
-// figures are the values of this node's metrics at one time.
-type figures struct {
-	at       time.Time
+// Figures are the values of this node's metrics at one time.
+type Figures struct {
+	At       time.Time
 	accepted float64            // samples
 	queries  float64            // car driving state and throttle system queries
 	samples  map[string]float64 // refused samples, by reason
@@ -25,26 +27,29 @@ type figures struct {
 	buckets  []bucket           // histogram of query durations, shortest first
 	observed float64            // number of queries in the histogram
 
-	feedAge float64 // seconds; negative: unknown
-	backlog float64 // seconds; negative: unknown
-	streams map[string]fill
+	FeedAge float64 // seconds; negative: unknown
+	Backlog float64 // seconds; negative: unknown
+	Streams map[string]Fill
 }
 
 // bucket is one bucket of the histogram of query durations. The field count is the number of
 // queries that took at most the duration in the field seconds.
 type bucket struct{ seconds, count float64 }
 
-// fill is the size of a stream of the store, and its limit. If the limit is unknown, it is 0.
-type fill struct{ bytes, limit float64 }
+// Fill is the size of a stream of the store, and its limit. If the limit is unknown, it is 0.
+type Fill struct{ Bytes, Limit float64 }
 
 // answeredOutcomes are the outcomes of queries that were not refused.
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-// readFigures reads the metrics. Missing metrics stay zero or unknown, because nodes with other roles
-// and engines have other metrics.
-func readFigures(g prometheus.Gatherer, now time.Time) figures {
-	f := figures{at: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
-		conns: map[string]float64{}, streams: map[string]fill{}, feedAge: -1, backlog: -1}
+// None are the figures before the first reading.
+var None = Figures{FeedAge: -1, Backlog: -1}
+
+// Read reads the metrics. Missing metrics stay zero or unknown, because nodes with other roles and
+// engines have other metrics.
+func Read(g prometheus.Gatherer, now time.Time) Figures {
+	f := Figures{At: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
+		conns: map[string]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}
 	families, _ := g.Gather() // on an error, it still returns what could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -68,8 +73,8 @@ func readFigures(g prometheus.Gatherer, now time.Time) figures {
 	return f
 }
 
-func (f *figures) take(name string, labels map[string]string, value float64) {
-	s := f.streams[labels["stream"]]
+func (f *Figures) take(name string, labels map[string]string, value float64) {
+	s := f.Streams[labels["stream"]]
 	switch name {
 	case ingest.MetricAccepted:
 		f.accepted += value
@@ -90,64 +95,61 @@ func (f *figures) take(name string, labels map[string]string, value float64) {
 			f.refused[o] += value
 		}
 	case store.MetricFeedAge:
-		f.feedAge = max(f.feedAge, value)
+		f.FeedAge = max(f.FeedAge, value)
 	case store.MetricBacklog:
-		f.backlog = value
+		f.Backlog = value
 	case store.MetricBytes:
-		f.streams[labels["stream"]] = fill{value, s.limit}
+		f.Streams[labels["stream"]] = Fill{value, s.Limit}
 	case store.MetricLimit:
-		f.streams[labels["stream"]] = fill{s.bytes, value}
+		f.Streams[labels["stream"]] = Fill{s.Bytes, value}
 	}
 }
 
-// rates holds the rates of samples, queries and refusals between two readings of the metrics.
-type rates struct {
-	over             time.Duration // time between the figures; zero: unknown
-	samples, queries float64       // per second
-	p99              float64       // seconds; 0: no queries
-	beyond           bool          // p99 is beyond the last bucket; the value is then the bucket's bound
+// Rates are the rates of samples, queries and refusals between two readings of the metrics.
+type Rates struct {
+	Over             time.Duration // time between the figures; zero: unknown
+	Samples, Queries float64       // per second
+	P99              float64       // seconds; 0: no queries
+	Beyond           bool          // P99 is beyond the last bucket; the value is then the bucket's bound
 
-	samplesRefused, keysRefused, connectionsRefused, queriesRefused []reason
+	SamplesRefused, KeysRefused, ConnectionsRefused, QueriesRefused []Reason
 }
 
-// reason is the number of refusals for one reason.
-type reason struct {
+// Reason is the number of refusals for one reason.
+type Reason struct {
 	Name  string
 	Count float64 // since the node started
 	Rate  float64 // per second, between the figures
 }
 
-// ratesBetween returns the rates between two readings of the metrics of one process.
-func ratesBetween(old, now *figures) rates {
-	r := rates{over: now.at.Sub(old.at)}
-	if r.over <= 0 {
-		r.over = 0
-	}
+// Between returns the rates between two readings of the metrics of one process.
+func Between(old, now *Figures) Rates {
+	r := Rates{Over: max(0, now.At.Sub(old.At))}
 	each := func(n float64) float64 {
-		if r.over == 0 {
+		if r.Over == 0 {
 			return 0
 		}
-		return max(0, n) / r.over.Seconds()
+		return max(0, n) / r.Over.Seconds()
 	}
-	r.samples, r.queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
-	r.samplesRefused = reasons(old.samples, now.samples, each)
-	r.keysRefused = reasons(old.keys, now.keys, each)
-	r.connectionsRefused = reasons(old.conns, now.conns, each)
-	r.queriesRefused = reasons(old.refused, now.refused, each)
-	r.p99, r.beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
+	r.Samples, r.Queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
+	r.SamplesRefused = reasons(old.samples, now.samples, each)
+	r.KeysRefused = reasons(old.keys, now.keys, each)
+	r.ConnectionsRefused = reasons(old.conns, now.conns, each)
+	r.QueriesRefused = reasons(old.refused, now.refused, each)
+	r.P99, r.Beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
 	return r
 }
 
 // reasons lists all reasons for which something was refused since the node started, the most
 // frequent first. old and now are the numbers of refusals by reason, at two times. The parameter
 // each is a function that converts the increase between these times into a rate.
-func reasons(old, now map[string]float64, each func(float64) float64) (list []reason) {
+func reasons(old, now map[string]float64, each func(float64) float64) (list []Reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {
-			list = append(list, reason{name, n, each(n - old[name])})
+			list = append(list, Reason{name, n, each(n - old[name])})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b reason) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(list, func(a, b Reason) int { return cmp.Compare(b.Count, a.Count) })
 	return list
 }
 

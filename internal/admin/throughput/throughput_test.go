@@ -1,0 +1,89 @@
+package throughput
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/ingest"
+	"carstate/internal/query"
+	"carstate/internal/store"
+)
+
+// TestBetween reads the metrics of a node twice, and checks the rates between the
+// two readings.
+func TestBetween(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	registry := prometheus.NewPedanticRegistry()
+	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"},
+		[]string{"protocol"})
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"},
+		[]string{"protocol", "reason"})
+	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricKeysRefused, Help: "x"},
+		[]string{"protocol", "reason"})
+	connections := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricConnectionsRefused, Help: "x"},
+		[]string{"protocol", "reason"})
+	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"},
+		[]string{"operation", "outcome"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x",
+		Buckets: []float64{1, 2, 4}}, []string{"operation"})
+	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricBytes, Help: "x"}, []string{"stream"})
+	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricLimit, Help: "x"}, []string{"stream"})
+	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricFeedAge, Help: "x"}, []string{"stream"})
+	registry.MustRegister(accepted, refused, keys, connections, queries, duration, bytes, limit, age)
+
+	if f := Read(registry, noon); f.FeedAge >= 0 || len(f.buckets) != 0 {
+		t.Errorf("of an idle node: %+v", f)
+	}
+	queries.WithLabelValues("throttle_system", "rate_limited").Add(7)
+	old := Read(registry, noon)
+	accepted.WithLabelValues("http").Add(100)
+	accepted.WithLabelValues("mqtt").Add(20)
+	refused.WithLabelValues("http", "time").Add(30)
+	refused.WithLabelValues("mqtt", "time").Add(10)
+	keys.WithLabelValues("http", "unknown").Add(20)
+	connections.WithLabelValues("mqtt", "credentials").Add(3) // their keys are counted already
+	connections.WithLabelValues("mqtt", "no_connect").Add(3)  // a probe of a load balancer, for example
+	connections.WithLabelValues("mqtt", "share").Add(10)
+	queries.WithLabelValues("throttle_system", "answered").Add(50)
+	queries.WithLabelValues("none", "not_found").Add(5)
+	for range 98 {
+		duration.WithLabelValues("throttle_system").Observe(.5)
+	}
+	duration.WithLabelValues("car_driving_state").Observe(1.5)
+	duration.WithLabelValues("car_driving_state").Observe(3)
+	bytes.WithLabelValues("STATES").Set(10)
+	limit.WithLabelValues("STATES").Set(100)
+	age.WithLabelValues("STATES").Set(.25)
+	age.WithLabelValues("TOKENS").Set(.5)
+	now := Read(registry, noon.Add(10*time.Second))
+	r := Between(&old, &now)
+	if r.Samples != 12 || r.Queries != 5 || now.FeedAge != .5 || now.Streams["STATES"] != (Fill{10, 100}) {
+		t.Errorf("%+v, %+v", r, now)
+	}
+	if len(r.SamplesRefused) != 1 || r.SamplesRefused[0] != (Reason{"time", 40, 4}) {
+		t.Errorf("samples refused: %+v", r.SamplesRefused)
+	}
+	if len(r.KeysRefused) != 1 || r.KeysRefused[0] != (Reason{"unknown", 20, 2}) {
+		t.Errorf("got keys refused %+v, want 20 unknown", r.KeysRefused)
+	}
+	if len(r.ConnectionsRefused) != 1 || r.ConnectionsRefused[0] != (Reason{"share", 10, 1}) {
+		t.Errorf("got connections refused %+v, want 10 beyond the share", r.ConnectionsRefused)
+	}
+	if len(r.QueriesRefused) != 2 || r.QueriesRefused[0] != (Reason{"rate_limited", 7, 0}) ||
+		r.QueriesRefused[1] != (Reason{"not_found", 5, .5}) {
+		t.Errorf("queries refused: %+v", r.QueriesRefused)
+	}
+	if r.P99 != 2 || r.Beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
+		t.Errorf("p99: %v", r.P99)
+	}
+	duration.WithLabelValues("car_driving_state").Observe(100)
+	later := Read(registry, noon.Add(20*time.Second))
+	if r := Between(&now, &later); r.P99 != 4 || !r.Beyond {
+		t.Errorf("p99 of one that is beyond all buckets: %+v", r)
+	}
+	if r := Between(&later, &later); r.Over != 0 || r.Samples != 0 {
+		t.Errorf("with no time in between: %+v", r)
+	}
+}
