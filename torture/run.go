@@ -262,19 +262,14 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Control: control, Stop: cancel,
 		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, prefix+": "+format+"\n", args...) },
 	}
-	err = errors.Join(runRow(running, r, a), ctx.Err())
+	err = must.Caught(func() { must.Do(r.Run(running, a)) })
+	err = errors.Join(err, ctx.Err())
 	o := a.Outcome()
 	if err != nil && o.CaughtBy == "" { // a control that was caught ends early by design
 		a.Logf("ended early: %v", err)
 		o.NotDone(err)
 	}
 	return json.NewEncoder(stdout).Encode(o)
-}
-
-// runRow runs a row. The row may end with package must.
-func runRow(ctx context.Context, r row.Row, a *row.Attempt) (err error) {
-	defer must.Catch(&err)
-	return r.Run(ctx, a)
 }
 
 // buildBroken builds carstate, or tests, with a defect into dir and returns the file name.

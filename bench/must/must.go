@@ -2,7 +2,8 @@
 // depth of calls, as [testing.T.Fatal] ends a test. Nothing can be done about such an error but to
 // clean up and report it, so the functions in between need not return it.
 //
-// [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred [Catch].
+// [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred [Catch],
+// or in [Caught].
 // Functions that retry, or that run in other goroutines, return their errors as usual.
 package must
 
@@ -37,6 +38,20 @@ func Get[T any](v T, err error) T {
 func Get2[T, U any](v T, w U, err error) (T, U) {
 	Do(err)
 	return v, w
+}
+
+// Get3 is like Get2, but with one more value.
+func Get3[T, U, V any](v T, w U, x V, err error) (T, U, V) {
+	Do(err)
+	return v, w, x
+}
+
+// Caught calls f and returns the error with which f has ended. A goroutine that uses this package
+// needs it, because it must not end with a panic.
+func Caught(f func()) (err error) {
+	defer Catch(&err)
+	f()
+	return nil
 }
 
 // Catch sets the result of a function to the error with which a call of Do, Get or Fail has ended

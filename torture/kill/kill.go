@@ -6,12 +6,12 @@ package kill
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/row"
@@ -73,56 +73,43 @@ func run(ctx context.Context, a *row.Attempt) error {
 			moment = loaded
 		}
 		t.kills[moment]++
-		if err := t.live(ctx, moment); ctx.Err() != nil || err != nil {
-			return errors.Join(ctx.Err(), err)
-		}
+		t.live(ctx, moment)
+		must.Do(ctx.Err())
 	}
-	n, err := t.start(ctx)
-	if err != nil {
-		return err
-	}
+	n := t.start(ctx)
 	defer n.Kill()
-	if err := t.load.Hold(ctx, n, t.load.CheckAll); err != nil {
-		return err
-	}
+	t.load.Hold(ctx, n, t.load.CheckAll)
 	t.figures()
 	t.load.End(n)
 	return nil
 }
 
 // live starts the node and kills it at the given moment (loaded, starting or recovering).
-func (t *torture) live(ctx context.Context, moment int) error {
+func (t *torture) live(ctx context.Context, moment int) {
 	switch moment {
 	case starting:
-		return t.killStart(ctx)
+		t.killStart(ctx)
+		return
 	case recovering:
 		n, err := nodeprocess.Start(ctx, t.options)
 		if err != nil {
-			return errors.Join(t.load.Refused(err), err)
+			must.Do(t.load.Refused(err), err)
 		}
 		t.loadAndKill(ctx, n, t.usual)
-		return nil
+		return
 	}
-	n, err := t.start(ctx)
-	if err != nil {
-		return err
-	}
+	n := t.start(ctx)
 	defer n.Kill()
 	if !t.prepared {
-		if err := t.load.Prepare(ctx, n); err != nil {
-			return err
-		}
+		t.load.Prepare(ctx, n)
 		t.prepared = true
 	}
-	if err := t.load.Hold(ctx, n, t.load.CheckSome); err != nil {
-		return err
-	}
+	t.load.Hold(ctx, n, t.load.CheckSome)
 	t.loadAndKill(ctx, n, 1200*time.Millisecond)
-	return nil
 }
 
 // killStart kills the process at a random moment of its start.
-func (t *torture) killStart(ctx context.Context) error {
+func (t *torture) killStart(ctx context.Context) {
 	after := time.Duration(t.rnd.Int64N(int64(t.usual) * 5 / 4))
 	soon, cancel := context.WithTimeout(ctx, after)
 	defer cancel()
@@ -130,9 +117,9 @@ func (t *torture) killStart(ctx context.Context) error {
 	if err == nil {
 		<-soon.Done()
 		n.Kill()
-		return nil
+		return
 	}
-	return t.load.Refused(err)
+	must.Do(t.load.Refused(err))
 }
 
 // loadAndKill puts the node under load and kills it at a random moment within the given
@@ -151,13 +138,11 @@ func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within t
 }
 
 // start starts the node and waits until it is ready.
-func (t *torture) start(ctx context.Context) (*nodeprocess.Node, error) {
-	n, err := t.load.Start(ctx, t.options)
-	if err == nil {
-		t.usual = time.Since(n.Began())
-		t.slowest = max(t.slowest, t.usual)
-	}
-	return n, err
+func (t *torture) start(ctx context.Context) *nodeprocess.Node {
+	n := must.Get(t.load.Start(ctx, t.options))
+	t.usual = time.Since(n.Began())
+	t.slowest = max(t.slowest, t.usual)
+	return n
 }
 
 func (t *torture) figures() {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
@@ -90,18 +91,16 @@ const (
 
 // CheckSome compares the node with a part of the journal, mostly its newest entries. Settle must
 // have returned, and no operation may be in progress.
-func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) error {
+func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
-	return l.checkOperations(ctx, n, someSecrets)
+	l.checkOperations(ctx, n, someSecrets)
 }
 
 // CheckAll compares the node with the whole journal.
-func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) error {
+func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
-	if err := l.checkOperations(ctx, n, someSecrets); err != nil {
-		return err
-	}
-	return l.checkLists(ctx, n)
+	l.checkOperations(ctx, n, someSecrets)
+	l.checkLists(ctx, n)
 }
 
 // checkCars queries vehicles, several at a time, and compares each answer with the result of the
@@ -125,11 +124,8 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 }
 
 // checkOperations checks the n newest results of each kind of operation.
-func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n int) error {
-	c, err := node.AdminClient()
-	if err != nil {
-		return err
-	}
+func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n int) {
+	c := must.Get(node.AdminClient())
 	groups := make(map[[2]bool]int)
 	records := l.journal.newest(func(r *record) bool {
 		group := [2]bool{r.source, r.gone}
@@ -137,33 +133,28 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n in
 		return groups[group] <= n
 	})
 	for _, r := range records {
-		if err := l.checkRecord(ctx, node, &r); err != nil {
-			return err
-		}
+		l.checkRecord(ctx, node, &r)
 	}
 	l.journal.mu.Lock()
 	forgotten := slices.Clone(l.journal.forgotten[max(0, len(l.journal.forgotten)-n):])
 	l.journal.mu.Unlock()
 	l.checkCars(ctx, node, forgotten, l.journal.before)
-	return l.checkStates(ctx, c)
+	l.checkStates(ctx, c)
 }
 
 // checkRecord uses the secret of a token or a source, and checks whether the node accepts it.
-func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) error {
+func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
 	if r.source {
 		// An empty object is not a sample, so a source with a valid key receives status 400
 		// and any other source receives 401.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
-		status, text, err := node.Post(ctx, r.secret, "{}")
-		if err == nil && status != want {
+		if status, text := must.Get2(node.Post(ctx, r.secret, "{}")); status != want {
 			l.a.Lost("a source (removed: %t) is answered with %d: %s", r.gone, status, text)
 		}
-		return err
+		return
 	}
-	a, err := node.Ask(ctx, nodeprocess.DrivingPath, r.secret, cmp.Or(r.only, barrierCar))
+	a := must.Get(node.Ask(ctx, nodeprocess.DrivingPath, r.secret, cmp.Or(r.only, barrierCar)))
 	switch {
-	case err != nil:
-		return err
 	case r.gone && a.HTTP != http.StatusUnauthorized:
 		l.a.Lost("a token that was revoked is answered with %d", a.HTTP)
 	case !r.gone && (a.HTTP != http.StatusOK || a.Status != 1):
@@ -173,7 +164,6 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 			l.wrong("a token is answered for a vehicle that it was not granted")
 		}
 	}
-	return nil
 }
 
 // storedLimit is the time limit for storing a state that is already part of an answer.
@@ -181,7 +171,7 @@ const storedLimit = 10 * time.Second
 
 // checkStates checks some stored states. No reading in a state may be older than the vehicle's
 // newest acknowledged sample, and each speed must be that of the sample with the same time.
-func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
+func (l *Load) checkStates(ctx context.Context, c *client.Client) {
 	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
 		was := l.journal.before(vid)
 		if was.unsure || was.forgotten || was.lost {
@@ -197,9 +187,7 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 			}
 			return err
 		})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		must.Do(ctx.Err())
 		if err != nil {
 			l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid,
 				clock(was.acknowledged), storedLimit, err)
@@ -212,23 +200,13 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) error {
 			}
 		}
 	}
-	return nil
 }
 
 // checkLists compares all tokens and sources of the journal with the node's lists.
-func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
-	c, err := n.AdminClient()
-	if err != nil {
-		return err
-	}
-	tokens, err := c.Tokens(ctx)
-	if err != nil {
-		return err
-	}
-	sources, err := c.Sources(ctx)
-	if err != nil {
-		return err
-	}
+func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
+	c := must.Get(n.AdminClient())
+	tokens := must.Get(c.Tokens(ctx))
+	sources := must.Get(c.Sources(ctx))
 	listed := make(map[record]bool)
 	for _, t := range tokens {
 		listed[record{id: t.ID, gone: t.RevokedAt != nil}] = true
@@ -236,11 +214,7 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 	for _, s := range sources {
 		listed[record{source: true, id: s.Name}] = true
 	}
-	list, err := c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(maxEvents)}})
-	if err != nil {
-		return err
-	}
-	events := list.Events
+	events := must.Get(c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(maxEvents)}})).Events
 	audited, since := make(map[string]bool), time.Time{}
 	for _, e := range events {
 		audited[e.Object] = true
@@ -261,5 +235,4 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) error {
 				map[bool]string{true: "source", false: "token"}[r.source], r.gone)
 		}
 	}
-	return nil
 }

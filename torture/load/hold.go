@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -44,11 +45,11 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 // calls look. It is a finding if the node does not show them in time, or ends by itself. An error
 // of look is returned, but is not a finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
-	look func(context.Context, *nodeprocess.Node) error) error {
+	look func(context.Context, *nodeprocess.Node)) {
 	err := l.Settle(ctx, n)
 	settled := err == nil
 	if settled {
-		err = look(ctx, n)
+		err = must.Caught(func() { look(ctx, n) })
 	}
 	switch {
 	case err == nil || ctx.Err() != nil:
@@ -60,7 +61,7 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	default:
 		l.wrong("%v", err)
 	}
-	return err
+	must.Do(err)
 }
 
 // End reports the size of the journal, checks that each kind of operation has happened, and
@@ -98,10 +99,10 @@ const holdLimit = 5 * time.Minute
 // it queries the vehicles. The state of each vehicle must be at least as new as its newest
 // acknowledged sample; otherwise it is a finding. Other senders may continue. An error means that
 // not all vehicles were queried.
-func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) error {
+func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
 		l.wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
 	defer cancel()
@@ -109,12 +110,12 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 	for _, vid := range vids {
 		was[vid] = l.journal.before(vid)
 	}
-	return l.Hold(ctx, n, func(ctx context.Context, n *nodeprocess.Node) error {
+	l.Hold(ctx, n, func(ctx context.Context, n *nodeprocess.Node) {
 		l.checkCars(ctx, n, vids, func(vid string) car { return was[vid] })
 		if n.HasEnded() {
-			return errors.New("the node has ended")
+			must.Fail("the node has ended")
 		}
-		return ctx.Err()
+		must.Do(ctx.Err())
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
@@ -61,13 +62,9 @@ func New(a *row.Attempt) *Load {
 }
 
 // Prepare adds the load's source and issues its token on a node that is ready.
-func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) (err error) {
-	if l.key, err = n.AddSource(ctx, ownSource); err != nil {
-		return err
-	}
-	t, err := n.IssueToken(ctx, "watcher")
-	l.token = t.AccessToken
-	return err
+func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) {
+	l.key = must.Get(n.AddSource(ctx, ownSource))
+	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
 }
 
 func (l *Load) report(f finding) {

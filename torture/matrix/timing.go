@@ -3,7 +3,6 @@ package matrix
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
@@ -48,17 +48,10 @@ const cars = 128
 
 // timing measures whether the time of an answer distinguishes a vehicle that the token does not
 // cover from a vehicle that does not exist.
-func timing(ctx context.Context, a *row.Attempt) error {
-	node, err := a.Start(ctx)
-	if err != nil {
-		return err
-	}
+func timing(ctx context.Context, a *row.Attempt) {
+	node := must.Get(a.Start(ctx))
 	defer node.Kill()
-	key, err1 := node.AddSource(ctx, "gateway")
-	admin, err2 := node.AdminClient()
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
+	key, admin := must.Get(node.AddSource(ctx, "gateway")), must.Get(node.AdminClient())
 	var vids [sorts][]vehicle.ID // all of one length
 	var lines strings.Builder
 	for i := range cars {
@@ -68,22 +61,14 @@ func timing(ctx context.Context, a *row.Attempt) error {
 		fmt.Fprintf(&lines, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`+"\n",
 			vids[forbiddenReporting][i], time.Now().UnixMilli())
 	}
-	if status, text, err := node.Post(ctx, key, lines.String()); err != nil || status != http.StatusAccepted {
-		return fmt.Errorf("the cars' samples were answered with %d %s %w", status, text, err)
+	if status, text := must.Get2(node.Post(ctx, key, lines.String())); status != http.StatusAccepted {
+		must.Fail("the cars' samples were answered with %d %s", status, text)
 	}
-	if _, err := node.AwaitMetrics(ctx, time.Minute,
-		func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }); err != nil {
-		return err
-	}
-	t, err := admin.IssueToken(ctx, access.Request{Developer: "Mallory", Operations: access.AllOperations,
-		Vehicles: access.VehicleSet(vids[grantedSilent]...)})
-	if err != nil {
-		return err
-	}
-	c, err := net.Dial("tcp", node.Address(nodeprocess.Query))
-	if err != nil {
-		return err
-	}
+	must.Get(node.AwaitMetrics(ctx, time.Minute,
+		func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }))
+	t := must.Get(admin.IssueToken(ctx, access.Request{Developer: "Mallory", Operations: access.AllOperations,
+		Vehicles: access.VehicleSet(vids[grantedSilent]...)}))
+	c := must.Get(net.Dial("tcp", node.Address(nodeprocess.Query)))
 	defer c.Close()
 	var out []byte
 	buf := make([]byte, 64<<10)
@@ -91,7 +76,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 	var times [sorts][]float64 // microseconds per query, one value per round
 	for round := range rounds {
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		path := []string{nodeprocess.DrivingPath, nodeprocess.ThrottlePath}[rng.IntN(2)]
 		for _, sort := range rng.Perm(sorts) {
@@ -100,10 +85,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken,
 					vids[sort][rng.IntN(cars)])
 			}
-			took, err := exchange(c, out, buf)
-			if err != nil {
-				return err
-			}
+			took := must.Get(exchange(c, out, buf))
 			if round >= rounds/10 { // the first rounds warm up
 				times[sort] = append(times[sort], took)
 			}
@@ -124,7 +106,7 @@ func timing(ctx context.Context, a *row.Attempt) error {
 		a.Figure("the answer about "+x.name+" takes longer by (median)", 100*difference/base, "%")
 		a.AtMost("the answer about "+x.name+" differs in time by at most (99 % confidence)", 100*bound/base, "%", aim)
 	}
-	return node.Stop()
+	must.Do(node.Stop())
 }
 
 // exchange sends a batch of queries and returns the time per answer in microseconds.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	_ "embed"
-	"errors"
 	"math"
 	"net/http"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/testkit"
@@ -56,13 +56,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 	// This process sends for all sources. The process ends with the row, so it need not restore
 	// its set of processors. If there are two processors, the sources and the node use
 	// different ones.
-	parts, err := cores.Split(os.Getpid())
-	if err != nil {
-		return err
-	}
-	if err := cores.Confine(os.Getpid(), &parts.One); err != nil {
-		return err
-	}
+	parts := must.Get(cores.Split(os.Getpid()))
+	must.Do(cores.Confine(os.Getpid(), &parts.One))
 	// TLS handshakes would cost the sources more than the node. So only HTTP/2 uses TLS,
 	// because it requires TLS.
 	for _, t := range []*target{
@@ -74,9 +69,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 			{name: "stalled streams of HTTP/2", count: a.Count, within: comeWithin, stall: overHTTP2},
 		}},
 	} {
-		if err := t.run(ctx, a, &parts.Others); err != nil || ctx.Err() != nil {
-			return err
-		}
+		t.run(ctx, a, &parts.Others)
+		must.Do(ctx.Err())
 	}
 	return nil
 }
@@ -99,56 +93,38 @@ type target struct {
 const thief = "thief" // the source whose key is stolen
 
 // run starts a node, and runs its floods against it one after the other.
-func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set) error {
+func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set) {
 	dir := filepath.Join(a.Dir, t.name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
+	must.Do(os.MkdirAll(dir, 0o700))
 	// The flags set the limits, because the node would choose lower limits on a machine with
 	// few descriptors.
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
 	scheme := "http://"
 	if t.tls {
-		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
-		if err != nil {
-			return err
-		}
+		cert, key, roots := must.Get3(testkit.WriteCertificate(dir, time.Now().Add(time.Hour)))
 		flags, scheme, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), "https://", &tls.Config{RootCAs: roots}
 	}
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
-	var err error
-	if t.Node, err = nodeprocess.StartReady(ctx, options, time.Minute); err != nil {
-		return err
-	}
+	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
 	defer t.Kill()
 	t.url = scheme + t.Address(nodeprocess.Ingest) + telemetryPath
-	c, err1 := t.AdminClient()
-	err2 := cores.Confine(t.PID(), processors)
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	stolen, err1 := c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen")})
-	other, err2 := t.AddSource(ctx, "other")
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	t.key = stolen.Key
-	p := newProbe(a, t, other)
+	must.Do(cores.Confine(t.PID(), processors))
+	c := must.Get(t.AdminClient())
+	t.key = must.Get(c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen")})).Key
+	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")))
 	defer p.close()
 	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
 	for _, f := range t.floods {
-		if err := f.compare(ctx, a, t, p); err != nil || ctx.Err() != nil {
-			return err
-		}
+		f.compare(ctx, a, t, p)
+		must.Do(ctx.Err())
 	}
 	a.Offered(p.sent)
 	a.Acknowledged(p.sent - p.failed)
 	a.None("samples of the other source that failed, "+t.name, p.failed)
-	return nil
 }
 
 // compare compares the delays of the other source during a flood with its delays before the flood.
-func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) error {
+func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
 	for range rounds {
@@ -162,12 +138,8 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		}
 		busy := float64(processorTime(t.Node)-cpu) / float64(time.Since(began))
 		held := stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
+		must.Do(ctx.Err())
+		must.Do(err)
 		var now, times []float64
 		for i := range before {
 			now = append(now, float64(under[i].Microseconds())/1000)
@@ -178,9 +150,7 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		if ratios == nil || max(times[0], times[1]) < max(ratios[0], ratios[1]) {
 			ratios, during, atOnce = times, now, held
 		}
-		if err := settle(ctx, t.Node); err != nil {
-			return err
-		}
+		settle(ctx, t.Node)
 		if max(ratios[0], ratios[1]) <= 2 {
 			break
 		}
@@ -190,15 +160,13 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		a.Figure(f.name+": p99 of another source by "+protocol, during[i], "ms")
 		a.AtMost(f.name+": p99 of another source by "+protocol+", to before", ratios[i], "×", 2)
 	}
-	return nil
 }
 
 // settle waits until the node has released the memory that a flood held.
-func settle(ctx context.Context, n *nodeprocess.Node) error {
-	_, err := n.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
+func settle(ctx context.Context, n *nodeprocess.Node) {
+	must.Get(n.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
 		return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
-	})
-	return err
+	}))
 }
 
 // processorTime returns the CPU time that a node has used.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/load"
 	"carstate/torture/row"
@@ -55,18 +56,16 @@ func (f *fleet) acknowledged(request int) {
 }
 
 // prepare calls [telemetry] for this fleet.
-func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) (*users, error) {
-	if err := f.load.Prepare(ctx, n); err != nil {
-		return nil, err
-	}
+func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
+	f.load.Prepare(ctx, n)
 	return telemetry(ctx, n, f)
 }
 
 // hold compares a node with everything that was acknowledged.
-func (f *fleet) hold(ctx context.Context, n *node) error {
+func (f *fleet) hold(ctx context.Context, n *node) {
 	vids := f.load.Vehicles()
 	n.a.Figure(n.what+": cars whose newest acknowledged sample was looked for", float64(len(vids)), "")
-	return f.load.HoldVehicles(ctx, n.process, vids)
+	f.load.HoldVehicles(ctx, n.process, vids)
 }
 
 // kills is the number of kills. Several are necessary, because not every kill happens while there
@@ -78,7 +77,7 @@ const amid = time.Second
 
 // cut kills a node that receives as much telemetry as it can handle, and restarts it. Then it
 // checks that the node has everything that it had acknowledged. It does this several times.
-func (f *fleet) cut(ctx context.Context, n *node) error {
+func (f *fleet) cut(ctx context.Context, n *node) {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {
 		counts := false
@@ -89,24 +88,14 @@ func (f *fleet) cut(ctx context.Context, n *node) error {
 			counts = true
 		}
 		n.check(n.what+": ", n.users.closedLoop(ctx, users, amid, amid/10))
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		process, err := f.load.Start(ctx, n.options)
-		if err != nil {
-			return err
-		}
+		must.Do(ctx.Err())
+		process := must.Get(f.load.Start(ctx, n.options))
 		n.process, n.users.addr = process, process.Address(nodeprocess.Ingest)
-		if err := f.load.HoldVehicles(ctx, process, f.load.Vehicles()); err != nil {
-			return err
-		}
-		if err := n.confine(); err != nil {
-			return err
-		}
+		f.load.HoldVehicles(ctx, process, f.load.Vehicles())
+		n.confine()
 	}
 	n.a.Figure(n.what+": kills", kills, "")
 	n.a.Figure(n.what+": requests of telemetry that were acknowledged", float64(f.taken.Load()), "")
 	n.a.Figure(n.what+": cars whose newest acknowledged sample was looked for each time", float64(len(f.load.Vehicles())),
 		"")
-	return nil
 }

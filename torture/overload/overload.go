@@ -6,13 +6,13 @@ package overload
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
 	"carstate/torture/load"
@@ -49,70 +49,45 @@ const (
 )
 
 func run(ctx context.Context, a *row.Attempt) error {
-	p, err := cores.Split(os.Getpid())
-	if err != nil {
-		return err
-	}
+	p := must.Get(cores.Split(os.Getpid()))
 	// This process simulates all users. The process ends with the row, so it need not restore
 	// its set of processors.
-	if err := cores.Confine(os.Getpid(), &p.Others); err != nil {
-		return err
-	}
+	must.Do(cores.Confine(os.Getpid(), &p.Others))
 	killed, whole := newFleet(a), newFleet(a)
 	// Telemetry is overloaded before queries. Without load shedding, telemetry suffers more
 	// than queries, so this order ends the control of that defect earlier.
 	for _, part := range []struct {
 		what        string
 		thousandths int
-		prepare     func(context.Context, *nodeprocess.Node) (*users, error)
-		do          func(context.Context, *node) error
+		prepare     func(context.Context, *nodeprocess.Node) *users
+		do          func(context.Context, *node)
 	}{
 		{"killed", ingestQuota, killed.prepare, killed.cut},
-		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, n *node) error {
-			if err := n.measure(ctx); err != nil || ctx.Err() != nil {
-				return err
-			}
-			return whole.hold(ctx, n)
+		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, n *node) {
+			n.measure(ctx)
+			whole.hold(ctx, n)
 		}},
-		{"query", queryQuota, queries, func(ctx context.Context, n *node) error { return n.measure(ctx) }},
+		{"query", queryQuota, queries, func(ctx context.Context, n *node) { n.measure(ctx) }},
 	} {
-		if err := one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do); err != nil || ctx.Err() != nil {
-			return err
-		}
+		one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do)
+		must.Do(ctx.Err())
 	}
 	return nil
 }
 
 // one starts a new node, and overloads one of its listeners.
 func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
-	prepare func(context.Context, *nodeprocess.Node) (*users, error), do func(context.Context, *node) error) (err error) {
+	prepare func(context.Context, *nodeprocess.Node) *users, do func(context.Context, *node)) {
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: load.Flags}
-	process, err := nodeprocess.Start(ctx, options)
-	if err != nil {
-		return err
-	}
-	q, err := newQuota(fmt.Sprintf("carstate-torture-%s-%d", what, os.Getpid()), thousandths)
-	if err != nil {
-		process.Kill()
-		return err
-	}
-	n := &node{a: a, process: process, what: what, quota: q, processor: processor, options: options}
-	defer func() {
-		n.process.Kill()
-		if e := q.remove(); err == nil {
-			err = e
-		}
-	}()
-	if err := process.AwaitReady(ctx, time.Minute); err != nil {
-		return err
-	}
-	if n.users, err = prepare(ctx, process); err != nil {
-		return err
-	}
-	if err := n.confine(); err != nil {
-		return err
-	}
-	return do(ctx, n)
+	q := must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", what, os.Getpid()), thousandths))
+	defer func() { must.Do(q.remove()) }()
+	n := &node{a: a, process: must.Get(nodeprocess.Start(ctx, options)), what: what, quota: q, processor: processor,
+		options: options}
+	defer func() { n.process.Kill() }() // by then it may be another one
+	must.Do(n.process.AwaitReady(ctx, time.Minute))
+	n.users = prepare(ctx, n.process)
+	n.confine()
+	do(ctx, n)
 }
 
 // node is the node under test, which is overloaded.
@@ -128,11 +103,11 @@ type node struct {
 }
 
 // confine limits a running node to its quota and its processor.
-func (n *node) confine() error {
+func (n *node) confine() {
 	if err := n.quota.add(n.process.PID()); err != nil {
-		return fmt.Errorf("the node cannot be limited: %w", err)
+		must.Fail("the node cannot be limited: %w", err)
 	}
-	return cores.Confine(n.process.PID(), n.processor)
+	must.Do(cores.Confine(n.process.PID(), n.processor))
 }
 
 // Durations of the phases.
@@ -165,17 +140,17 @@ const (
 	maxResident   = 256 // MiB
 )
 
-func (n *node) measure(ctx context.Context) error {
+func (n *node) measure(ctx context.Context) {
 	calm := n.users.openLoop(ctx, calmRate, 0, calmTime)
 	n.users.disconnectAll()
 	normal := max(3*calm.p(0.99), 100*time.Millisecond)
 	n.a.Figure(n.what+": p99 of a light load before", ms(calm.p(0.99)), "ms")
 	if calm.good != calm.due {
-		return fmt.Errorf("%s: not all requests of a light load were answered: %d of %d, %w", n.what, calm.good, calm.due,
+		must.Fail("%s: not all requests of a light load were answered: %d of %d, %w", n.what, calm.good, calm.due,
 			calm.wrong)
 	}
 	if calm.p(0.99) > tooBusy {
-		return fmt.Errorf("%s: a light load had a p99 of %s: the machine is too busy to measure anything", n.what,
+		must.Fail("%s: a light load had a p99 of %s: the machine is too busy to measure anything", n.what,
 			calm.p(0.99))
 	}
 	// The memory of a node that has just started grows for a while.
@@ -187,18 +162,15 @@ func (n *node) measure(ctx context.Context) error {
 		n.a.Figure(fmt.Sprintf("%s: answers to %d users who wait for them", n.what, users), rate, "/s")
 		about = max(about, rate)
 	}
+	must.Do(ctx.Err())
 	if about == 0 {
-		return fmt.Errorf("%s: no request was answered: %w", n.what, ctx.Err())
+		must.Fail("%s: no request was answered", n.what)
 	}
 	capacity := 0.0
 	for _, part := range []float64{0.4, 0.55, 0.7, 0.85, 1} {
-		m, err := n.offer(ctx, part*about, warmTime, calmTime/2)
-		if err != nil {
-			return err
-		}
-		capacity = max(capacity, m.rate())
+		capacity = max(capacity, n.offer(ctx, part*about, warmTime, calmTime/2).rate())
 	}
-	return n.curve(ctx, capacity, normal)
+	n.curve(ctx, capacity, normal)
 }
 
 // closedUsers are the numbers of users in the closed loops. In a closed loop, each user sends the
@@ -237,8 +209,9 @@ func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Sec
 // cost returns the node's CPU time per good answer in seconds, including its other work.
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// withCPU calls do, and reads the node's CPU time when the measured phase begins and ends.
-func (n *node) withCPU(during time.Duration, do func() result) (m measured, err error) {
+// offer sends requests at a rate in an open loop. It reads the node's CPU time when the measured
+// phase begins and ends.
+func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
 	var spent [2]time.Duration
 	var errs [2]error
 	i := 0
@@ -246,20 +219,13 @@ func (n *node) withCPU(during time.Duration, do func() result) (m measured, err 
 		spent[i], errs[i] = n.process.CPU()
 		i++
 	}
-	defer func() { n.users.counting = nil }()
-	m.during = during
-	m.result = do()
+	m := measured{result: n.users.openLoop(ctx, rate, warm, during), during: during, users: n.users.connections()}
 	m.cpu = spent[1] - spent[0]
-	return m, errors.Join(errs[0], errs[1])
-}
-
-// offer sends requests at a rate in an open loop.
-func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) (measured, error) {
-	m, err := n.withCPU(during, func() result { return n.users.openLoop(ctx, rate, warm, during) })
-	m.users = n.users.connections()
+	n.users.counting = nil
 	n.users.disconnectAll()
 	n.check(fmt.Sprintf("%s, %.0f/s: ", n.what, rate), m.result)
-	return m, errors.Join(err, ctx.Err())
+	must.Do(errs[0], errs[1], ctx.Err())
+	return m
 }
 
 // point holds the measurements at one rate, one for each round.
@@ -280,7 +246,7 @@ func (p *point) median(of func(measured) float64) float64 {
 }
 
 // curve measures the answer rate at each offered rate.
-func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) error {
+func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()
 	points := make([]point, 0, len(bearable)+len(overloads))
@@ -298,10 +264,7 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 			if p.over {
 				warm = overloadTime
 			}
-			m, err := n.offer(ctx, p.factor*capacity, warm, during)
-			if err != nil {
-				return err
-			}
+			m := n.offer(ctx, p.factor*capacity, warm, during)
 			p.rounds = append(p.rounds, m)
 			n.a.Offered(m.sent())
 			n.a.Acknowledged(m.good)
@@ -316,11 +279,8 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 		}
 	}
 	_, most := peaks()
-	if ctx.Err() != nil {
-		return nil
-	}
+	must.Do(ctx.Err())
 	n.report(points, most)
-	return nil
 }
 
 func (n *node) report(points []point, resident int64) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -22,26 +23,17 @@ func line(b []byte, vid string, unixMilli int64) []byte {
 }
 
 // queries prepares users of the query listener.
-func queries(ctx context.Context, n *nodeprocess.Node) (*users, error) {
-	key, err := n.AddSource(ctx, "gateway")
-	if err != nil {
-		return nil, err
-	}
-	token, err := n.IssueToken(ctx, "Ada")
-	if err != nil {
-		return nil, err
-	}
+func queries(ctx context.Context, n *nodeprocess.Node) *users {
+	key := must.Get(n.AddSource(ctx, "gateway"))
+	token := must.Get(n.IssueToken(ctx, "Ada"))
 	var lines []byte
 	for i := range cars {
 		lines = line(lines, "Car"+strconv.Itoa(i), time.Now().UnixMilli())
 	}
-	status, text, err := n.Post(ctx, key, string(lines))
-	if err != nil || status != http.StatusAccepted {
-		return nil, fmt.Errorf("telemetry was not accepted: %d %s %w", status, text, err)
+	if status, text := must.Get2(n.Post(ctx, key, string(lines))); status != http.StatusAccepted {
+		must.Fail("telemetry was not accepted: %d %s", status, text)
 	}
-	if err := n.AwaitAnswer(ctx, time.Minute, token.AccessToken, "Car"+strconv.Itoa(cars-1), time.Time{}); err != nil {
-		return nil, err
-	}
+	must.Do(n.AwaitAnswer(ctx, time.Minute, token.AccessToken, "Car"+strconv.Itoa(cars-1), time.Time{}))
 	return &users{
 		addr: n.Address(nodeprocess.Query),
 		request: func(b []byte, i int) []byte {
@@ -53,18 +45,15 @@ func queries(ctx context.Context, n *nodeprocess.Node) (*users, error) {
 		good: func(status int, body []byte) bool {
 			return status == http.StatusOK && bytes.HasSuffix(body, []byte(`"status":1,"vehicle_runing_state":"1"}}`))
 		},
-	}, nil
+	}
 }
 
 // batch is the number of samples in a request of telemetry.
 const batch = 5
 
 // telemetry prepares users of the ingest listener, which send the telemetry of a fleet.
-func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) (*users, error) {
-	key, err := n.AddSource(ctx, "gateway")
-	if err != nil {
-		return nil, err
-	}
+func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) *users {
+	key := must.Get(n.AddSource(ctx, "gateway"))
 	head := strings.Join([]string{"POST /v1/telemetry HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson",
 		"Authorization: Bearer " + key, "Content-Length: "}, "\r\n")
 	return &users{
@@ -78,5 +67,5 @@ func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) (*users, erro
 			return status == http.StatusAccepted && bytes.HasPrefix(body, []byte(`{"accepted":`+strconv.Itoa(batch)+`,`))
 		},
 		acknowledged: f.acknowledged,
-	}, nil
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
@@ -42,15 +43,9 @@ const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) error {
 	// The samples that Load.Settle sends are about a day old, and after a day's run about two.
-	n, err := a.Start(ctx, "--retention", "1m", "--max-age", "87600h")
-	if err != nil {
-		return err
-	}
+	n := must.Get(a.Start(ctx, "--retention", "1m", "--max-age", "87600h"))
 	defer n.Kill()
-	t, err := newTraffic(ctx, a, n)
-	if err != nil {
-		return err
-	}
+	t := newTraffic(ctx, a, n)
 	during := time.Duration(a.Count) * time.Minute
 	running, cancel := context.WithTimeout(ctx, during)
 	defer cancel()
@@ -59,13 +54,12 @@ func run(ctx context.Context, a *row.Attempt) error {
 		defer cancel()
 		ended <- t.run(running)
 	}()
-	s, err := watch(running, n)
+	s := watch(running, n)
 	cancel()
-	if err := errors.Join(err, <-ended); err != nil {
-		return err
-	}
+	must.Do(<-ended)
 	s.report(a)
-	return t.holdAll(ctx)
+	t.holdAll(ctx)
+	return nil
 }
 
 // series holds the measurements of each quantity over time.
@@ -91,30 +85,26 @@ var limits = []struct {
 const anHour = 0.01
 
 // watch measures until ctx ends.
-func watch(ctx context.Context, n *nodeprocess.Node) (*series, error) {
+func watch(ctx context.Context, n *nodeprocess.Node) *series {
 	s := &series{of: make(map[string][]float64)}
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for began := time.Now(); ; {
 		select {
 		case <-ctx.Done():
-			return s, nil
+			return s
 		case <-n.Ended():
-			return s, fmt.Errorf("the node ended:\n%s", n.Log())
+			must.Fail("the node ended:\n%s", n.Log())
 		case <-tick.C:
 		}
 		m, err := n.Metrics(ctx)
 		if ctx.Err() != nil {
-			return s, nil
+			return s
 		}
-		if err != nil {
-			return s, err
-		}
+		must.Do(err)
 		resident, err1 := n.Resident()
 		store, err2 := sizeOf(n.Dir)
-		if err := errors.Join(err1, err2); err != nil {
-			return s, err
-		}
+		must.Do(err1, err2)
 		s.at = append(s.at, time.Since(began).Hours())
 		for name, v := range map[string]float64{
 			"resident memory": float64(resident) / (1 << 20), "goroutines": m["go_goroutines"],

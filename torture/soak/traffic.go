@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
@@ -46,34 +47,23 @@ type traffic struct {
 	looked int // number of checks of a car's newest sample
 }
 
-func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic, err error) {
+func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic) {
 	t = &traffic{a: a, n: n, held: load.New(a)}
-	if t.admin, err = n.AdminClient(); err != nil {
-		return nil, err
-	}
-	if t.key, err = n.AddSource(ctx, "gateway"); err != nil {
-		return nil, err
-	}
-	if err := t.held.Prepare(ctx, n); err != nil {
-		return nil, err
-	}
-	token, err := n.IssueToken(ctx, "Ada")
-	if err != nil {
-		return nil, err
-	}
-	t.token = token.AccessToken
+	t.admin = must.Get(n.AdminClient())
+	t.key = must.Get(n.AddSource(ctx, "gateway"))
+	t.held.Prepare(ctx, n)
+	t.token = must.Get(n.IssueToken(ctx, "Ada")).AccessToken
 	// Every vehicle reports before any is queried.
 	for i := range cars / tickSamples {
-		if err := t.post(ctx, i); err != nil {
-			return nil, err
-		}
+		t.post(ctx, i)
 	}
 	// The console shows stored states. A state is stored slightly later than it is part of an
 	// answer.
-	return t, nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := t.admin.Vehicle(ctx, vehicle.ID(vid(cars-1)))
 		return err
-	})
+	}))
+	return t
 }
 
 // run makes the traffic until ctx ends or an operation fails.
@@ -81,10 +71,10 @@ func (t *traffic) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
-	each := func(every time.Duration, do func(context.Context, int) error) {
+	each := func(every time.Duration, do func(context.Context, int)) {
 		all.Go(func() {
 			for i, tick := 0, time.Tick(every); ctx.Err() == nil; i++ {
-				if err := do(ctx, i); err != nil && ctx.Err() == nil {
+				if err := must.Caught(func() { do(ctx, i) }); err != nil && ctx.Err() == nil {
 					cancel(err)
 				}
 				select {
@@ -105,7 +95,8 @@ func (t *traffic) run(ctx context.Context) error {
 			// replaces the older one.
 			r := rand.New(rand.NewPCG(t.a.Seed, uint64(i)))
 			for ctx.Err() == nil {
-				if err := t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)); err != nil && ctx.Err() == nil {
+				vid := vid(r.IntN(cars/mqttCars)*mqttCars + i)
+				if err := must.Caught(func() { t.drive(ctx, vid) }); err != nil && ctx.Err() == nil {
 					cancel(fmt.Errorf("a car by MQTT: %w", err))
 				}
 			}
@@ -128,7 +119,7 @@ func (t *traffic) sample(vid string, at int64) string {
 }
 
 // post sends telemetry by HTTP.
-func (t *traffic) post(ctx context.Context, i int) error {
+func (t *traffic) post(ctx context.Context, i int) {
 	var b strings.Builder
 	at := time.Now().Unix()
 	vids := make([]string, tickSamples)
@@ -136,155 +127,112 @@ func (t *traffic) post(ctx context.Context, i int) error {
 		vids[k] = vid((i*tickSamples + k) % cars)
 		b.WriteString(t.sample(vids[k], at) + "\n")
 	}
-	status, text, err := t.n.Post(ctx, t.key, b.String())
-	if err != nil {
-		return fmt.Errorf("telemetry by HTTP: %w", err)
-	}
+	status, text := must.Get2(t.n.Post(ctx, t.key, b.String()))
 	t.a.Offered(tickSamples)
 	if status != http.StatusAccepted || !bytes.HasPrefix(text, fmt.Appendf(nil, `{"accepted":%d,`, tickSamples)) {
 		t.a.Wrong("telemetry was answered with %d", status)
-		return nil
+		return
 	}
 	t.a.Acknowledged(tickSamples)
 	for _, vid := range vids {
 		t.held.NoteAcknowledged(vid, at)
 	}
-	return nil
 }
 
 // once is a client that uses a new connection for each request.
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // ask queries vehicles. It sends one of the queries over a new connection.
-func (t *traffic) ask(ctx context.Context, i int) error {
+func (t *traffic) ask(ctx context.Context, i int) {
 	for k := range tickQueries - 1 {
 		path := nodeprocess.DrivingPath
 		if k%2 == 1 {
 			path = nodeprocess.ThrottlePath
 		}
-		r, err := t.n.Ask(ctx, path, t.token, vid((i*tickQueries+k)%(2*cars)))
-		if err != nil {
-			return err
-		}
+		r := must.Get(t.n.Ask(ctx, path, t.token, vid((i*tickQueries+k)%(2*cars))))
 		if r.HTTP != http.StatusOK {
 			t.a.Wrong("a query was answered with %d", r.HTTP)
 		}
 	}
-	return get(ctx, once, t.n.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?access_token="+t.token+"&vid="+vid(i%cars))
+	get(ctx, once, t.n.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?access_token="+t.token+"&vid="+vid(i%cars))
 }
 
-func get(ctx context.Context, c *http.Client, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	return done(c.Do(req))
+func get(ctx context.Context, c *http.Client, url string) {
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
+	done(c.Do(req))
 }
 
 // done reads an answer, whose status must be 200. The error does not contain the URL.
-func done(resp *http.Response, err error) error {
+func done(resp *http.Response, err error) {
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		return u.Err
+		err = u.Err
 	}
-	if err != nil {
-		return err
-	}
+	must.Do(err)
 	defer resp.Body.Close()
 	n, err := io.Copy(io.Discard, resp.Body)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the answer of %s broke off after %d bytes: %w", resp.Request.URL.Path, n, err)
+		must.Fail("the answer of %s broke off after %d bytes: %w", resp.Request.URL.Path, n, err)
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
+		must.Fail("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
 	}
-	return nil
 }
 
 // operations performs operations of an operator.
-func (t *traffic) operations(ctx context.Context, i int) error {
-	token, err := t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
-		Vehicles: access.AllVehicles()})
-	if err != nil {
-		return err
-	}
-	rotated, err := t.admin.RotateToken(ctx, token.ID, 0)
-	if err != nil {
-		return err
-	}
-	if err := t.expect(ctx, rotated.AccessToken, http.StatusOK); err != nil {
-		return err
-	}
-	if _, err := t.admin.RevokeToken(ctx, token.ID); err != nil {
-		return err
-	}
-	if err := t.expect(ctx, rotated.AccessToken, http.StatusUnauthorized); err != nil {
-		return err
-	}
-	_, err1 := t.admin.Tokens(ctx)
-	_, err2 := t.admin.Sources(ctx)
-	_, err3 := t.admin.SearchAudit(ctx, url.Values{"limit": {"100"}})
-	return errors.Join(err1, err2, err3)
+func (t *traffic) operations(ctx context.Context, i int) {
+	token := must.Get(t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()}))
+	rotated := must.Get(t.admin.RotateToken(ctx, token.ID, 0))
+	t.expect(ctx, rotated.AccessToken, http.StatusOK)
+	must.Get(t.admin.RevokeToken(ctx, token.ID))
+	t.expect(ctx, rotated.AccessToken, http.StatusUnauthorized)
+	must.Get(t.admin.Tokens(ctx))
+	must.Get(t.admin.Sources(ctx))
+	must.Get(t.admin.SearchAudit(ctx, url.Values{"limit": {"100"}}))
 }
 
 // expect waits until the node answers a query with the given token by the given status. The node
 // learns of operations by its feed, so its answer may change only after a moment.
-func (t *traffic) expect(ctx context.Context, token string, status int) error {
-	return nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
+func (t *traffic) expect(ctx context.Context, token string, status int) {
+	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
 		if err == nil && r.HTTP != status {
 			err = fmt.Errorf("a token is answered with %d and not %d", r.HTTP, status)
 		}
 		return err
-	})
+	}))
 }
 
 // console logs in and requests the pages.
-func (t *traffic) console(ctx context.Context, i int) error {
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		return err
-	}
+func (t *traffic) console(ctx context.Context, i int) {
+	jar := must.Get(cookiejar.New(nil))
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	c := &http.Client{Timeout: 30 * time.Second, Jar: jar, Transport: transport}
 	base := t.n.URL(nodeprocess.Admin)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/login",
-		strings.NewReader(url.Values{"key": {t.admin.Key}}.Encode()))
-	if err != nil {
-		return err
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, base+"/login",
+		strings.NewReader(url.Values{"key": {t.admin.Key}}.Encode())))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Origin", base)
 	resp, err := c.Do(req)
-	if err := done(resp, err); err != nil {
-		return err
-	}
+	done(resp, err)
 	base += resp.Request.URL.Path // of the session
 	for _, path := range []string{"", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
-		if err := get(ctx, c, base+path); err != nil {
-			return err
-		}
+		get(ctx, c, base+path)
 	}
-	return nil
 }
 
 // drive connects a car by MQTT and lets it report once a second for carStays.
-func (t *traffic) drive(ctx context.Context, vid string) error {
-	client, err := load.Dial(ctx, t.n, "gateway", t.key, vid)
-	if err != nil {
-		return err
-	}
+func (t *traffic) drive(ctx context.Context, vid string) {
+	client := must.Get(load.Dial(ctx, t.n, "gateway", t.key, vid))
 	defer client.Close()
 	for came := time.Now(); time.Since(came) < carStays && ctx.Err() == nil; row.Pause(ctx, time.Second) {
 		at := time.Now().Unix()
 		t.a.Offered(1)
-		if err := client.Send(ctx, vid, []byte(t.sample(vid, at))); err != nil {
-			return err
-		}
+		must.Do(client.Send(ctx, vid, []byte(t.sample(vid, at))))
 		t.a.Acknowledged(1)
 		t.held.NoteAcknowledged(vid, at)
 	}
-	return nil
 }
 
 // parts is the number of groups into which the cars are divided for checks. Each check compares one
@@ -293,18 +241,18 @@ const parts = 10
 
 // hold compares the node with the newest acknowledged samples of one of the parts of the cars, a
 // different part each time. The traffic continues.
-func (t *traffic) hold(ctx context.Context, i int) error {
+func (t *traffic) hold(ctx context.Context, i int) {
 	all := t.held.Vehicles()
 	part := all[i%parts*len(all)/parts : (i%parts+1)*len(all)/parts]
 	t.looked += len(part)
-	return t.held.HoldVehicles(ctx, t.n, part)
+	t.held.HoldVehicles(ctx, t.n, part)
 }
 
 // holdAll compares the node with the newest acknowledged samples of all cars, after the traffic has
 // ended.
-func (t *traffic) holdAll(ctx context.Context) error {
+func (t *traffic) holdAll(ctx context.Context) {
 	all := t.held.Vehicles()
 	t.looked += len(all)
 	t.a.Figure("times that a car's newest acknowledged sample was looked for", float64(t.looked), "")
-	return t.held.HoldVehicles(ctx, t.n, all)
+	t.held.HoldVehicles(ctx, t.n, all)
 }

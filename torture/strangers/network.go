@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/mqtt"
@@ -194,40 +195,24 @@ type known struct {
 	ingest ingestEndpoint
 }
 
-// startKnown starts a node and gives it two vehicles with answers, two tokens and two
-// sources.
-func startKnown(ctx context.Context, a *row.Attempt) (_ *known, err error) {
-	n, err := a.Start(ctx, "--trusted-proxies", "127.0.0.0/8")
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			n.Kill()
-		}
-	}()
+// fill gives a node two vehicles with answers, two tokens and two sources.
+func fill(ctx context.Context, n *nodeprocess.Node) *known {
 	k := &known{node: n, query: queryEndpoint{vid: "Car1", other: "X1"}}
-	c, err := n.AdminClient()
-	if err != nil {
-		return nil, err
-	}
-	gateway, err1 := n.AddSource(ctx, "gateway")
-	small, err2 := c.AddSource(ctx, access.Request{Name: "small", Vehicles: access.VehicleSet("Car1")})
-	right, err3 := n.IssueToken(ctx, "Ada")
-	granted, err4 := c.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
-		Vehicles: access.VehicleSet("Car1")})
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return nil, err
-	}
-	k.query.right, k.query.granted, k.ingest.key = right.AccessToken, granted.AccessToken, small.Key
+	c := must.Get(n.AdminClient())
+	gateway := must.Get(n.AddSource(ctx, "gateway"))
+	k.ingest.key = must.Get(c.AddSource(ctx, access.Request{Name: "small", Vehicles: access.VehicleSet("Car1")})).Key
+	k.query.right = must.Get(n.IssueToken(ctx, "Ada")).AccessToken
+	k.query.granted = must.Get(c.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
+		Vehicles: access.VehicleSet("Car1")})).AccessToken
 	now := time.Now().UnixMilli()
-	status, text, err := n.Post(ctx, gateway,
+	status, text := must.Get2(n.Post(ctx, gateway,
 		fmt.Sprintf(`{"vid":"Car1","time":%d,"signals":{"Vehicle.Speed":50}}`+"\n"+
-			`{"vid":"X1","time":%d,"signals":{"Vehicle.Speed":50}}`, now, now))
-	if err != nil || status != http.StatusAccepted {
-		return nil, fmt.Errorf("telemetry was not accepted: %d %s %w", status, text, err)
+			`{"vid":"X1","time":%d,"signals":{"Vehicle.Speed":50}}`, now, now)))
+	if status != http.StatusAccepted {
+		must.Fail("telemetry was not accepted: %d %s", status, text)
 	}
-	return k, k.answers(ctx)
+	must.Do(k.answers(ctx))
+	return k
 }
 
 // answers waits until each of the two vehicles has an answer.
@@ -242,15 +227,12 @@ func (k *known) answers(ctx context.Context) error {
 
 // checkAfterwards checks that the node still distinguishes wrong tokens from right ones, and still
 // limits the number of wrong tokens from one address.
-func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) error {
+func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) {
 	const tries = 200 // 100 of them are answered with 401
 	status := make(map[int]int)
 	for range tries {
 		unknown, _ := access.NewSecret(access.TokenKind)
-		r, err := k.node.Ask(ctx, nodeprocess.DrivingPath, unknown, k.query.vid)
-		if err != nil {
-			return err
-		}
+		r := must.Get(k.node.Ask(ctx, nodeprocess.DrivingPath, unknown, k.query.vid))
 		status[r.HTTP]++
 	}
 	if status[401] != 100 || status[429] != 100 {
@@ -259,12 +241,8 @@ func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) error {
 	if err := k.answers(ctx); err != nil {
 		a.Wrong("after the strangers, with a valid token: %v", err)
 	}
-	c, err := k.node.AdminClient()
-	if err != nil {
-		return err
-	}
+	c := must.Get(k.node.AdminClient())
 	if _, err := c.Tokens(ctx); err != nil {
 		a.Wrong("after the strangers, the right admin key: %v", err)
 	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/torture/row"
 )
 
@@ -37,44 +38,31 @@ func run(ctx context.Context, a *row.Attempt) error {
 	// an unknown token, and those that query an unknown vehicle.
 	const counted = 2
 	strangers := a.Count * kinds / counted
-	k, err := startKnown(ctx, a)
-	if err != nil {
-		return err
-	}
-	defer k.node.Kill()
+	n := must.Get(a.Start(ctx, "--trusted-proxies", "127.0.0.0/8"))
+	defer n.Kill()
+	k := fill(ctx, n)
 	// Measure twice: after the first few strangers of each kind, enough that every listener
 	// sees some, and after all strangers.
 	few := min(max(strangers/20, 4000), strangers/2)
-	if err := k.visits(ctx, a, 0, few); err != nil || ctx.Err() != nil {
-		return err
-	}
-	memory, series, err := k.size(ctx)
-	if err != nil {
-		return err
-	}
+	must.Do(k.visits(ctx, a, 0, few))
+	must.Do(ctx.Err())
+	memory, series := k.size(ctx)
 	began := time.Now()
-	if err := k.visits(ctx, a, few, strangers); err != nil || ctx.Err() != nil {
-		return err
-	}
+	must.Do(k.visits(ctx, a, few, strangers))
+	must.Do(ctx.Err())
 	a.Figure("duration of all strangers", time.Since(began).Seconds(), "s")
-	memoryAfter, seriesAfter, err := k.size(ctx)
-	if err != nil {
-		return err
-	}
+	memoryAfter, seriesAfter := k.size(ctx)
 	if series != seriesAfter {
 		a.Wrong("there were %d series of metrics, then %d", series, seriesAfter)
 	}
 	a.AtMost("memory used after them", float64(memoryAfter-memory)/(1<<20), "MiB", 16) // of all strangers together
 	a.Figure("series of metrics before and after", float64(seriesAfter), "")
-	return k.checkAfterwards(ctx, a)
+	k.checkAfterwards(ctx, a)
+	return nil
 }
 
 // size returns the node's memory and its number of metric series.
-func (k *known) size(ctx context.Context) (memory int64, series int, err error) {
-	m, err := k.node.Metrics(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	memory, err = k.node.Resident()
-	return memory, len(m), err
+func (k *known) size(ctx context.Context) (memory int64, series int) {
+	m := must.Get(k.node.Metrics(ctx))
+	return must.Get(k.node.Resident()), len(m)
 }
