@@ -1,10 +1,6 @@
 package store
 
-import (
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // Names of gauges that every engine exports and other packages read. All of them except
 // MetricBacklog have the label stream.
@@ -30,85 +26,4 @@ func (k *RecordStore) registerMetrics() {
 		Name: "carstate_forgotten_vehicles",
 		Help: "Forgotten vehicles, whose telemetry is refused.",
 	}, func() float64 { return float64(k.forgotten.Len()) }))
-}
-
-// Metrics holds the metrics of an engine.
-type Metrics struct {
-	commitSamples  prometheus.Histogram
-	commitSeconds  prometheus.Histogram
-	commitFailures prometheus.Counter
-	foldSeconds    prometheus.Histogram
-	foldedStates   prometheus.Counter
-	streamBytes    *prometheus.GaugeVec // streamBytes and streamLimit have the label stream
-	streamLimit    *prometheus.GaugeVec
-}
-
-// NewMetrics registers the metrics of an engine. backlog returns the age of the oldest stored
-// sample that is not folded yet.
-func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
-	m := &Metrics{
-		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_samples",
-			Help:    "Samples stored together by one group commit.",
-			Buckets: []float64{1, 3, 10, 30, 100, 300, 1000},
-		}),
-		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_commit_duration_seconds",
-			Help:    "Time from sending a group commit to its being on disk.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		commitFailures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_commit_failures_total",
-			Help: "Group commits that were given up; their samples were not acknowledged.",
-		}),
-		foldSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "carstate_fold_commit_duration_seconds",
-			Help:    "Time to store the states and the cursor of one fold.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		foldedStates: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_states_stored_total",
-			Help: "States stored, one for each vehicle that a fold touched.",
-		}),
-		streamBytes: ofStream(MetricBytes, "Size of a stream. Every node reports the same value."),
-		streamLimit: ofStream(MetricLimit, "Maximum size of a stream."),
-	}
-	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
-		m.streamBytes, m.streamLimit,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: MetricBacklog,
-			Help: "Age of the oldest stored sample that is not folded yet.",
-		}, func() float64 { return backlog().Seconds() }),
-	)
-	return m
-}
-
-// Commit records the size and the duration of a group commit of samples, or its failure if err is
-// not nil.
-func (m *Metrics) Commit(samples int, took time.Duration, err error) {
-	if err != nil {
-		m.commitFailures.Inc()
-		return
-	}
-	m.commitSamples.Observe(float64(samples))
-	m.commitSeconds.Observe(took.Seconds())
-}
-
-// Fold records that the states of a fold were stored, and how long that took.
-func (m *Metrics) Fold(states int, took time.Duration) {
-	m.foldSeconds.Observe(took.Seconds())
-	m.foldedStates.Add(float64(states))
-}
-
-func ofStream(name, help string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
-}
-
-// Fills records the size of a stream and its limit, both in bytes. If limit is 0, the stream has no
-// limit.
-func (m *Metrics) Fills(stream string, bytes, limit uint64) {
-	m.streamBytes.WithLabelValues(stream).Set(float64(bytes))
-	if limit > 0 {
-		m.streamLimit.WithLabelValues(stream).Set(float64(limit))
-	}
 }

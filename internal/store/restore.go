@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"slices"
@@ -142,6 +143,14 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return file, err
+}
+
+// WithoutPath returns err without its path, for a message that already contains the path.
+func WithoutPath(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
 }
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {

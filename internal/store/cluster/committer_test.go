@@ -15,6 +15,7 @@ import (
 	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -172,7 +173,7 @@ func TestLargeBatches(t *testing.T) {
 			}
 			at := vehicle.UnixMilli(0)
 			for _, samples := range commits(t, e, c.n) {
-				if len(samples) > store.ChunkSamples {
+				if len(samples) > engine.ChunkSamples {
 					t.Errorf("a commit of %d samples", len(samples))
 				}
 				for _, x := range samples {
@@ -185,9 +186,9 @@ func TestLargeBatches(t *testing.T) {
 				}
 			}
 			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes ||
-				got.Msgs < uint64(c.n/store.ChunkSamples) {
+				got.Msgs < uint64(c.n/engine.ChunkSamples) {
 				t.Errorf("got %d bytes in %d commits, want at least %d commits of at most %d bytes",
-					got.Bytes, got.Msgs, c.n/store.ChunkSamples, payloadBytes)
+					got.Bytes, got.Msgs, c.n/engine.ChunkSamples, payloadBytes)
 			}
 		})
 	}
@@ -197,7 +198,7 @@ func TestLargeBatches(t *testing.T) {
 // payload limit.
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
-	if worst := store.ChunkBytes + store.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
+	if worst := engine.ChunkBytes + engine.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
 		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
 	}
 	e := openOne(t, Config{})
@@ -205,8 +206,8 @@ func TestCommitFitsPayload(t *testing.T) {
 	if err := x.SetCodes(nil); err != nil {
 		t.Fatal(err)
 	}
-	x.Codes = make([]vehicle.TroubleCode, store.MaxSampleBytes/5+1)
-	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, store.ErrTooLarge) {
+	x.Codes = make([]vehicle.TroubleCode, engine.MaxSampleBytes/5+1)
+	if err := e.Append(t.Context(), []vehicle.Sample{x}); !errors.Is(err, engine.ErrTooLarge) {
 		t.Errorf("a sample that is too large: %v", err)
 	}
 }
@@ -246,7 +247,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	for i := range fits {
 		// To keep the order, each chunk is queued before the next one.
 		k := pack(t, big(int64(i+1)))
-		w := store.NewWaiter(t.Context(), nil, k)
+		w := engine.NewWaiter(t.Context(), nil, k)
 		e.committers[0].enqueue(k[0])
 		go func() { <-w.Done(); results <- nil }()
 	}
@@ -280,9 +281,9 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 }
 
 // pack packs one sample.
-func pack(t *testing.T, x vehicle.Sample) []store.Chunk {
+func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 	t.Helper()
-	k, _, err := store.Pack([]vehicle.Sample{x}, 1, false)
+	k, _, err := engine.Pack([]vehicle.Sample{x}, 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,17 +299,17 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	e := openOne(t, Config{})
 	c, start := stalled(t, e)
 	k := pack(t, speedAt("car", 2))
-	young := store.NewWaiter(t.Context(), nil, k)
+	young := engine.NewWaiter(t.Context(), nil, k)
 	c.enqueue(k[0])
-	both := make([]store.Chunk, 2) // the chunks of one Append
-	w := store.NewWaiter(t.Context(), nil, both)
+	both := make([]engine.Chunk, 2) // the chunks of one Append
+	w := engine.NewWaiter(t.Context(), nil, both)
 	w.Finish(errors.New("the first part was not stored"))
 	k[0].Waiter = w
 	c.enqueue(k[0]) // refused at once
 	<-w.Done()
 
 	// Now a chunk of an Append that fails while the chunk waits.
-	late := store.NewWaiter(t.Context(), nil, both)
+	late := engine.NewWaiter(t.Context(), nil, both)
 	k[0].Waiter = late
 	c.enqueue(k[0])
 	late.Finish(errors.New("another partition failed"))

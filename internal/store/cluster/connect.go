@@ -22,7 +22,7 @@ import (
 
 	"carstate/internal/lograte"
 	"carstate/internal/periodic"
-	"carstate/internal/store"
+	"carstate/internal/store/engine"
 )
 
 // conn is the connection to the cluster. After fail was called, it is unusable until the node
@@ -50,7 +50,7 @@ type conn struct {
 	// Open.
 	denied atomic.Pointer[context.CancelCauseFunc]
 
-	*store.Failure
+	*engine.Failure
 }
 
 // warned limits the rate of the warnings that would otherwise be logged all the time during an

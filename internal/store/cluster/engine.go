@@ -15,6 +15,7 @@ import (
 	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/vehicle"
 )
 
@@ -28,7 +29,7 @@ type Engine struct {
 	*conn
 	partitions int
 	now        func() time.Time
-	node       *store.NodeName
+	node       *engine.NodeName
 
 	committers []*committer
 	backlog    backlog
@@ -56,7 +57,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	c = c.withDefaults()
 	e := &Engine{now: c.Now, conn: &conn{
-		config: c, log: c.Log, batches: make(chan struct{}, openBatches), Failure: store.NewFailure(),
+		config: c, log: c.Log, batches: make(chan struct{}, openBatches), Failure: engine.NewFailure(),
 	}}
 	if err = e.connect(); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.node = store.OpenNodeName(c.DataDir, c.Log)
+	e.node = engine.OpenNodeName(c.DataDir, c.Log)
 	e.start()
 	return e, nil
 }

@@ -16,6 +16,7 @@ import (
 	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 )
 
 // feed follows a stream until it is stopped. It delivers the last record of each subject, and then
@@ -39,7 +40,7 @@ type feed struct {
 	goal  uint64    // the feed has caught up when it has applied this sequence
 	lap   int       // how many goals were reached
 
-	store.Progress // last, for other goroutines
+	engine.Progress // last, for other goroutines
 
 	mu      sync.Mutex // guards created
 	created time.Time  // when the stream was created; only follow writes it

@@ -6,11 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/store"
+	"carstate/internal/store/engine"
 )
 
 // metrics holds the Prometheus metrics that every engine has, and those that only a cluster has.
 type metrics struct {
-	*store.Metrics
+	*engine.Metrics
 	records *prometheus.GaugeVec // by stream
 	missing *prometheus.GaugeVec // by stream
 }
@@ -19,7 +20,7 @@ func newMetrics(
 	r prometheus.Registerer, newer *store.Newer, backlog func() time.Duration, beats map[string]*heartbeat,
 ) *metrics {
 	m := &metrics{
-		Metrics: store.NewMetrics(r, backlog),
+		Metrics: engine.NewMetrics(r, backlog),
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "carstate_stream_records",
 			Help: "Records that a stream of the engine keeps.",

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"testing"
 
-	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/vehicle"
 )
 
 // usualSamples returns the samples of a full commit. perCar is the number of consecutive samples of
 // each car.
 func usualSamples(b *testing.B, perCar int) []vehicle.Sample {
-	samples := make([]vehicle.Sample, store.ChunkSamples)
+	samples := make([]vehicle.Sample, engine.ChunkSamples)
 	for i := range samples {
 		x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", i/perCar)), Time: 1795147200250}
 		for s, v := range map[vehicle.Signal]float64{
@@ -32,7 +32,7 @@ func BenchmarkPack(b *testing.B) {
 	samples := usualSamples(b, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := store.Pack(samples, 1, false); err != nil {
+		if _, _, err := engine.Pack(samples, 1, false); err != nil {
 			b.Fatal(err)
 		}
 	}

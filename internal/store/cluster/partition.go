@@ -17,6 +17,7 @@ import (
 	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/vehicle"
 )
 
@@ -37,7 +38,7 @@ type Partition struct {
 	recalled context.Context // ends when the partition must be taken again
 	recall   context.CancelFunc
 
-	spans store.FoldSpans
+	spans engine.FoldSpans
 }
 
 // Take makes owner the owner of partition p. From then on no earlier owner can commit. Take first
@@ -141,7 +142,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	body, err := codec.Unseal(m.Subject, m.Data)
 	if err == nil {
-		samples = make([]vehicle.Sample, 0, len(body)/store.UsualSampleBytes+1)
+		samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
 		unread := false
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
 			stone, forgotten := t.e.forgotten.Find(x.Vehicle)

@@ -17,6 +17,7 @@ import (
 	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/vehicle"
 )
 
@@ -32,11 +33,11 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if err := e.backlog.err(); err != nil {
 		return err
 	}
-	chunks, _, err := store.Pack(samples, e.partitions, false)
+	chunks, _, err := engine.Pack(samples, e.partitions, false)
 	if err != nil {
 		return err
 	}
-	w := store.NewWaiter(ctx, e.config.Tracer, chunks)
+	w := engine.NewWaiter(ctx, e.config.Tracer, chunks)
 	for i := range chunks {
 		e.committers[chunks[i].Partition].enqueue(chunks[i])
 	}
@@ -61,7 +62,7 @@ type committer struct {
 	wake    chan struct{} // holds one element while samples may be waiting
 
 	mu      sync.Mutex // guards the fields below
-	waiting []store.Chunk
+	waiting []engine.Chunk
 	bytes   int // size of the chunks in waiting
 	closed  bool
 }
@@ -74,7 +75,7 @@ func newCommitter(e *Engine, partition int) *committer {
 // Append return an error, and refuses the later chunks of that Append too. Otherwise a vehicle's
 // newer samples could be stored without its older ones, and the older ones would be ignored when
 // they are sent again.
-func (c *committer) enqueue(k store.Chunk) {
+func (c *committer) enqueue(k engine.Chunk) {
 	c.mu.Lock()
 	var err error
 	switch {
@@ -124,7 +125,7 @@ func (c *committer) run(ctx context.Context) {
 				span, header := c.span(ctx, batch, samples)
 				err = c.store(ctx, codec.Seal(c.subject, record), header)
 				c.e.metrics.Commit(samples, time.Since(start), err)
-				store.EndSpan(span, err)
+				engine.EndSpan(span, err)
 			}
 			for i := range batch {
 				batch[i].Waiter.Finish(err)
@@ -139,8 +140,8 @@ var traceHeader propagation.TraceContext
 
 // span begins the span of a group commit and returns the span and the header of its message. If no
 // request in the commit is traced, both results are nil.
-func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) (trace.Span, nats.Header) {
-	ctx, span := store.CommitSpan(ctx, c.e.config.Tracer, batch, samples)
+func (c *committer) span(ctx context.Context, batch []engine.Chunk, samples int) (trace.Span, nats.Header) {
+	ctx, span := engine.CommitSpan(ctx, c.e.config.Tracer, batch, samples)
 	if span == nil {
 		return nil, nil
 	}
@@ -153,7 +154,7 @@ func (c *committer) span(ctx context.Context, batch []store.Chunk, samples int) 
 // take removes the chunks of the next commit from the queue, and returns them with the number of
 // their samples. If the Append of a chunk has already failed, take returns the chunk without its
 // samples.
-func (c *committer) take() (batch []store.Chunk, samples int) {
+func (c *committer) take() (batch []engine.Chunk, samples int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, bytes := 0, 0
@@ -163,7 +164,7 @@ func (c *committer) take() (batch []store.Chunk, samples int) {
 			c.bytes -= len(k.Packed)
 			k.Packed, k.Count = nil, 0
 		}
-		if n > 0 && (samples+k.Count > store.ChunkSamples || bytes+len(k.Packed) > store.ChunkBytes) {
+		if n > 0 && (samples+k.Count > engine.ChunkSamples || bytes+len(k.Packed) > engine.ChunkBytes) {
 			break
 		}
 		samples += k.Count

@@ -19,6 +19,7 @@ import (
 	"carstate/internal/lograte"
 	"carstate/internal/periodic"
 	"carstate/internal/store"
+	"carstate/internal/store/engine"
 	"carstate/internal/store/local/damage"
 	"carstate/internal/store/local/wal"
 	"carstate/internal/vehicle"
@@ -63,7 +64,7 @@ type Engine struct {
 	note      wal.Note
 	db        *pebble.DB
 	unclean   bool // no orderly close came before
-	node      *store.NodeName
+	node      *engine.NodeName
 	log       *slog.Logger
 	now       func() time.Time
 	forgotten access.Forgotten
@@ -99,7 +100,7 @@ type Engine struct {
 	viewDamaged   atomic.Bool       // viewError has logged damage
 	skipMu        sync.Mutex        // guards skipped
 	skipped       []pebble.KeyRange // telemetry that firstGroup found unreadable; finding its end takes seconds
-	*store.Failure
+	*engine.Failure
 }
 
 // Open opens the store in the data directory, and creates the store at the first start. If Open
@@ -111,7 +112,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
 	e := &Engine{
 		config: c, log: c.Log, now: c.Now,
-		Failure: store.NewFailure(), tableErrors: make(chan error, 1), following: make(chan struct{}),
+		Failure: engine.NewFailure(), tableErrors: make(chan error, 1), following: make(chan struct{}),
 	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
 	e.cut, e.cutOff = context.WithCancel(context.Background())
@@ -163,7 +164,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if !onDisk(c.FS) {
 		dir = "" // the file with the node's name is written to the machine's file system only
 	}
-	e.node = store.OpenNodeName(dir, c.Log)
+	e.node = engine.OpenNodeName(dir, c.Log)
 	e.running.Go(func() { e.telemetry.run(background) })
 	e.running.Go(func() { e.watch(background) })
 	e.running.Go(func() { e.measure(background) })

@@ -3,21 +3,21 @@ package local
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 )
 
 // metrics holds the Prometheus metrics that every engine has, and the size of the store. A scrape
 // returns the values of the last measurement and does not ask the database, which does not respond
 // after a fatal error.
 type metrics struct {
-	*store.Metrics
+	*engine.Metrics
 	used prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	m := &metrics{
-		Metrics: store.NewMetrics(r, e.backlogAge),
+		Metrics: engine.NewMetrics(r, e.backlogAge),
 		used: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "carstate_store_bytes",
 			Help: "Bytes of the store's files.",

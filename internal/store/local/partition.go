@@ -14,6 +14,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/vehicle"
 )
 
@@ -109,7 +110,7 @@ type Partition struct {
 	s      *partitionState
 	next   uint64 // sequence of the first group that Next has not returned
 	stored time.Time
-	spans  store.FoldSpans
+	spans  engine.FoldSpans
 	asked  bool // the last Next returned a request for a state
 
 	closed atomic.Bool

@@ -12,6 +12,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/store/local/damage"
 )
 
@@ -355,7 +356,7 @@ func (d *dataDir) compareEnds(is map[string]uint64) error {
 type feed struct {
 	s     *stream
 	apply func(store.Record) error
-	store.Progress
+	engine.Progress
 }
 
 // Feed implements [store.Records].

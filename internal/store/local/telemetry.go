@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/engine"
 	"carstate/internal/store/local/damage"
 	"carstate/internal/vehicle"
 )
@@ -32,11 +33,11 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if e.over.Load() {
 		return store.ErrBacklog
 	}
-	chunks, bytes, err := store.Pack(samples, e.dir.Partitions, true)
+	chunks, bytes, err := engine.Pack(samples, e.dir.Partitions, true)
 	if err != nil {
 		return err
 	}
-	w := store.NewWaiter(ctx, e.config.Tracer, chunks)
+	w := engine.NewWaiter(ctx, e.config.Tracer, chunks)
 	if err := e.telemetry.enqueue(chunks, bytes); err != nil {
 		return err
 	}
@@ -60,14 +61,14 @@ type telemetryWriter struct {
 	wake chan struct{} // holds a value while samples may be waiting
 
 	mu      sync.Mutex // guards the fields below
-	waiting []store.Chunk
+	waiting []engine.Chunk
 	bytes   int // size of waiting
 	closed  bool
 }
 
 // enqueue queues the chunks of one Append, the parts into which its samples are divided. It accepts
 // either all of them or none.
-func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
+func (w *telemetryWriter) enqueue(chunks []engine.Chunk, bytes int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -88,7 +89,7 @@ func (w *telemetryWriter) enqueue(chunks []store.Chunk, bytes int) error {
 }
 
 // take removes the chunks of one commit from the queue.
-func (w *telemetryWriter) take() []store.Chunk {
+func (w *telemetryWriter) take() []engine.Chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, bytes := 0, 0
@@ -123,13 +124,13 @@ func (w *telemetryWriter) run(ctx context.Context) {
 			for i := range chunks {
 				samples += len(chunks[i].Samples)
 			}
-			committing, span := store.CommitSpan(ctx, w.e.config.Tracer, chunks, samples)
+			committing, span := engine.CommitSpan(ctx, w.e.config.Tracer, chunks, samples)
 			var groups []group
 			err := w.e.safely(func() (err error) {
 				groups, err = w.e.storeGroups(chunks, w.e.now())
 				return err
 			})
-			store.EndSpan(span, err)
+			engine.EndSpan(span, err)
 			for i := range groups {
 				groups[i].traced = trace.SpanContextFromContext(committing)
 			}
@@ -168,11 +169,11 @@ type group struct {
 // storeGroups stores chunks in one commit. It combines small chunks of one partition into a group,
 // which is stored under one key. It returns once the groups are on disk; if Config.SyncInterval is
 // set, it does not wait for the disk.
-func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []group, err error) {
+func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
 	b := e.db.NewBatch()
 	defer b.Close()
 	last := e.telemetryEnd()
-	var parts []*store.Chunk
+	var parts []*engine.Chunk
 	for p := range e.partitions {
 		before := e.partitions[p].stored()
 		flush := func() error {
@@ -191,7 +192,7 @@ func (e *Engine) storeGroups(chunks []store.Chunk, now time.Time) (groups []grou
 			if c.Partition != p {
 				continue
 			}
-			if samples+len(c.Samples) > store.ChunkSamples || bytes+len(c.Packed) > store.ChunkBytes {
+			if samples+len(c.Samples) > engine.ChunkSamples || bytes+len(c.Packed) > engine.ChunkBytes {
 				if err := flush(); err != nil {
 					return nil, err
 				}
@@ -220,7 +221,7 @@ func (e *Engine) telemetryEnd() (last uint64) {
 const timeBytes = 8
 
 // setGroup adds chunks of partition p to a batch, as one group under one key.
-func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*store.Chunk) (group, error) {
+func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*engine.Chunk) (group, error) {
 	g := group{partition: p, seq: seq, stored: now}
 	packed := 0
 	for _, c := range parts {
@@ -258,7 +259,7 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	if err != nil {
 		return g, err
 	}
-	g.samples = make([]vehicle.Sample, 0, len(body)/store.UsualSampleBytes+1)
+	g.samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 

@@ -1,14 +1,14 @@
-package store
+package engine
 
 import (
 	"crypto/rand"
-	"errors"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"carstate/internal/store"
 )
 
 // NodeName is the name under which this node stores its counts of the calls made with each token.
@@ -35,7 +35,7 @@ func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	n, err := keptNode(dir, fresh)
 	if err != nil {
 		log.Warn("cannot keep this node's name: using a new one to count usage",
-			"file", filepath.Join(dir, NodeFile), "error", WithoutPath(err))
+			"file", filepath.Join(dir, NodeFile), "error", store.WithoutPath(err))
 		return &NodeName{ID: fresh}
 	}
 	return n
@@ -89,12 +89,4 @@ func (n *NodeName) Close() {
 	if n.file != nil {
 		n.file.Close()
 	}
-}
-
-// WithoutPath returns err without its path, for a message that already contains the path.
-func WithoutPath(err error) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return p.Err
-	}
-	return err
 }

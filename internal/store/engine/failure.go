@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"log/slog"
@@ -23,8 +23,16 @@ func (f *Failure) Fail(log *slog.Logger, message string, err error) {
 	}
 }
 
-// Alive implements [Engine].
+// Alive implements [store.Engine].
 func (f *Failure) Alive() error { return errorAt(&f.err) }
 
-// Failed implements [Engine].
+// Failed implements [store.Engine].
 func (f *Failure) Failed() <-chan error { return f.failed }
+
+// errorAt returns the error that p holds, or nil.
+func errorAt(p *atomic.Pointer[error]) error {
+	if err := p.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
@@ -14,7 +15,7 @@ import (
 const (
 	// ChunkSamples and ChunkBytes are the maximum numbers of samples and of packed bytes in a
 	// [Chunk]. The last sample of a chunk may exceed ChunkBytes, by at most MaxSampleBytes.
-	ChunkSamples = BatchStates
+	ChunkSamples = store.BatchStates
 	ChunkBytes   = 512 << 10
 	// MaxSampleBytes is the maximum size of a packed sample, in bytes. Even a sample with 65,535
 	// trouble codes (the maximum) is smaller.
@@ -26,7 +27,7 @@ const (
 // ErrTooLarge means that a sample is too large to be stored.
 var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 
-// Chunk is a series of samples of one partition that were passed to the same [Engine.Append].
+// Chunk is a series of samples of one partition that were passed to the same [store.Engine.Append].
 type Chunk struct {
 	Partition int
 	Count     int              // number of samples
@@ -67,7 +68,7 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 	return chunks, bytes, nil
 }
 
-// Waiter waits until all chunks of one [Engine.Append] are stored or have failed.
+// Waiter waits until all chunks of one [store.Engine.Append] are stored or have failed.
 type Waiter struct {
 	left   atomic.Int32
 	err    atomic.Pointer[error]

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // parent, and the others are links.
 const maxTraced = 64
 
-// Traced returns the span of ctx, the context of an [Engine.Append]. If t is nil, nothing is
+// Traced returns the span of ctx, the context of an [store.Engine.Append]. If t is nil, nothing is
 // traced, and the result is the zero value.
 func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
 	if t == nil {
