@@ -34,6 +34,28 @@ type Credential struct {
 	Strict bool // sources only: a sample with an unknown signal is refused
 }
 
+// Earlier is a secret that was replaced. It stays valid for a while, so that its holder has time to
+// switch to the new one.
+type Earlier struct {
+	Hash  Hash
+	Until time.Time // from this time on it is refused
+}
+
+// Limits of a rotation.
+const (
+	// DefaultOverlap is how long a replaced secret stays valid if no overlap is given.
+	DefaultOverlap = 24 * time.Hour
+	// MaxOverlap is the maximum time for which a replaced secret stays valid.
+	MaxOverlap = 90 * 24 * time.Hour
+	// maxEarlier is the maximum number of replaced secrets that are valid at once.
+	maxEarlier = 8
+	// maxEnded is the number of replaced secrets that are kept after their end, so that they are
+	// refused with [ErrReplaced].
+	maxEnded = 8
+	// maxSkew is the maximum difference that is expected between the clocks of two nodes.
+	maxSkew = time.Hour
+)
+
 // Policy holds the rules for one kind of credential, and the words that messages, the audit and
 // stored records use for it.
 type Policy struct {

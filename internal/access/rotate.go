@@ -6,28 +6,6 @@ import (
 	"time"
 )
 
-// Earlier is a secret that was replaced. It stays valid for a while, so that its holder has time to
-// switch to the new one.
-type Earlier struct {
-	Hash  Hash
-	Until time.Time // from this time on it is refused
-}
-
-// Limits of a rotation.
-const (
-	// DefaultOverlap is how long a replaced secret stays valid if no overlap is given.
-	DefaultOverlap = 24 * time.Hour
-	// MaxOverlap is the maximum time for which a replaced secret stays valid.
-	MaxOverlap = 90 * 24 * time.Hour
-	// maxEarlier is the maximum number of replaced secrets that are valid at once.
-	maxEarlier = 8
-	// maxEnded is the number of replaced secrets that are kept after their end, so that they are
-	// refused with [ErrReplaced].
-	maxEnded = 8
-	// maxSkew is the maximum difference that is expected between the clocks of two nodes.
-	maxSkew = time.Hour
-)
-
 // CheckOverlap returns an error if d is not a valid overlap, which is from 0 to [MaxOverlap]. The
 // overlap is the time for which a replaced secret stays valid.
 func CheckOverlap(d time.Duration) error {

@@ -103,11 +103,6 @@ func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 // retryAfter is the pause after an error before this node takes the partition again.
 const retryAfter = time.Second
 
-// heldPoll is the pause before this node tries again to take a partition that another node is about
-// to release. It is also the pause after this node failed to release a partition or to renew its
-// lease.
-const heldPoll = 250 * time.Millisecond
-
 // newerPause is the pause before this node again takes a partition in which it met records of a
 // newer version, if Config.GiveUp has not ended Run. It equals the default interval of lease
 // renewals.

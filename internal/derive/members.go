@@ -10,6 +10,11 @@ import (
 	"carstate/internal/periodic"
 )
 
+// heldPoll is the pause before this node tries again to take a partition that another node is about
+// to release. It is also the pause after this node failed to release a partition or to renew its
+// lease.
+const heldPoll = 250 * time.Millisecond
+
 // Leases stores the leases by which nodes with the role derive know of each other.
 type Leases interface {
 	// Stale returns the lease time. If a node has not renewed its lease for that time, other nodes

@@ -12,21 +12,12 @@ package fleet
 
 import (
 	"hash/maphash"
+	"iter"
 	"sync/atomic"
 	"time"
 
 	"carstate/internal/vehicle"
 )
-
-// Answer holds the latest verdicts of one vehicle.
-type Answer struct {
-	Driving  vehicle.DrivingVerdict
-	Throttle vehicle.ThrottleVerdict
-}
-
-// shardCount is the number of shards of a table, a power of two. A shard is copied when it grows,
-// and with many shards each copy is small.
-const shardCount = 1024
 
 // Table holds the latest answer of every vehicle. It is safe for concurrent use. [New] makes one.
 type Table struct {
@@ -89,8 +80,64 @@ func (t *Table) Get(vid []byte) Answer {
 	return s.get(k).unpack()
 }
 
+// All yields the answer of every vehicle, in no order and without its vid. It copies one shard at a
+// time, which blocks the shard's writers while it copies. If a vehicle changes during the
+// iteration, All yields its old or its new answer.
+func (t *Table) All() iter.Seq[Answer] {
+	return func(yield func(Answer) bool) {
+		var copied []value
+		for i := range t.shards {
+			copied = t.shards[i].appendAll(copied[:0])
+			for _, v := range copied {
+				if !yield(v.unpack()) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Len returns the number of vehicles in the table.
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
+
+// Bound sets the maximum number of vehicles, beyond which [Table.Admit] refuses new vehicles. 0
+// means no limit. Vehicles that are in the table already stay there.
+func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
+
+// Admit reports whether samples of a vehicle may be accepted. They may if the vehicle is in the
+// table or was admitted before, or if the limit allows one more vehicle. In the last case Admit
+// records the vehicle as admitted.
+func (t *Table) Admit(id vehicle.ID) bool {
+	c := &t.newcomers
+	most := c.most.Load()
+	if most == 0 {
+		return true
+	}
+	s, k := t.findID(id)
+	if _, known := s.find(k); known {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.has(k) {
+		return true
+	}
+	// From here on, a concurrent Put of the vehicle finds n > 0 and calls remove. But a Put may
+	// have added the vehicle just before, so check the table again.
+	n := c.n.Add(1)
+	if _, known := s.find(k); known {
+		c.n.Add(-1)
+		return true
+	}
+	if t.vehicles.Load()+n > most {
+		c.n.Add(-1)
+		c.rotate() // may drop newcomers whose states never arrived
+		return false
+	}
+	c.rotate()
+	c.young[k] = struct{}{}
+	return true
+}
 
 // Expire removes every vehicle whose two verdicts are both older than the given time. It returns
 // the number of removed vehicles.
@@ -107,42 +154,4 @@ func (t *Table) Expire(before time.Time) int {
 		t.dropNames()
 	}
 	return n
-}
-
-// value is an Answer packed into two words. The first word has the time of the driving verdict and,
-// in its lowest four bits, the driving state and the throttle state. The second word has the time
-// of the throttle verdict.
-type value [2]uint64
-
-const (
-	stateBits     = 4
-	drivingMask   = 3
-	notDrivingBit = 1 << 2
-	throttleBit   = 1 << 3
-
-	lastTime = 1<<(63-stateBits) - 1 // 18 million years
-)
-
-func pack(a Answer) value {
-	t := min(max(a.Driving.Time, -lastTime), lastTime)
-	v := value{uint64(t) << stateBits, uint64(a.Throttle.Time)}
-	v[0] |= uint64(a.Driving.State) & drivingMask
-	if a.Driving.NotDriving {
-		v[0] |= notDrivingBit
-	}
-	if a.Throttle.System == vehicle.ThrottleNormal {
-		v[0] |= throttleBit
-	}
-	return v
-}
-
-func (v value) unpack() (a Answer) {
-	a.Driving.Time = vehicle.UnixMilli(int64(v[0]) >> stateBits)
-	a.Driving.State = vehicle.DrivingState(v[0] & drivingMask)
-	a.Driving.NotDriving = v[0]&notDrivingBit != 0
-	if v[0]&throttleBit != 0 {
-		a.Throttle.System = vehicle.ThrottleNormal
-	}
-	a.Throttle.Time = vehicle.UnixMilli(v[1])
-	return a
 }

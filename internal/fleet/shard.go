@@ -8,6 +8,10 @@ import (
 	"sync/atomic"
 )
 
+// shardCount is the number of shards of a table, a power of two. A shard is copied when it grows,
+// and with many shards each copy is small.
+const shardCount = 1024
+
 // shard is a part of the table. It is a hash table in one array of slots with ordered linear
 // probing. A key is a hash of the vid. The search for a key begins at its home slot, and a larger
 // key has the same or a later home slot. So vehicles are sorted by key along the array, which is

@@ -29,6 +29,8 @@ type Map struct {
 	out     outbox
 }
 
+func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
+
 // Bound sets the greatest number of stretches in the map, rounded down to a multiple of 64. Until
 // it is called there is no limit. A full map drops no stretch. It refuses what cars show of a
 // stretch that it does not hold, and counts the refusal in [Map.Refused].

@@ -111,6 +111,8 @@ type stretch struct {
 // placeBits bits are the stretch's number in the shard plus one, so that zero can mean no stretch.
 type place uint32
 
+const placeBits = 26
+
 // number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 

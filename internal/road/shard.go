@@ -11,9 +11,8 @@ import (
 // stretch stays valid. An index with open addressing finds stretches by name. A stretch is never
 // removed.
 const (
-	shards    = 64
-	placeBits = 26
-	pageSize  = 128 // together 10,240 bytes, which is a size class of the allocator
+	shards   = 64
+	pageSize = 128 // together 10,240 bytes, which is a size class of the allocator
 )
 
 type shard struct {
@@ -42,8 +41,6 @@ func hashOf(name vehicle.Stretch) uint64 {
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
 }
-
-func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
 func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
 

@@ -4,8 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"carstate/internal/vehicle"
 )
 
 // newcomers are vehicles that were admitted but are not in the table yet, because no state has been
@@ -23,45 +21,6 @@ type newcomers struct {
 // newcomerLife is the minimum time for which a newcomer counts towards the limit of vehicles. After
 // that it is dropped, because its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
-
-// Bound sets the maximum number of vehicles, beyond which [Table.Admit] refuses new vehicles. 0
-// means no limit. Vehicles that are in the table already stay there.
-func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
-
-// Admit reports whether samples of a vehicle may be accepted. They may if the vehicle is in the
-// table or was admitted before, or if the limit allows one more vehicle. In the last case Admit
-// records the vehicle as admitted.
-func (t *Table) Admit(id vehicle.ID) bool {
-	c := &t.newcomers
-	most := c.most.Load()
-	if most == 0 {
-		return true
-	}
-	s, k := t.findID(id)
-	if _, known := s.find(k); known {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.has(k) {
-		return true
-	}
-	// From here on, a concurrent Put of the vehicle finds n > 0 and calls remove. But a Put may
-	// have added the vehicle just before, so check the table again.
-	n := c.n.Add(1)
-	if _, known := s.find(k); known {
-		c.n.Add(-1)
-		return true
-	}
-	if t.vehicles.Load()+n > most {
-		c.n.Add(-1)
-		c.rotate() // may drop newcomers whose states never arrived
-		return false
-	}
-	c.rotate()
-	c.young[k] = struct{}{}
-	return true
-}
 
 func (c *newcomers) has(k key) bool {
 	_, young := c.young[k]

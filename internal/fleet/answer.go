@@ -1,0 +1,47 @@
+package fleet
+
+import "carstate/internal/vehicle"
+
+// Answer holds the latest verdicts of one vehicle.
+type Answer struct {
+	Driving  vehicle.DrivingVerdict
+	Throttle vehicle.ThrottleVerdict
+}
+
+// value is an Answer packed into two words. The first word has the time of the driving verdict and,
+// in its lowest four bits, the driving state and the throttle state. The second word has the time
+// of the throttle verdict.
+type value [2]uint64
+
+const (
+	stateBits     = 4
+	drivingMask   = 3
+	notDrivingBit = 1 << 2
+	throttleBit   = 1 << 3
+
+	lastTime = 1<<(63-stateBits) - 1 // 18 million years
+)
+
+func pack(a Answer) value {
+	t := min(max(a.Driving.Time, -lastTime), lastTime)
+	v := value{uint64(t) << stateBits, uint64(a.Throttle.Time)}
+	v[0] |= uint64(a.Driving.State) & drivingMask
+	if a.Driving.NotDriving {
+		v[0] |= notDrivingBit
+	}
+	if a.Throttle.System == vehicle.ThrottleNormal {
+		v[0] |= throttleBit
+	}
+	return v
+}
+
+func (v value) unpack() (a Answer) {
+	a.Driving.Time = vehicle.UnixMilli(int64(v[0]) >> stateBits)
+	a.Driving.State = vehicle.DrivingState(v[0] & drivingMask)
+	a.Driving.NotDriving = v[0]&notDrivingBit != 0
+	if v[0]&throttleBit != 0 {
+		a.Throttle.System = vehicle.ThrottleNormal
+	}
+	a.Throttle.Time = vehicle.UnixMilli(v[1])
+	return a
+}
