@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"carstate/bench/gobench"
+	"carstate/bench/must"
 	"carstate/bench/query"
 	"carstate/bench/report"
 	"carstate/bench/restart"
@@ -121,12 +122,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		var results report.Results
 		begin := time.Now()
-		err = p.run(ctx, report.Options{
+		o := report.Options{
 			Quick: *quick, Rounds: *rounds, Dir: own, Binary: *binary,
 			Logf: func(format string, args ...any) {
 				fmt.Fprintf(stderr, p.name+": "+format+"\n", args...)
 			},
-		}, &results)
+		}
+		err = must.Caught(func() { must.Do(p.run(ctx, o, &results)) })
 		if err := errors.Join(err, ctx.Err()); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/internal/access"
 )
@@ -33,14 +34,10 @@ const (
 // Run measures the queries. It first measures all peers side by side, and then carstate's table
 // with growing numbers of vehicles and tokens.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
-	f, generator, err := newField(o)
-	if err != nil {
-		return err
-	}
-	if err := comparePeers(ctx, o, f, generator, r); err != nil {
-		return err
-	}
-	return compareSizes(ctx, o, f, generator, r)
+	f, generator := must.Get2(newField(o))
+	comparePeers(ctx, o, f, generator, r)
+	compareSizes(ctx, o, f, generator, r)
+	return nil
 }
 
 // vehiclesKnown is how many vehicles the peers know in the comparison.
@@ -85,51 +82,40 @@ func runLength(o report.Options) time.Duration {
 }
 
 // measure runs the generator against a server once.
-func measure(ctx context.Context, o report.Options, f *field, generator int, p *peer) (c cost, err error) {
+func measure(ctx context.Context, o report.Options, f *field, generator int, p *peer) (c cost) {
 	if p.before != nil {
-		if err := p.before(ctx); err != nil {
-			return c, err
-		}
+		must.Do(p.before(ctx))
 	}
-	before, err := p.cpu()
-	if err != nil {
-		return c, err
-	}
+	before := must.Get(p.cpu())
 	g, err := runGenerator(ctx, f, generator, p, 0, runLength(o))
 	if err != nil {
-		return c, fmt.Errorf("%s: %w", p.name, err)
+		must.Fail("%s: %w", p.name, err)
 	}
-	after, err := p.cpu()
-	if err != nil {
-		return c, err
-	}
+	after := must.Get(p.cpu())
 	user, kernel := micros(after.user-before.user), micros(after.system-before.system)
 	return cost{
 		cpu:    (user + kernel) / float64(g.Sent),
 		kernel: kernel / float64(g.Sent),
 		rate:   float64(g.Sent) / g.Took.Seconds(),
-	}, nil
+	}
 }
 
 // rounds measures all peers in turn, o.Rounds times, so that other load on the machine
 // affects all of them equally.
-func rounds(ctx context.Context, o report.Options, f *field, generator int, peers []*peer) ([][]cost, error) {
+func rounds(ctx context.Context, o report.Options, f *field, generator int, peers []*peer) [][]cost {
 	all := make([][]cost, len(peers))
 	for round := range o.Rounds {
 		for i, p := range peers {
-			c, err := measure(ctx, o, f, generator, p)
-			if err != nil {
-				return nil, err
-			}
+			c := measure(ctx, o, f, generator, p)
 			all[i] = append(all[i], c)
 			o.Logf("round %d of %d: %-36s %6.2f µs a request, %7.0f a second", round+1, o.Rounds, p.name, c.cpu, c.rate)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // comparePeers measures all peers side by side.
-func comparePeers(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) error {
+func comparePeers(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) {
 	var peers []*peer
 	defer func() {
 		for _, p := range peers {
@@ -137,49 +123,35 @@ func comparePeers(ctx context.Context, o report.Options, f *field, generator int
 		}
 	}()
 	for _, s := range starters {
-		p, err := s.start(ctx, f, s.name)
-		if err != nil {
-			return err
-		}
+		p := must.Get(s.start(ctx, f, s.name))
 		peers = append(peers, p)
-		if err := p.check(ctx); err != nil {
-			return err
-		}
+		must.Do(p.check(ctx))
 	}
-	all, err := rounds(ctx, o, f, generator, peers)
-	if err != nil {
-		return err
-	}
+	all := rounds(ctx, o, f, generator, peers)
 	for i, p := range peers {
 		add(r, p.name, "server CPU a request", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.cpu }))
 		add(r, p.name, "of it in the kernel", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.kernel }))
 		add(r, p.name, "requests", "1/s", "closed loop, 64 connections, one core each", 0,
 			pick(all[i], func(c cost) float64 { return c.rate }))
 	}
-	if err := ratios(peers, all, r); err != nil {
-		return err
-	}
-	return latencies(ctx, o, f, generator, peers, all, r)
+	ratios(peers, all, r)
+	latencies(ctx, o, f, generator, peers, all, r)
 }
 
 // ratios compares carstate, round by round, with the peers that the aims name.
-func ratios(peers []*peer, all [][]cost, r *report.Results) error {
+func ratios(peers []*peer, all [][]cost, r *report.Results) {
 	index := func(name string) int {
 		return slices.IndexFunc(peers, func(p *peer) bool { return p.name == name })
 	}
 	mine := index(self)
 	for _, other := range []string{expert, floor} {
 		i := index(other)
-		if mine < 0 || i < 0 {
-			return fmt.Errorf("%s was not measured", other)
-		}
 		most := 0.0
 		if other == expert {
 			most = aimExpert
 		}
 		add(r, self, "CPU a request, over "+other, "×", "", most, over(all[mine], all[i]))
 	}
-	return nil
 }
 
 // over divides the CPU time of one peer by that of the other, round by round.
@@ -194,13 +166,11 @@ func over(one, other []cost) []float64 {
 // latencies measures the latencies of each peer at half of the rate that the peer can answer. The
 // requests are sent at even intervals.
 func latencies(ctx context.Context, o report.Options, f *field, generator int, peers []*peer, all [][]cost,
-	r *report.Results) error {
+	r *report.Results) {
 	for i, p := range peers {
 		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
 		if p.before != nil {
-			if err := p.before(ctx); err != nil {
-				return err
-			}
+			must.Do(p.before(ctx))
 		}
 		var l generated
 		var err error
@@ -211,7 +181,7 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 			o.Logf("at half of capacity: %s: %s", p.name, err)
 		}
 		if err != nil && (ctx.Err() != nil || strings.HasPrefix(p.name, "carstate")) {
-			return fmt.Errorf("%s: %w", p.name, err)
+			must.Fail("%s: %w", p.name, err)
 		}
 		if err != nil {
 			continue // it cannot keep its connections at that rate, so it has no such figure
@@ -221,7 +191,6 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 		add(r, p.name, "p50 at half of capacity", "µs", remark, 0, []float64{micros(l.P50)})
 		add(r, p.name, "p99 at half of capacity", "µs", remark, 0, []float64{micros(l.P99)})
 	}
-	return nil
 }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

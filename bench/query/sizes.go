@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 )
 
@@ -21,7 +22,7 @@ func (s size) String() string {
 
 // compareSizes measures only the query server, with tables of growing size. Each size has a process
 // of its own. All processes run at the same time, and each is measured in turn.
-func compareSizes(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) error {
+func compareSizes(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) {
 	vehicles := []int{1000, 100_000, 1_000_000, 10_000_000}
 	tokens := []int{1, 1000, 100_000}
 	if o.Quick {
@@ -45,17 +46,11 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 	for i, s := range sizes {
 		o.Logf("filling a table: %s", s)
 		targets := filepath.Join(f.dir, fmt.Sprintf("targets-%d", i))
-		p, err := f.startSelf(ctx, s.String(), targets, "table", "-targets", targets,
-			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
-		if err != nil {
-			return err
-		}
+		p := must.Get(f.startSelf(ctx, s.String(), targets, "table", "-targets", targets,
+			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens)))
 		peers = append(peers, p)
 	}
-	all, err := rounds(ctx, o, f, generator, peers)
-	if err != nil {
-		return err
-	}
+	all := rounds(ctx, o, f, generator, peers)
 
 	byVehicles := report.Line{Label: "by vehicles, 1 token"}
 	byTokens := report.Line{Label: "by tokens, 100 k vehicles"}
@@ -78,5 +73,4 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 		XAxis: "vehicles, tokens", YAxis: "server CPU a request, µs", LogX: true,
 		Lines: []report.Line{byVehicles, byTokens},
 	})
-	return nil
 }

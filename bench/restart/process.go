@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -18,16 +19,10 @@ type process struct {
 // minute.
 const startLimit = 10 * time.Minute
 
-// start runs the program on a data directory and waits until it is ready.
-func start(ctx context.Context, binary, dir string) (*process, error) {
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: binary, Dir: dir}, startLimit)
-	if err != nil {
-		return nil, err
-	}
-	p := &process{Node: n, ready: time.Since(n.Began())}
-	if p.cpu, err = n.CPU(); err != nil {
-		n.Kill()
-		return nil, err
-	}
-	return p, nil
+// run runs the program on a data directory, waits until it is ready, and calls f. Then it kills the
+// program, if f has not stopped it.
+func run(ctx context.Context, binary, dir string, f func(*process)) {
+	n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: binary, Dir: dir}, startLimit))
+	defer n.Kill()
+	f(&process{Node: n, ready: time.Since(n.Began()), cpu: must.Get(n.CPU())})
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/internal/nodeprocess"
 )
@@ -39,7 +40,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	p := planFor(o)
 	m := &measurement{options: o, plan: p, results: r, dir: filepath.Join(o.Dir, "data")}
 	for _, n := range p.sizes {
-		if err := errors.Join(m.size(ctx, n), os.RemoveAll(m.dir)); err != nil {
+		if err := errors.Join(must.Caught(func() { m.size(ctx, n) }), os.RemoveAll(m.dir)); err != nil {
 			return fmt.Errorf("%s vehicles: %w", report.Count(n), err)
 		}
 	}
@@ -65,64 +66,38 @@ type measurement struct {
 	clean, killed, memory, busyMemory report.Line
 }
 
-func (m *measurement) size(ctx context.Context, n int) error {
+func (m *measurement) size(ctx context.Context, n int) {
 	began := time.Now()
-	e, err := openLocal(ctx, m.dir)
-	if err != nil {
-		return err
-	}
-	if err := Fill(ctx, e, n); err != nil {
-		return err
-	}
-	live, err := onDisk(m.dir)
-	if err != nil {
-		return err
-	}
+	e := must.Get(openLocal(ctx, m.dir))
+	must.Do(Fill(ctx, e, n))
+	live := must.Get(onDisk(m.dir))
 	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second),
 		float64(live)/float64(n))
 	m.add(n, "store on disk a vehicle", []float64{float64(live) / float64(n)}, "B", 0,
 		"each vehicle's state once, the engine's own bytes and index included")
-	if n != m.plan.overwrite {
-		return m.starts(ctx, n)
+	if n == m.plan.overwrite {
+		m.storeSize(ctx, n, live)
 	}
-	if err := m.storeSize(ctx, n, live); err != nil {
-		return err
+	m.starts(ctx, n)
+	if n == m.plan.overwrite {
+		run(ctx, m.options.Binary, m.dir, func(p *process) { m.cached(ctx, p, n) })
 	}
-	if err := m.starts(ctx, n); err != nil {
-		return err
-	}
-	return m.cached(ctx, n)
 }
 
 // starts measures two kinds of start: after an orderly end, and after kill -9 under load.
-func (m *measurement) starts(ctx context.Context, n int) error {
+func (m *measurement) starts(ctx context.Context, n int) {
 	var clean, killed, cleanCPU, killedCPU, idle, busy []float64
 	for range m.plan.rounds {
-		p, err := start(ctx, m.options.Binary, m.dir)
-		if err != nil {
-			return err
-		}
-		clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
-		rss, err := p.Resident()
-		if err != nil {
-			p.Kill()
-			return err
-		}
-		idle = append(idle, float64(rss)/1e6)
-		rss, err = m.underLoad(ctx, p, n)
-		p.Kill()
-		if err != nil {
-			return err
-		}
-		busy = append(busy, float64(rss)/1e6)
-
-		if p, err = start(ctx, m.options.Binary, m.dir); err != nil {
-			return err
-		}
-		killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
-		if err := p.Stop(); err != nil {
-			return err
-		}
+		run(ctx, m.options.Binary, m.dir, func(p *process) {
+			clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
+			idle = append(idle, float64(must.Get(p.Resident()))/1e6)
+			must.Do(m.cars(ctx, p).Drive(ctx, n, 0, m.plan.reported))
+			busy = append(busy, float64(must.Get(p.Resident()))/1e6)
+		})
+		run(ctx, m.options.Binary, m.dir, func(p *process) {
+			killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
+			must.Do(p.Stop())
+		})
 	}
 	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load "+
 		"%.0f MB", report.Count(n),
@@ -144,33 +119,14 @@ func (m *measurement) starts(ctx context.Context, n int) error {
 	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", 0, "")
 	m.clean.Label, m.killed.Label, m.memory.Label, m.busyMemory.Label = "ended in order", "after kill -9", "when ready",
 		"under load"
-	return nil
-}
-
-// underLoad lets cars report in turn to the process and returns its memory afterwards.
-func (m *measurement) underLoad(ctx context.Context, p *process, n int) (int64, error) {
-	c, err := m.cars(ctx, p)
-	if err != nil {
-		return 0, err
-	}
-	if err := c.Drive(ctx, n, 0, m.plan.reported); err != nil {
-		return 0, err
-	}
-	return p.Resident()
 }
 
 // storeSize overwrites states of the store. It compares the size of the store's files afterwards,
 // and the largest size in between, with the parameter live, which is their size before.
-func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
+func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	began := time.Now()
-	most, err := overwrite(ctx, m.dir, n, m.plan.updates)
-	if err != nil {
-		return err
-	}
-	after, err := onDisk(m.dir)
-	if err != nil {
-		return err
-	}
+	most := overwrite(ctx, m.dir, n, m.plan.updates)
+	after := must.Get(onDisk(m.dir))
 	m.options.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
 	for _, f := range []struct {
 		name string
@@ -180,20 +136,12 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) error {
 		m.add(n, f.name, []float64{float64(f.size) / float64(live)}, "×", 1.6,
 			fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6))
 	}
-	return nil
 }
 
 // cached compares the costs of two kinds of samples: those of vehicles whose state is in the cache
 // of derive, and those of vehicles whose state must be read from the engine.
-func (m *measurement) cached(ctx context.Context, n int) error {
-	p, err := start(ctx, m.options.Binary, m.dir)
-	if err != nil {
-		return err
-	}
-	defer p.Kill()
-	if err := drained(ctx, p); err != nil {
-		return err
-	}
+func (m *measurement) cached(ctx context.Context, p *process, n int) {
+	drained(ctx, p)
 	hot := min(n, 20_000)
 	for _, c := range []struct {
 		states  string
@@ -203,29 +151,16 @@ func (m *measurement) cached(ctx context.Context, n int) error {
 		{"all states cached", hot, hot, 150_000},
 		{"no state cached", n, 0, 0},
 	} {
-		cars, err := m.cars(ctx, p)
-		if err != nil {
-			return err
-		}
+		cars := m.cars(ctx, p)
 		if c.n == n {
 			cars.next.Store(int64(hot)) // the cars before are cached
 		}
-		if err := m.folded(ctx, p, cars, c.n, c.warm); err != nil {
-			return err
-		}
-		before, err := p.Metrics(ctx)
-		if err != nil {
-			return err
-		}
+		m.folded(ctx, p, cars, c.n, c.warm)
+		before := must.Get(p.Metrics(ctx))
 		began := time.Now()
-		if err := m.folded(ctx, p, cars, c.n, m.plan.reported); err != nil {
-			return err
-		}
+		m.folded(ctx, p, cars, c.n, m.plan.reported)
 		took := time.Since(began)
-		after, err := p.Metrics(ctx)
-		if err != nil {
-			return err
-		}
+		after := must.Get(p.Metrics(ctx))
 		each := func(name string) float64 { return (after[name] - before[name]) / float64(m.plan.reported) }
 		remark := fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; generator on the same machine",
 			100*each("carstate_states_read_total"))
@@ -233,44 +168,36 @@ func (m *measurement) cached(ctx context.Context, n int) error {
 		m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: "samples folded, " + c.states,
 			Unit: "1/s", Remark: remark, AtLeast: c.least}, float64(m.plan.reported)/took.Seconds())
 	}
-	return p.Stop()
+	must.Do(p.Stop())
 }
 
 // cars returns cars with their own source.
-func (m *measurement) cars(ctx context.Context, p *process) (*Cars, error) {
+func (m *measurement) cars(ctx context.Context, p *process) *Cars {
 	m.sources++
-	key, err := p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))
-	return &Cars{Node: p.Node, Key: key, PerBody: 500}, err
+	return &Cars{Node: p.Node, Key: must.Get(p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))), PerBody: 500}
 }
 
 // folded lets n cars report and waits until all their samples are folded.
-func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, samples int) error {
+func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, samples int) {
 	const name = "carstate_samples_folded_total"
-	before, err := p.Metrics(ctx)
-	if err != nil {
-		return err
-	}
-	if err := c.Drive(ctx, n, 0, samples); err != nil {
-		return err
-	}
-	_, err = p.AwaitMetrics(ctx, startLimit,
-		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) })
-	return err
+	before := must.Get(p.Metrics(ctx))
+	must.Do(c.Drive(ctx, n, 0, samples))
+	must.Get(p.AwaitMetrics(ctx, startLimit,
+		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) }))
 }
 
 // drained waits until a process has folded the samples that an earlier process left unfolded. That
 // is so when this backlog has been empty for longer than the interval at which the process looks
 // for a backlog.
-func drained(ctx context.Context, p *process) error {
+func drained(ctx context.Context, p *process) {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
-	_, err := p.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool {
+	must.Get(p.AwaitMetrics(ctx, startLimit, func(m nodeprocess.Metrics) bool {
 		if folded := m["carstate_samples_folded_total"]; m["carstate_backlog_seconds"] > 0 || folded != last {
 			last, since = folded, time.Now()
 		}
 		return time.Since(since) > looks
-	})
-	return err
+	}))
 }
 
 // add records a figure of several rounds. The parameter most is the figure's aim, an upper limit; 0

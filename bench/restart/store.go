@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/local"
@@ -141,33 +142,21 @@ func Fill(ctx context.Context, e store.Engine, n int) (err error) {
 
 // overwrite stores new states of the n vehicles in a store. Half of the updates concern only about
 // √n vehicles. It returns the largest size of the store on disk during the updates.
-func overwrite(ctx context.Context, dir string, n, updates int) (most int64, err error) {
-	e, err := openLocal(ctx, dir)
-	if err != nil {
-		return 0, err
-	}
-	s, err := fill(ctx, e)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, s.close(ctx)) }()
+func overwrite(ctx context.Context, dir string, n, updates int) (most int64) {
+	e := must.Get(openLocal(ctx, dir))
+	s := must.Get(fill(ctx, e))
+	defer func() { must.Do(s.close(ctx)) }()
 	random := rand.New(rand.NewPCG(1, 2))
 	for u := range updates {
 		// Choose a vehicle so that the logarithm of its number is uniformly distributed,
 		// like Zipf's law with exponent 1.
 		i := int(math.Pow(float64(n), random.Float64())) - 1
-		if err := s.put(ctx, i, u); err != nil {
-			return 0, err
-		}
+		must.Do(s.put(ctx, i, u))
 		if u%(updates/100+1) == 0 {
-			size, err := onDisk(dir)
-			if err != nil {
-				return 0, err
-			}
-			most = max(most, size)
+			most = max(most, must.Get(onDisk(dir)))
 		}
 	}
-	return most, nil
+	return most
 }
 
 // onDisk returns the size of the files of a data directory.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -19,16 +20,13 @@ type lone struct {
 }
 
 // runLone sends one sample per request at a fixed rate.
-func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (lone, error) {
+func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration) lone {
 	const atOnce, cars = 64, 1000
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
 	defer s.client.CloseIdleConnections()
-	before, err := n.Metrics(ctx)
-	if err != nil {
-		return lone{}, err
-	}
+	before := must.Get(n.Metrics(ctx))
 	acks := new(latencies)
-	err = openLoop(ctx, perSecond, atOnce, lasting, func(i int, due time.Time) error {
+	must.Do(openLoop(ctx, perSecond, atOnce, lasting, func(i int, due time.Time) error {
 		b := newBody(i%cars, 1, 1)
 		b.stamp(due)
 		if err := s.post(b.text); err != nil {
@@ -36,13 +34,10 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 		}
 		acks.add(time.Since(due))
 		return nil
-	})
-	if err != nil {
-		return lone{}, err
-	}
-	after, err := n.Metrics(ctx)
+	}))
+	after := must.Get(n.Metrics(ctx))
 	return lone{acks, since(before, after, "carstate_commit_samples_sum") / since(before, after,
-		"carstate_commit_samples_count")}, err
+		"carstate_commit_samples_count")}
 }
 
 // probes is the number of vehicles that are queried. They take turns, probeRate times a second: one
@@ -61,31 +56,25 @@ const answeredCars = 10_000
 // hearOfAll lets every car and probe report once and waits until these samples are folded. For a
 // car's first sample, derive has to look up the state in the engine, and the measurement must not
 // include that.
-func hearOfAll(ctx context.Context, n *node) error {
+func hearOfAll(ctx context.Context, n *node) {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
 	defer s.client.CloseIdleConnections()
-	before, err := n.Metrics(ctx)
-	if err != nil {
-		return err
-	}
+	before := must.Get(n.Metrics(ctx))
 	at := time.Now().Add(-5 * time.Minute) // earlier than any other sample
 	for first := 0; first < answeredCars+probes; first += perBody {
 		b := newBody(first, perBody, 1)
 		b.stamp(at)
-		if err := s.post(b.text); err != nil {
-			return err
-		}
+		must.Do(s.post(b.text))
 	}
-	_, err = n.AwaitMetrics(ctx, time.Minute, func(after nodeprocess.Metrics) bool {
+	must.Get(n.AwaitMetrics(ctx, time.Minute, func(after nodeprocess.Metrics) bool {
 		return since(before, after, "carstate_samples_folded_total") >= answeredCars+probes
-	})
-	return err
+	}))
 }
 
 // runAnswered sends samples of 10,000 cars at a fixed rate, ten cars per request. It
 // measures the time from sending a sample until the answer to a query includes it.
-func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) (*latencies, error) {
+func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) *latencies {
 	const atOnce, cars, perBody = 32, answeredCars, 10
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, 2*atOnce)
 	defer s.client.CloseIdleConnections()
@@ -125,7 +114,8 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 		l.add(time.Since(due))
 		return nil
 	})
-	return l, errors.Join(err, <-load)
+	must.Do(err, <-load)
+	return l
 }
 
 // askUntil queries a vehicle until the time in the answer is the parameter at.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -99,41 +100,26 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 }
 
 // runFlood sends bodies to a node for a while and waits until all samples are folded.
-func runFlood(ctx context.Context, n *node, bodies []*body, connections int, lasting time.Duration) (flood, error) {
+func runFlood(ctx context.Context, n *node, bodies []*body, connections int, lasting time.Duration) flood {
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, connections)
 	defer s.client.CloseIdleConnections()
-	before, err := n.Metrics(ctx)
-	if err != nil {
-		return flood{}, err
-	}
-	cpu0, err := n.CPU()
-	if err != nil {
-		return flood{}, err
-	}
+	before := must.Get(n.Metrics(ctx))
+	cpu0 := must.Get(n.CPU())
 	start := time.Now()
-	sent, err := s.send(ctx, bodies, connections, lasting)
+	sent := must.Get(s.send(ctx, bodies, connections, lasting))
 	took := time.Since(start)
-	if err != nil {
-		return flood{}, err
-	}
-	after, err := n.AwaitMetrics(ctx, 2*time.Minute, func(m nodeprocess.Metrics) bool {
+	after := must.Get(n.AwaitMetrics(ctx, 2*time.Minute, func(m nodeprocess.Metrics) bool {
 		return since(before, m, "carstate_samples_folded_total") >= float64(sent)
-	})
-	if err != nil {
-		return flood{}, err
-	}
+	}))
 	drain := time.Since(start) - took
-	cpu1, err := n.CPU()
-	if err != nil {
-		return flood{}, err
-	}
+	cpu1 := must.Get(n.CPU())
 	return flood{
 		rate:   float64(sent) / took.Seconds(),
 		cpu:    (cpu1 - cpu0) / time.Duration(sent),
 		commit: since(before, after, "carstate_commit_samples_sum") / since(before, after, "carstate_commit_samples_count"),
 		states: since(before, after, "carstate_states_stored_total") / float64(sent),
 		drain:  drain,
-	}, nil
+	}
 }
 
 // together runs f in n goroutines, waits for all and returns the first error.

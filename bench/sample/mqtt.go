@@ -10,6 +10,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -85,11 +86,8 @@ type connected struct {
 
 // runMQTT connects a number of cars. Each sends its next sample when the previous one is
 // acknowledged.
-func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting time.Duration) (connected, error) {
-	before, err := n.Resident()
-	if err != nil {
-		return connected{}, err
-	}
+func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting time.Duration) connected {
+	before := must.Get(n.Resident())
 	cars := make([]*car, number)
 	defer func() {
 		for _, c := range cars {
@@ -99,27 +97,17 @@ func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting
 		}
 	}()
 	const dialers = 64
-	err = together(dialers, func(worker int) (err error) {
+	must.Do(together(dialers, func(worker int) (err error) {
 		for i := worker; i < number; i += dialers {
 			if cars[i], err = dial(ctx, n.Address(nodeprocess.MQTT), sources[i%len(sources)], i); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return connected{}, err
-	}
-	after, err := n.Resident()
-	if err != nil {
-		return connected{}, err
-	}
-	cpu, err := n.CPU()
-	if err != nil {
-		return connected{}, err
-	}
+	}))
+	after, cpu := must.Get(n.Resident()), must.Get(n.CPU())
 	acks, start := new(latencies), time.Now()
-	err = together(number, func(i int) error {
+	must.Do(together(number, func(i int) error {
 		for ctx.Err() == nil {
 			at := time.Now()
 			if at.Sub(start) > lasting {
@@ -131,16 +119,12 @@ func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting
 			acks.add(time.Since(at))
 		}
 		return ctx.Err()
-	})
-	took := time.Since(start)
-	if err != nil {
-		return connected{}, err
-	}
-	end, err := n.CPU()
+	}))
+	took, end := time.Since(start), must.Get(n.CPU())
 	return connected{
 		rate:   float64(len(acks.took)) / took.Seconds(),
 		acks:   acks,
 		cpu:    (end - cpu) / time.Duration(max(len(acks.took), 1)),
 		memory: float64(after-before) / float64(number),
-	}, err
+	}
 }

@@ -2,10 +2,10 @@ package sample
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/internal/nodeprocess"
 )
@@ -21,21 +21,15 @@ type node struct {
 // sourceName is the name of the node's only source.
 const sourceName = "bench"
 
-// startNode starts a carstate with an empty data directory called name and waits until it
-// is ready.
-func startNode(ctx context.Context, o report.Options, name string, flags ...string) (*node, error) {
-	p, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name),
-		Flags: flags}, time.Minute)
-	if err != nil {
-		return nil, err
-	}
-	key, err1 := p.AddSource(ctx, sourceName)
-	token, err2 := p.IssueToken(ctx, "bench")
-	if err := errors.Join(err1, err2); err != nil {
-		p.Kill()
-		return nil, err
-	}
-	return &node{p, key, token.AccessToken}, nil
+// onNode starts a carstate with an empty data directory called name, waits until it is ready, and
+// calls f. At the end it stops the node.
+func onNode(ctx context.Context, o report.Options, name string, flags []string, f func(*node)) {
+	p := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name),
+		Flags: flags}, time.Minute))
+	defer p.Kill()
+	key := must.Get(p.AddSource(ctx, sourceName))
+	f(&node{p, key, must.Get(p.IssueToken(ctx, "bench")).AccessToken})
+	must.Do(p.Stop())
 }
 
 // since returns the growth of a counter.

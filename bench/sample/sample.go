@@ -8,11 +8,11 @@ package sample
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"carstate/bench/gobench"
+	"carstate/bench/must"
 	"carstate/bench/report"
 )
 
@@ -37,18 +37,22 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	}
 	for _, step := range []struct {
 		name string
-		f    func(context.Context) error
+		f    func(context.Context)
 	}{
 		{"the decoder", b.decoder},
 		{"the disk", b.disk},
-		{"HTTP, ten samples a car", func(ctx context.Context) error { return b.flood(ctx, 10) }},
-		{"HTTP, one sample a car", func(ctx context.Context) error { return b.flood(ctx, 1) }},
-		{"lone samples", b.lone},
-		{"from a sample to its answer", b.answered},
+		{"HTTP, ten samples a car", func(ctx context.Context) { b.flood(ctx, 10) }},
+		{"HTTP, one sample a car", func(ctx context.Context) { b.flood(ctx, 1) }},
+		{"lone samples", func(ctx context.Context) {
+			onNode(ctx, o, "lone", nil, func(n *node) { b.lone(ctx, n) })
+		}},
+		{"from a sample to its answer", func(ctx context.Context) {
+			onNode(ctx, o, "answered", nil, func(n *node) { b.answered(ctx, n) })
+		}},
 		{"MQTT", b.mqtt},
 	} {
 		o.Logf("%s", step.name)
-		if err := step.f(ctx); err != nil {
+		if err := must.Caught(func() { step.f(ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
@@ -69,45 +73,32 @@ func (b *run) aimed(subject, name, unit, remark string, most float64, rounds ...
 const micro = float64(time.Microsecond)
 
 // decoder adds the figures of the benchmark in the decoder's package.
-func (b *run) decoder(ctx context.Context) error {
-	found, err := gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds)
-	if err != nil {
-		return err
-	}
+func (b *run) decoder(ctx context.Context) {
+	found := must.Get(gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds))
 	const name = "CPU to decode a sample of 165 bytes"
 	b.figure("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
 	b.figure("carstate, unusual line", name, "ns",
 		"an escape in a name: the general parser, jsontext, reads it token by token", found["Decode/careful"]["ns/op"]...)
-	return nil
 }
 
 // disk measures the disk without any other load.
-func (b *run) disk(context.Context) error {
-	disk, err := report.Fsyncs(b.Dir, 500)
-	if err != nil {
-		return err
-	}
+func (b *run) disk(context.Context) {
+	disk := must.Get(report.Fsyncs(b.Dir, 500))
 	b.figure("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", report.Quantile(disk, 0.5))
 	b.figure("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", report.Quantile(disk, 0.99))
-	return nil
 }
 
 // connections is the number of connections over which a flood is sent.
 const connections = 4
 
-func (b *run) flood(ctx context.Context, perCar int) error {
+func (b *run) flood(ctx context.Context, perCar int) {
 	var rates, drains, cpus, states []float64
 	for i := range b.rounds {
-		n, err := startNode(ctx, b.Options, fmt.Sprint("flood", perCar, "-", i))
-		if err != nil {
-			return err
-		}
-		f, err := runFlood(ctx, n, floodBodies(b.cars, perCar), connections, b.lasting)
-		if err := errors.Join(err, n.Stop()); err != nil {
-			return err
-		}
-		rates, drains = append(rates, f.rate), append(drains, f.drain.Seconds())
-		cpus, states = append(cpus, float64(f.cpu)/micro), append(states, f.states)
+		onNode(ctx, b.Options, fmt.Sprint("flood", perCar, "-", i), nil, func(n *node) {
+			f := runFlood(ctx, n, floodBodies(b.cars, perCar), connections, b.lasting)
+			rates, drains = append(rates, f.rate), append(drains, f.drain.Seconds())
+			cpus, states = append(cpus, float64(f.cpu)/micro), append(states, f.states)
+		})
 	}
 	name := fmt.Sprintf("HTTP, %d cars, ", b.cars)
 	name += map[bool]string{true: "1 sample a car", false: fmt.Sprintf("%d samples a car", perCar)}[perCar == 1]
@@ -125,24 +116,15 @@ func (b *run) flood(ctx context.Context, perCar int) error {
 		map[int]float64{10: 3, 1: 4.5}[perCar], cpus...)
 	b.figure(name, "states stored a sample", "", "until the samples are folded; later checkpoints are not included",
 		states...)
-	return nil
 }
 
-func (b *run) lone(ctx context.Context) error {
-	n, err := startNode(ctx, b.Options, "lone")
-	if err != nil {
-		return err
-	}
-	defer n.Kill()
+func (b *run) lone(ctx context.Context, n *node) {
 	var size, ack report.Line
 	size.Label, ack.Label = "samples a commit", "ack p99 in ms"
 	for _, rate := range []float64{1000, 2000, 4000} {
 		var p50s, p99s, commits []float64
 		for range b.rounds {
-			l, err := runLone(ctx, n, rate, b.lasting)
-			if err != nil {
-				return err
-			}
+			l := runLone(ctx, n, rate, b.lasting)
 			p50s, p99s, commits = append(p50s, l.acks.quantile(0.5)), append(p99s, l.acks.quantile(0.99)),
 				append(commits, l.commit)
 		}
@@ -158,31 +140,17 @@ func (b *run) lone(ctx context.Context) error {
 		Part: part, File: "sample-commits", Title: "Lone samples: commits grow with the load",
 		XAxis: "samples a second, each in a request of its own", YAxis: "see the legend", Lines: []report.Line{size, ack},
 	})
-	return nil
 }
 
-func (b *run) answered(ctx context.Context) error {
-	n, err := startNode(ctx, b.Options, "answered")
-	if err != nil {
-		return err
-	}
-	defer n.Kill()
-	if err := hearOfAll(ctx, n); err != nil {
-		return err
-	}
+func (b *run) answered(ctx context.Context, n *node) {
+	hearOfAll(ctx, n)
 	half, most, disk := report.Line{Label: "answered, p50"}, report.Line{Label: "answered, p99"},
 		report.Line{Label: "the disk's fsync, p99"}
 	for _, rate := range []float64{1000, 10_000, 30_000} {
 		var p50s, p99s, syncs []float64
 		for range b.rounds {
-			sync, err := report.Fsyncs(b.Dir, 200)
-			if err != nil {
-				return err
-			}
-			l, err := runAnswered(ctx, n, rate, 3*b.lasting)
-			if err != nil {
-				return err
-			}
+			sync := must.Get(report.Fsyncs(b.Dir, 200))
+			l := runAnswered(ctx, n, rate, 3*b.lasting)
 			p50s, p99s, syncs = append(p50s, l.quantile(0.5)), append(p99s, l.quantile(0.99)),
 				append(syncs, report.Quantile(sync, 0.99))
 		}
@@ -204,32 +172,25 @@ func (b *run) answered(ctx context.Context) error {
 		Part: part, File: "sample-answered", Title: "From a sample to the answer that includes it",
 		XAxis: "samples a second", YAxis: "ms", LogX: true, LogY: true, Lines: []report.Line{half, most, disk},
 	})
-	return nil
 }
 
-func (b *run) mqtt(ctx context.Context) error {
+func (b *run) mqtt(ctx context.Context) {
 	fleets := []int{1000, 10_000}
 	if b.Quick {
 		fleets = []int{20, 100}
 	}
 	for _, cars := range fleets {
 		// If the limit of open descriptors is low, nearly all descriptors are for the cars.
-		n, err := startNode(ctx, b.Options, fmt.Sprint("mqtt", cars),
-			"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2))
-		if err != nil {
-			return err
-		}
-		sources := make([]source, 8) // a source may use little more than 1/8 of the connections
-		for i := range sources {
-			sources[i].name = fmt.Sprint("fleet", i)
-			if sources[i].key, err = n.AddSource(ctx, sources[i].name); err != nil {
-				return errors.Join(err, n.Stop())
+		flags := []string{"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2)}
+		var c connected
+		onNode(ctx, b.Options, fmt.Sprint("mqtt", cars), flags, func(n *node) {
+			sources := make([]source, 8) // a source may use little more than 1/8 of the connections
+			for i := range sources {
+				name := fmt.Sprint("fleet", i)
+				sources[i] = source{name, must.Get(n.AddSource(ctx, name))}
 			}
-		}
-		c, err := runMQTT(ctx, n, sources, cars, b.lasting)
-		if err := errors.Join(err, n.Stop()); err != nil {
-			return err
-		}
+			c = runMQTT(ctx, n, sources, cars, b.lasting)
+		})
 		name := fmt.Sprintf("carstate, MQTT QoS 1, %d connected cars", cars)
 		b.figure(name, "messages acknowledged", "1/s",
 			"each car sends its next sample when the one before is acknowledged; the cars included on the same processors",
@@ -240,5 +201,4 @@ func (b *run) mqtt(ctx context.Context) error {
 			map[int]float64{1000: 25}[cars], float64(c.cpu)/micro)
 		b.figure(name, "server memory a connection", "kB", "resident, before anything was sent", c.memory/1000)
 	}
-	return nil
 }

@@ -1,11 +1,12 @@
 package scale
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"slices"
 	"testing"
+
+	"carstate/bench/must"
 )
 
 // outside implements [testing.TB] outside a test, because the functions of package clustertest,
@@ -19,28 +20,16 @@ type outside struct {
 	failed   bool
 }
 
-// failure is the text of a failure. outside panics with a value of this type.
-type failure string
-
-// run calls f, then the cleanups, and returns f's error or the failure.
-func (o *outside) run(f func() error) (err error) {
+func newOutside(logf func(format string, args ...any)) *outside {
 	testing.Init()                  // clustertest reads a flag of package testing
 	_ = flag.CommandLine.Parse(nil) // without arguments
-	defer func() {
-		if r := recover(); r != nil {
-			text, ours := r.(failure)
-			if !ours {
-				panic(r)
-			}
-			err = errors.New(string(text))
-		}
-	}()
-	defer func() {
-		for _, cleanUp := range slices.Backward(o.cleanups) {
-			cleanUp()
-		}
-	}()
-	return f()
+	return &outside{logf: logf}
+}
+
+func (o *outside) cleanUp() {
+	for _, f := range slices.Backward(o.cleanups) {
+		f()
+	}
 }
 
 func (o *outside) Helper()          {}
@@ -51,7 +40,7 @@ func (o *outside) Logf(format string, args ...any) { o.logf(format, args...) }
 
 func (o *outside) Fatal(args ...any) {
 	o.failed = true
-	panic(failure(fmt.Sprint(args...)))
+	must.Fail("%s", fmt.Sprint(args...))
 }
 
 func (o *outside) Fatalf(format string, args ...any) { o.Fatal(fmt.Sprintf(format, args...)) }

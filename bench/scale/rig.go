@@ -2,7 +2,6 @@ package scale
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/restart"
 	"carstate/internal/fleet"
 	"carstate/internal/nodeprocess"
@@ -103,52 +103,44 @@ func (b *bench) streams(replicas, partitions int) cluster.Config {
 }
 
 // fill creates the streams, with the states of n vehicles.
-func fill(ctx context.Context, c cluster.Config, n int) error {
-	e, err := cluster.Open(ctx, c)
-	if err != nil {
-		return err
-	}
-	return restart.Fill(ctx, e, n)
+func fill(ctx context.Context, c cluster.Config, n int) {
+	e := must.Get(cluster.Open(ctx, c))
+	must.Do(restart.Fill(ctx, e, n))
+}
+
+func (b *bench) newRig(c cluster.Config) *rig {
+	r := &rig{b: b, config: c, nodes: make(map[string]*nodeprocess.Node)}
+	r.cars.PerBody = perBody
+	return r
 }
 
 // start starts nodes, one for each of the given roles.
-func (b *bench) start(ctx context.Context, c cluster.Config, roles map[string]string) (_ *rig, err error) {
-	r := &rig{b: b, config: c, nodes: make(map[string]*nodeprocess.Node)}
-	r.cars.PerBody = perBody
-	defer func() {
-		if err != nil {
-			r.kill()
-		}
-	}()
+func (r *rig) start(ctx context.Context, roles map[string]string) {
 	for name, these := range roles {
-		b.nodes++
+		r.b.nodes++
 		n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
-			Binary: b.Binary, Dir: filepath.Join(b.Dir, fmt.Sprint("node", b.nodes)),
-			Flags: []string{"--nats", c.URLs, "--replicas", fmt.Sprint(c.Replicas), "--partitions", fmt.Sprint(c.Partitions),
-				"--roles", these},
+			Binary: r.b.Binary, Dir: filepath.Join(r.b.Dir, fmt.Sprint("node", r.b.nodes)),
+			Flags: []string{"--nats", r.config.URLs, "--replicas", fmt.Sprint(r.config.Replicas), "--partitions",
+				fmt.Sprint(r.config.Partitions), "--roles", these},
 		}, startLimit)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			must.Fail("%s: %w", name, err)
 		}
 		r.nodes[name] = n
 	}
-	return r, nil
 }
 
 // source adds the source through which the cars report.
-func (r *rig) source(ctx context.Context) (err error) {
-	r.cars.Key, err = r.cars.Node.AddSource(ctx, "gateway")
-	m, failed := r.derive.Metrics(ctx)
-	r.folded0 = m["carstate_samples_folded_total"]
-	return errors.Join(err, failed)
+func (r *rig) source(ctx context.Context) {
+	r.cars.Key = must.Get(r.cars.Node.AddSource(ctx, "gateway"))
+	r.folded0 = must.Get(r.derive.Metrics(ctx))["carstate_samples_folded_total"]
 }
 
 // drained waits until all samples that were sent are folded.
-func (r *rig) drained(ctx context.Context) error {
+func (r *rig) drained(ctx context.Context) {
 	want := r.folded0 + float64(r.cars.Sent.Load())
-	_, err := r.derive.AwaitMetrics(ctx, startLimit,
-		func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want })
-	return err
+	must.Get(r.derive.AwaitMetrics(ctx, startLimit,
+		func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
 }
 
 func (r *rig) kill() {
@@ -175,43 +167,32 @@ func (c counters) since(before counters) counters {
 func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
 
 // during returns the amounts that are used while f runs.
-func (r *rig) during(ctx context.Context, f func() error) (counters, error) {
-	before, err := r.reading(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (r *rig) during(ctx context.Context, f func()) counters {
+	before := r.reading(ctx)
 	began := time.Now()
-	if err := f(); err != nil {
-		return nil, err
-	}
+	f()
+	must.Do(ctx.Err())
 	took := time.Since(began).Seconds()
-	after, err := r.reading(ctx)
-	spent := after.since(before)
+	spent := r.reading(ctx).since(before)
 	spent["took"] = took
-	return spent, err
+	return spent
 }
 
 // reading returns the amounts used so far.
-func (r *rig) reading(ctx context.Context) (counters, error) {
-	c, err := r.b.servers.work(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (r *rig) reading(ctx context.Context) counters {
+	c := r.b.servers.work(ctx)
 	for name, n := range r.nodes {
-		cpu, err := n.CPU()
-		if err != nil {
-			return nil, err
-		}
+		cpu := must.Get(n.CPU())
 		c["CPU of "+name] = cpu.Seconds()
 		c["CPU of nodes"] += cpu.Seconds()
 	}
 	c["CPU of this process"] = selfCPU().Seconds()
-	derive, err1 := r.derive.Metrics(ctx)
-	ingest, err2 := r.cars.Node.Metrics(ctx)
+	derive, ingest := must.Get(r.derive.Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
 	c["states"], c["folds"], c["read"] = derive["carstate_states_stored_total"],
 		derive["carstate_fold_commit_duration_seconds_count"], derive["carstate_states_read_total"]
 	c["commits"] = ingest["carstate_commit_samples_count"]
-	return c, errors.Join(err1, err2, machineCPU(c))
+	machineCPU(c)
+	return c
 }
 
 // inUse returns the percentage of the machine's processor time that was in use, and the percentage
@@ -224,27 +205,20 @@ func (c counters) inUse() (percent, others float64) {
 
 // machineCPU adds to c the time that this machine's processors have worked since boot, in ticks of
 // the kernel.
-func machineCPU(c counters) error {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return err
-	}
+func machineCPU(c counters) {
+	text := must.Get(os.ReadFile("/proc/stat"))
 	line, _, _ := strings.Cut(string(text), "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return fmt.Errorf("/proc/stat begins with %q", line)
+		must.Fail("/proc/stat begins with %q", line)
 	}
 	for i, field := range fields[1:9] { // without guest times, which are part of the first two
-		ticks, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return fmt.Errorf("/proc/stat: %w", err)
-		}
+		ticks := must.Get(strconv.ParseFloat(field, 64))
 		c["ticks"] += ticks
 		if i != 3 && i != 4 { // idle, and idle while waiting for a disk
 			c["busy ticks"] += ticks
 		}
 	}
-	return nil
 }
 
 // selfCPU returns the user and system time of this process.

@@ -13,6 +13,7 @@ import (
 	"math"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/internal/store"
 	"carstate/internal/store/cluster"
@@ -72,7 +73,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	b := &bench{Options: o, plan: planFor(o), results: r}
 	defer clustertest.RemoveServerBinary()
 	b.limits()
-	if err := b.alone(ctx); err != nil {
+	if err := must.Caught(func() { b.alone(ctx) }); err != nil {
 		return fmt.Errorf("one machine: %w", err)
 	}
 	steps := []step{
@@ -81,12 +82,11 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		{"many vehicles in one stream", b.subjects},
 	}
 	if o.Quick {
-		return b.on(ctx, steps...) // one cluster for all, since servers take seconds to elect a leader
+		b.on(ctx, steps...) // one cluster for all, since servers take seconds to elect a leader
+		return nil
 	}
 	for _, s := range steps {
-		if err := b.on(ctx, s); err != nil {
-			return err
-		}
+		b.on(ctx, s)
 	}
 	return nil
 }
@@ -94,25 +94,23 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 // step is a measurement that begins on servers that have no streams.
 type step struct {
 	name string
-	f    func(context.Context) error
+	f    func(context.Context)
 }
 
 // on runs steps on newly started servers, so that no earlier step has used their memory.
-func (b *bench) on(ctx context.Context, steps ...step) error {
-	t := &outside{logf: b.Logf}
-	return t.run(func() error {
-		b.servers = startServers(t)
-		for _, s := range steps {
-			b.Logf("%s", s.name)
-			began := time.Now()
-			if err := s.f(ctx); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			b.servers.Wipe()
-			b.Logf("%s took %s", s.name, time.Since(began).Round(time.Second))
+func (b *bench) on(ctx context.Context, steps ...step) {
+	t := newOutside(b.Logf)
+	defer t.cleanUp()
+	b.servers = startServers(t)
+	for _, s := range steps {
+		b.Logf("%s", s.name)
+		began := time.Now()
+		if err := must.Caught(func() { s.f(ctx) }); err != nil {
+			must.Fail("%s: %w", s.name, err)
 		}
-		return nil
-	})
+		b.servers.Wipe()
+		b.Logf("%s took %s", s.name, time.Since(began).Round(time.Second))
+	}
 }
 
 // limits adds, as figures, the limits of the code and of the servers that matter to a fleet.

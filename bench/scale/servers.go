@@ -3,7 +3,6 @@ package scale
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/store/cluster/clustertest"
 )
@@ -59,67 +59,47 @@ cluster { name: bench, listen: %q, routes: [ "nats-route://%s" ] }
 
 // work returns the amounts that the servers have used so far, both the total and those of each
 // server, and the memory that the servers use now.
-func (s *servers) work(ctx context.Context) (counters, error) {
+func (s *servers) work(ctx context.Context) counters {
 	c := make(counters)
 	for i := range copies {
-		one, err := s.workOf(ctx, i)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Nodes[i].Name, err)
-		}
-		for name, v := range one {
+		for name, v := range s.workOf(ctx, i) {
 			c[name+" of servers"] += v
 			c[fmt.Sprint(name, " of server ", i)] = v
 		}
 	}
-	return c, nil
+	return c
 }
 
 // workOf returns the amounts that server i has used so far.
-func (s *servers) workOf(ctx context.Context, i int) (counters, error) {
-	text, err := os.ReadFile(s.pidFiles[i])
-	if err != nil {
-		return nil, err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return nil, err
-	}
-	cpu, err1 := nodeprocess.CPUOf(pid)
-	resident, err2 := nodeprocess.ResidentOf(pid)
-	written, err3 := writtenBy(pid)
-	req, err4 := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.monitors[i]+"/varz", nil)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
+func (s *servers) workOf(ctx context.Context, i int) counters {
+	text := must.Get(os.ReadFile(s.pidFiles[i]))
+	pid := must.Get(strconv.Atoi(strings.TrimSpace(string(text))))
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.monitors[i]+"/varz", nil))
+	resp := must.Get(http.DefaultClient.Do(req))
 	defer resp.Body.Close()
 	var v struct {
 		In         float64 `json:"in_bytes"`
 		ClientsIn  float64 `json:"in_client_bytes"`
 		ClientsOut float64 `json:"out_client_bytes"`
 	}
-	err = json.NewDecoder(resp.Body).Decode(&v)
+	must.Do(json.NewDecoder(resp.Body).Decode(&v))
 	return counters{
-		"CPU": cpu.Seconds(), "memory": float64(resident), "bytes written": float64(written), // to the disk
+		"CPU": must.Get(nodeprocess.CPUOf(pid)).Seconds(), "memory": float64(must.Get(nodeprocess.ResidentOf(pid))),
+		"bytes written":      float64(writtenBy(pid)), // to the disk
 		"bytes from clients": v.ClientsIn, "bytes to clients": v.ClientsOut, "bytes from servers": v.In - v.ClientsIn,
-	}, err
+	}
 }
 
 // writtenBy returns the number of bytes that a process has written to the disk.
-func writtenBy(pid int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-	if err != nil {
-		return 0, err
-	}
+func writtenBy(pid int) int64 {
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)))
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			return strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return must.Get(strconv.ParseInt(strings.TrimSpace(rest), 10, 64))
 		}
 	}
-	return 0, fmt.Errorf("/proc/%d/io has no write_bytes", pid)
+	must.Fail("/proc/%d/io has no write_bytes", pid)
+	return 0
 }
 
 // index returns the index of a server among the three.

@@ -2,7 +2,6 @@ package scale
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/bench/restart"
 	"carstate/internal/access"
@@ -20,93 +20,69 @@ import (
 // slice measures one part of a large fleet in one partition. The cars of this part report at their
 // rate to one node for each role. Every node also serves the admin listener, because the bench
 // reads its metrics there.
-func (b *bench) slice(ctx context.Context) error {
+func (b *bench) slice(ctx context.Context) {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, 1)
 	began := time.Now()
-	if err := fill(ctx, c, cars); err != nil {
-		return err
-	}
+	fill(ctx, c, cars)
 	b.figure("slice", "states stored a second, 999 a batch", float64(cars)/time.Since(began).Seconds(), "1/s",
 		"by one writer, one batch after the other, three copies")
-	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error { return b.sliced(ctx, r, f, cars, rate) })
+	b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) { b.sliced(ctx, r, f, cars, rate) })
 }
 
 // onNodes starts one node for each role, on streams that hold the cars' states, and a follower (a
 // fleet table in this process). It calls do once the follower has all states.
 func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate float64,
-	do func(*rig, *follower) error) (err error) {
-	r, err := b.start(ctx, c, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin",
-		"query": "query,admin"})
-	if err != nil {
-		return err
-	}
+	do func(*rig, *follower)) {
+	r := b.newRig(c)
 	defer r.kill()
+	r.start(ctx, map[string]string{"ingest": "ingest,admin", "derive": "derive,admin", "query": "query,admin"})
 	r.cars.Node, r.derive = r.nodes["ingest"], r.nodes["derive"]
-	if err := r.source(ctx); err != nil {
-		return err
-	}
+	r.source(ctx)
 	c.DataDir = filepath.Join(b.Dir, "follower")
-	f, err := follow(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.close()) }()
+	f := must.Get(follow(ctx, c))
+	defer func() { must.Do(f.close()) }()
 	select {
 	case <-f.caughtUp:
 	case <-ctx.Done():
-		return ctx.Err()
+		must.Do(ctx.Err())
 	}
 	// The first samples are folded only once the partition has an owner again.
-	if err := errors.Join(r.cars.Drive(ctx, cars, rate, min(perBody, cars)), r.drained(ctx)); err != nil {
-		return err
-	}
-	return do(r, f)
+	must.Do(r.cars.Drive(ctx, cars, rate, min(perBody, cars)))
+	r.drained(ctx)
+	do(r, f)
 }
 
 // sliced measures the slice.
-func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
+func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate float64) {
 	b.figure("slice", "cars", float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts,
 		fleetCars/1_000_000))
 	b.figure("slice", "samples a second", rate, "1/s", "each car every ten seconds")
 
-	rest, err := r.during(ctx, func() error { time.Sleep(b.plan.slow); return ctx.Err() })
-	if err != nil {
-		return err
-	}
+	rest := r.during(ctx, func() { time.Sleep(b.plan.slow) })
 	b.figure("slice, at rest", "CPU of the nodes, nothing sent", 100*rest["CPU of nodes"]/rest["took"], "% of a core",
 		"three nodes, one partition")
 	b.figure("slice, at rest", "CPU of the servers, nothing sent", 100*rest["CPU of servers"]/rest["took"], "% of a core",
 		"all three")
 
 	reports := int(rate * b.plan.first.Seconds())
-	first, _, err := b.load(ctx, r, f, cars, rate, reports)
-	if err != nil {
-		return err
-	}
+	first, _ := b.load(ctx, r, f, cars, rate, reports)
 	b.figure("slice, first reports", "states read a sample", first["read"]/float64(reports), "",
 		"no state was cached: each was read from the servers")
 	b.figure("slice, first reports", "CPU of derive a sample", micros(first["CPU of derive"], float64(reports)), "µs", "")
 	b.figure("slice, first reports", "CPU of the three servers a sample",
 		micros(first["CPU of servers"], float64(reports)), "µs", "")
 
-	if err := b.steady(ctx, r, f, cars, rate); err != nil {
-		return err
-	}
-	if err := b.moreFeeds(ctx, r, f, cars, rate); err != nil {
-		return err
-	}
+	b.steady(ctx, r, f, cars, rate)
+	b.moreFeeds(ctx, r, f, cars, rate)
 	for _, less := range []struct {
 		subject string
 		part    float64
 	}{{"slice, half the rate", 2}, {"slice, a tenth of the rate", 10}, {"slice, a hundredth of the rate", 100}} {
 		rate := rate / less.part
 		n := max(1, int(rate*b.plan.slow.Seconds()))
-		s, l, err := b.load(ctx, r, f, cars, rate, n)
-		if err != nil {
-			return err
-		}
+		s, l := b.load(ctx, r, f, cars, rate, n)
 		b.figure(less.subject, "samples a second", rate, "1/s", "")
 		b.figure(less.subject, "CPU of all a sample", micros(s.all(), float64(n)), "µs", "three nodes and three servers")
 		idle := rest.all() * s["took"] / rest["took"]
@@ -117,36 +93,27 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 		b.figure(less.subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
 		b.figure(less.subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
 	}
-	if err := b.backlog(ctx, r, cars); err != nil {
-		return err
-	}
-	return b.records(ctx, r)
+	b.backlog(ctx, r, cars)
+	b.records(ctx, r)
 }
 
 // load lets the cars report at a rate and waits until all samples are folded. Each sample results
 // in one stored state, because the next sample of the same car is seconds later.
-func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags,
-	error) {
+func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags) {
 	l := newLags()
 	f.measure(l)
 	defer f.measure(nil)
-	s, err := r.during(ctx, func() error {
-		if err := r.cars.Drive(ctx, cars, rate, samples); err != nil {
-			return err
-		}
+	return r.during(ctx, func() {
+		must.Do(r.cars.Drive(ctx, cars, rate, samples))
 		l.left = float64(samples - f.seen())
-		return r.drained(ctx)
-	})
-	return s, l, err
+		r.drained(ctx)
+	}), l
 }
 
 // steady measures the slice with its states cached.
-func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
+func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate float64) {
 	n := int(rate * b.plan.steady.Seconds())
-	s, l, err := b.load(ctx, r, f, cars, rate, n)
-	if err != nil {
-		return err
-	}
+	s, l := b.load(ctx, r, f, cars, rate, n)
 	const subject = "slice"
 	samples := float64(n)
 	b.aimed(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", 1000,
@@ -168,10 +135,7 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 		"as NATS counts: without TCP's and IP's own")
 	b.figure(subject, "from servers to clients a sample", s["bytes to clients of servers"]/samples, "B",
 		"to derive and to four feeds, as NATS counts")
-	info, err := b.stream(ctx, codec.Telemetry)
-	if err != nil {
-		return err
-	}
+	info := b.stream(ctx, codec.Telemetry)
 	b.figure(subject, "bytes a sample, as its stream counts", float64(info.State.Bytes)/float64(r.cars.Sent.Load()), "B",
 		"three signals, as they were committed")
 	for _, at := range []struct {
@@ -190,7 +154,6 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 		Part: part, File: "scale-lag", Title: "The slice: from a sample to its state in a fleet table",
 		XAxis: "seconds", YAxis: "ms", Lines: b.lag,
 	})
-	return nil
 }
 
 // costs adds, as figures, what a sample cost each process, and how busy the machine was. If few
@@ -223,22 +186,15 @@ func (b *bench) costs(subject string, s counters, samples float64) {
 // spread measures the same cars at the same rate as slice, but over several partitions: as many as
 // are recommended for a set of streams with two derive nodes. Samples that arrive together are then
 // stored in more and smaller pieces.
-func (b *bench) spread(ctx context.Context) error {
+func (b *bench) spread(ctx context.Context) {
 	cars := b.plan.cars
 	rate := float64(cars) / reportEvery.Seconds()
 	c := b.streams(copies, b.plan.spread)
-	if err := fill(ctx, c, cars); err != nil {
-		return err
-	}
-	return b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) error {
-		if _, _, err := b.load(ctx, r, f, cars, rate, int(rate*b.plan.first.Seconds())); err != nil {
-			return err
-		}
+	fill(ctx, c, cars)
+	b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) {
+		b.load(ctx, r, f, cars, rate, int(rate*b.plan.first.Seconds()))
 		n := int(rate * b.plan.slow.Seconds())
-		s, l, err := b.load(ctx, r, f, cars, rate, n)
-		if err != nil {
-			return err
-		}
+		s, l := b.load(ctx, r, f, cars, rate, n)
 		const subject = "slice, more partitions"
 		samples := float64(n)
 		b.figure(subject, "partitions", float64(c.Partitions), "",
@@ -249,99 +205,59 @@ func (b *bench) spread(ctx context.Context) error {
 		b.figure(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
 		b.figure(subject, "backlog when the last sample was acknowledged", l.left/rate, "s",
 			fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
-		return nil
 	})
 }
 
 // moreFeeds measures what each additional feed costs the servers.
-func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, rate float64) error {
+func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, rate float64) {
 	n := int(rate * b.plan.slow.Seconds())
-	without, _, err := b.load(ctx, r, f, cars, rate, n)
-	if err != nil {
-		return err
-	}
+	without, _ := b.load(ctx, r, f, cars, rate, n)
 	for range b.plan.feeds {
-		nc, err := nats.Connect(b.servers.URLs())
-		if err != nil {
-			return err
-		}
+		nc := must.Get(nats.Connect(b.servers.URLs()))
 		defer nc.Close()
-		js, err := nc.JetStream()
-		if err != nil {
-			return err
-		}
-		if _, err := js.Subscribe(">", func(*nats.Msg) {}, nats.OrderedConsumer(), nats.BindStream(codec.States),
-			nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()); err != nil {
-			return err
-		}
+		js := must.Get(nc.JetStream())
+		must.Get(js.Subscribe(">", func(*nats.Msg) {}, nats.OrderedConsumer(), nats.BindStream(codec.States),
+			nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()))
 	}
-	with, _, err := b.load(ctx, r, f, cars, rate, n)
-	if err != nil {
-		return err
-	}
+	with, _ := b.load(ctx, r, f, cars, rate, n)
 	b.figure("slice, more feeds", "feeds added", float64(b.plan.feeds), "", "")
 	b.figure("slice, more feeds", "CPU of the servers a record sent",
 		micros(with["CPU of servers"]-without["CPU of servers"], float64(b.plan.feeds)*with["states"]), "µs",
 		"of new states, beyond what the same load cost without these feeds")
-	return nil
 }
 
 // backlog measures how fast one partition is folded while it always has a backlog.
-func (b *bench) backlog(ctx context.Context, r *rig, cars int) error {
+func (b *bench) backlog(ctx context.Context, r *rig, cars int) {
 	began := time.Now()
 	before := r.cars.Sent.Load()
-	if err := r.cars.Drive(ctx, cars, 0, cars); err != nil {
-		return err
-	}
-	if err := r.drained(ctx); err != nil {
-		return err
-	}
+	must.Do(r.cars.Drive(ctx, cars, 0, cars))
+	r.drained(ctx)
 	b.figure("slice, a backlog", "samples folded a second", float64(r.cars.Sent.Load()-before)/time.Since(began).Seconds(),
 		"1/s",
 		"every car once, sent as fast as it is acknowledged; nodes, servers and generator on the same processors")
-	return nil
 }
 
 // records measures the bytes of a source, of a token, and of the audit records about each of them.
-func (b *bench) records(ctx context.Context, r *rig) error {
-	a, err := r.cars.Node.AdminClient()
-	if err != nil {
-		return err
-	}
-	bytes := func() (counters, error) {
+func (b *bench) records(ctx context.Context, r *rig) {
+	a := must.Get(r.cars.Node.AdminClient())
+	bytes := func() counters {
 		c := make(counters)
 		for _, name := range []string{codec.Sources, codec.Tokens, codec.Audit} {
-			info, err := b.stream(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			c[name] = float64(info.State.Bytes)
+			c[name] = float64(b.stream(ctx, name).State.Bytes)
 		}
-		return c, nil
+		return c
 	}
-	before, err := bytes()
-	if err != nil {
-		return err
-	}
+	before := bytes()
 	n := b.plan.operations
 	for i := range n {
-		if _, err := a.AddSource(ctx, access.Request{Name: fmt.Sprintf("car%08d", i),
-			Vehicles: access.VehicleSet(restart.VID(i))}); err != nil {
-			return err
-		}
-		if _, err := a.IssueToken(ctx, access.Request{Developer: "Ada Lovelace", Operations: access.AllOperations,
-			Vehicles: access.AllVehicles()}); err != nil {
-			return err
-		}
+		must.Get(a.AddSource(ctx, access.Request{Name: fmt.Sprintf("car%08d", i),
+			Vehicles: access.VehicleSet(restart.VID(i))}))
+		must.Get(a.IssueToken(ctx, access.Request{Developer: "Ada Lovelace", Operations: access.AllOperations,
+			Vehicles: access.AllVehicles()}))
 	}
-	after, err := bytes()
-	if err != nil {
-		return err
-	}
-	grown := after.since(before)
+	grown := bytes().since(before)
 	b.figure("records", "bytes a source", grown[codec.Sources]/float64(n), "B", "that speaks for one car")
 	b.figure("records", "bytes a token", grown[codec.Tokens]/float64(n), "B", "for all cars")
 	b.figure("records", "bytes of audit an operation", grown[codec.Audit]/float64(2*n), "B",
 		"audit records are never removed")
-	return nil
 }

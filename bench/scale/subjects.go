@@ -2,7 +2,6 @@ package scale
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/codec"
@@ -18,25 +18,17 @@ import (
 // subjects measures one stream that holds the states of many vehicles in one copy. It measures the
 // memory of the stream's server, how a feed delivers all states, and how soon the stream is
 // available again after its server was killed.
-func (b *bench) subjects(ctx context.Context) error {
+func (b *bench) subjects(ctx context.Context) {
 	n := b.plan.subjects
-	fresh, err := b.servers.work(ctx)
-	if err != nil {
-		return err
-	}
+	fresh := b.servers.work(ctx)
 	empty := fresh["memory of servers"] / copies
 	c := b.streams(1, 1)
 	c.DataDir = filepath.Join(b.Dir, "follower")
 	began := time.Now()
-	if err := fill(ctx, c, n); err != nil {
-		return err
-	}
+	fill(ctx, c, n)
 	stored := float64(n) / time.Since(began).Seconds()
 	at := b.servers.index(b.servers.Leader(codec.States))
-	info, err := b.stream(ctx, codec.States)
-	if err != nil {
-		return err
-	}
+	info := b.stream(ctx, codec.States)
 	b.figure("subjects", "cars", float64(n), "", "in one stream of one copy")
 	b.figure("subjects", "states stored a second, 999 a batch", stored, "1/s",
 		"by one writer, one batch after the other, one copy")
@@ -46,53 +38,39 @@ func (b *bench) subjects(ctx context.Context) error {
 	b.servers.Nodes[at].Kill()
 	began = time.Now()
 	b.servers.Nodes[at].Start()
-	if err := nodeprocess.Until(ctx, startLimit, func(ctx context.Context) error {
-		_, err := b.stream(ctx, codec.States)
-		return err
-	}); err != nil {
-		return err
-	}
+	must.Do(nodeprocess.Until(ctx, startLimit, func(ctx context.Context) error {
+		return must.Caught(func() { b.stream(ctx, codec.States) })
+	}))
 	b.figure("subjects", "ready after kill -9", time.Since(began).Seconds(), "s",
 		"until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm")
-	started, err := b.servers.workOf(ctx, at)
-	if err != nil {
-		return err
-	}
+	started := b.servers.workOf(ctx, at)
 	b.figure("subjects", "CPU until ready after kill -9", started["CPU"], "s",
 		"of the server, until the stream answers again")
 	b.figure("subjects", "memory of a server a vehicle, started", (started["memory"]-empty)/float64(n), "B",
 		"resident, beyond that of a server without streams; garbage of the recovery included")
-	return b.feed(ctx, c, at, n)
+	b.feed(ctx, c, at, n)
 }
 
 // feed measures a feed that delivers the stream from its beginning. Each node reads such a feed
 // after its start.
-func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
-	before, err := b.servers.work(ctx)
-	if err != nil {
-		return err
-	}
+func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) {
+	before := b.servers.work(ctx)
 	self, began := selfCPU(), time.Now()
-	f, err := follow(ctx, c)
-	if err != nil {
-		return err
-	}
+	f := must.Get(follow(ctx, c))
+	defer func() { must.Do(f.close()) }()
 	select {
 	case <-f.caughtUp:
 	case <-f.done:
-		return errors.Join(errors.New("the feed has ended"), f.close())
+		must.Fail("the feed has ended")
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), f.close())
+		must.Do(ctx.Err())
 	}
 	took, used := time.Since(f.first), selfCPU()-self
-	after, err := b.servers.work(ctx)
-	if err := errors.Join(err, f.close()); err != nil {
-		return err
-	}
+	after := b.servers.work(ctx)
 	got := float64(f.states.Load())
 	if f.table.Len() != n {
 		b.Logf("the feed brought %d of %d vehicles", f.table.Len(), n)
-		return errors.New("the feed did not bring every vehicle")
+		must.Fail("the feed did not bring every vehicle")
 	}
 	b.figure("subjects", "until a feed's first record", f.first.Sub(began).Seconds(), "s",
 		"the server looks up the last record of each vehicle first")
@@ -107,25 +85,14 @@ func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) error {
 		"as NATS counts: without TCP's and IP's own")
 	b.figure("subjects", "memory of a server a vehicle, all read", after[fmt.Sprint("memory of server ", at)]/float64(n),
 		"B", "resident, right after a feed has read all; blocks are released ten seconds later")
-	return nil
 }
 
 // stream returns the information of the servers about a stream.
-func (b *bench) stream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
-	nc, err := nats.Connect(b.servers.URLs())
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) stream(ctx context.Context, name string) *jetstream.StreamInfo {
+	nc := must.Get(nats.Connect(b.servers.URLs()))
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
+	js := must.Get(jetstream.New(nc))
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	s, err := js.Stream(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return s.CachedInfo(), nil
+	return must.Get(js.Stream(ctx, name)).CachedInfo()
 }

@@ -42,8 +42,8 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 }
 
 // Hold waits until the node shows every sample that was acknowledged before the call, and then
-// calls look. It is a finding if the node does not show them in time, or ends by itself. An error
-// of look is returned, but is not a finding.
+// calls look. It is a finding if the node does not show them in time, or ends by itself. A look that
+// fails is no finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	look func(context.Context, *nodeprocess.Node)) {
 	err := l.Settle(ctx, n)
@@ -97,8 +97,7 @@ const holdLimit = 5 * time.Minute
 
 // HoldVehicles waits until the node shows every sample that was acknowledged before the call. Then
 // it queries the vehicles. The state of each vehicle must be at least as new as its newest
-// acknowledged sample; otherwise it is a finding. Other senders may continue. An error means that
-// not all vehicles were queried.
+// acknowledged sample; otherwise it is a finding. Other senders may continue.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
 		l.wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
