@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
@@ -21,53 +22,36 @@ import (
 // carstatePeer starts the binary that users run, with all its features on: hashed tokens, expiry,
 // grants, a rate limit on the token, metrics, request ids, and freshness. Its vehicles are added
 // through its own listener for telemetry.
-func carstatePeer(accessLog bool) func(context.Context, *field, string) (*peer, error) {
-	return func(ctx context.Context, f *field, name string) (_ *peer, err error) {
+func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
+	return func(ctx context.Context, f *field, name string) *peer {
 		dir := filepath.Join(f.dir, "carstate")
 		flags := []string{}
 		if accessLog {
 			dir += "-log"
 			flags = append(flags, "--access-log", dir+".access")
 		}
-		n, err := startNode(ctx, f, dir, flags...)
-		if err != nil {
-			return nil, err
-		}
-		p := &peer{name: name, addr: n.Address(nodeprocess.Query),
-			targets: filepath.Join(f.dir, filepath.Base(dir)+".targets"), running: n}
-		defer func() {
-			if err != nil {
-				p.stop()
-			}
-		}()
-		text, err := os.ReadFile(f.vehicles)
-		if err != nil {
-			return nil, err
-		}
+		n := startNode(ctx, f, dir, flags...)
+		p := f.add(&peer{name: name, addr: n.Address(nodeprocess.Query),
+			targets: filepath.Join(f.dir, filepath.Base(dir)+".targets"), running: n})
 		var ids []vehicle.ID
-		for id := range strings.FieldsSeq(string(text)) {
+		for id := range strings.FieldsSeq(string(must.Get(os.ReadFile(f.vehicles)))) {
 			ids = append(ids, vehicle.ID(id))
 		}
-		token, key, err := n.admit(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
+		token, key := n.admit(ctx, ids)
 		var targets bytes.Buffer
 		for i := range spread {
 			fmt.Fprintf(&targets, "%s?access_token=%s&vid=%s\n", path, token, ids[i%len(ids)])
 		}
-		if err := os.WriteFile(p.targets, targets.Bytes(), 0o600); err != nil {
-			return nil, err
-		}
+		must.Do(os.WriteFile(p.targets, targets.Bytes(), 0o600))
 		var reported time.Time
-		p.before = func(ctx context.Context) error {
-			if time.Since(reported) < freshFor {
-				return nil
+		p.before = func(ctx context.Context) {
+			if time.Since(reported) >= freshFor {
+				reported = time.Now()
+				n.report(ctx, key, token, ids)
 			}
-			reported = time.Now()
-			return n.report(ctx, key, token, ids)
 		}
-		return p, p.before(ctx)
+		p.before(ctx)
+		return p
 	}
 }
 
@@ -79,48 +63,39 @@ type node struct{ *nodeprocess.Node }
 
 // startNode starts the binary on the processor core that is reserved for the measured server (see
 // field), and waits until it is ready.
-func startNode(ctx context.Context, f *field, dir string, flags ...string) (node, error) {
-	n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: f.binary, Dir: dir, Flags: flags,
-		Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin}, time.Minute)
-	return node{n}, err
+func startNode(ctx context.Context, f *field, dir string, flags ...string) node {
+	return node{must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: f.binary, Dir: dir, Flags: flags,
+		Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin}, time.Minute))}
 }
 
 func (n node) stop() { _ = n.Stop() } // the measurement is complete, so an error does not matter
 
-func (n node) cpu() (spent, error) { return cpuOf(n.PID()) }
+func (n node) cpu() spent { return cpuOf(n.PID()) }
 
 // admit issues a token for the vehicles and adds a source.
-func (n node) admit(ctx context.Context, ids []vehicle.ID) (token, key string, err error) {
-	c, err := n.AdminClient()
-	if err != nil {
-		return "", "", err
-	}
-	t, err := c.IssueToken(ctx, access.Request{
+func (n node) admit(ctx context.Context, ids []vehicle.ID) (token, key string) {
+	c := must.Get(n.AdminClient())
+	t := must.Get(c.IssueToken(ctx, access.Request{
 		Developer: "bench", Operations: access.AllOperations, Vehicles: access.VehicleSet(ids...),
 		Rate: access.Rate{Calls: 1_000_000, Window: time.Second}, Expires: time.Now().Add(access.DefaultTokenLife),
-	})
-	if err != nil {
-		return "", "", err
-	}
-	key, err = n.AddSource(ctx, "bench")
-	return t.AccessToken, key, err
+	}))
+	return t.AccessToken, must.Get(n.AddSource(ctx, "bench"))
 }
 
 // report sends a reading of every vehicle, so that all vehicles are fresh. It waits until the
 // answers about the first and the last vehicle include their new readings.
-func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) error {
+func (n node) report(ctx context.Context, key, token string, ids []vehicle.ID) {
 	var b strings.Builder
 	since := time.Now()
 	for _, id := range ids {
 		fmt.Fprintf(&b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", id,
 			since.UnixMilli())
 	}
-	status, said, err := n.Post(ctx, key, b.String())
-	if err != nil || status != http.StatusAccepted {
-		return errors.Join(err, fmt.Errorf("telemetry was not accepted: %d %s", status, said))
+	if status, said := must.Get2(n.Post(ctx, key, b.String())); status != http.StatusAccepted {
+		must.Fail("telemetry was not accepted: %d %s", status, said)
 	}
-	return errors.Join(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[0]), since),
-		n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
+	must.Do(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[0]), since))
+	must.Do(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
 }
 
 // get requests url and returns an error unless the answer has the given status and body.

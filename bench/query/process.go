@@ -3,7 +3,6 @@ package query
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 )
 
@@ -25,10 +25,10 @@ type process struct {
 }
 
 // launch starts a program on one core. The program ends with ctx.
-func launch(ctx context.Context, name string, core int, dir string, argv ...string) (*process, error) {
+func launch(ctx context.Context, name string, core int, dir string, argv ...string) *process {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		return nil, fmt.Errorf("%s is not installed: install its Debian package and try again", argv[0])
+		must.Fail("%s is not installed: install its Debian package and try again", argv[0])
 	}
 	p := &process{name: name}
 	ctx, p.end = context.WithCancel(ctx)
@@ -43,9 +43,9 @@ func launch(ctx context.Context, name string, core int, dir string, argv ...stri
 	}
 	if err != nil {
 		p.end()
-		return nil, fmt.Errorf("%s does not start: %w", name, err)
+		must.Fail("%s does not start: %w", name, err)
 	}
-	return p, nil
+	return p
 }
 
 // begin starts a process that is killed when this one ends.
@@ -55,12 +55,12 @@ func begin(c *exec.Cmd) error {
 }
 
 // line reads the next line of the program's standard output.
-func (p *process) line() (string, error) {
+func (p *process) line() string {
 	s, err := p.reader.ReadString('\n')
 	if err != nil {
-		return "", p.failed()
+		must.Do(p.failed())
 	}
-	return strings.TrimSpace(s), nil
+	return strings.TrimSpace(s)
 }
 
 // failed returns the error of a program that ended or does not work.
@@ -77,29 +77,20 @@ func (p *process) stop() {
 type spent struct{ user, system time.Duration }
 
 // cpu returns the processor time that the program has used.
-func (p *process) cpu() (spent, error) {
-	s, err := cpuOf(p.cmd.Process.Pid)
-	if err != nil {
-		return s, p.failed()
-	}
-	return s, nil
-}
+func (p *process) cpu() spent { return cpuOf(p.cmd.Process.Pid) }
 
 // cpuOf returns the processor time that a process has used.
-func cpuOf(pid int) (s spent, err error) {
-	s.user, s.system, err = nodeprocess.TimesOf(pid)
-	return s, err
+func cpuOf(pid int) (s spent) {
+	s.user, s.system = must.Get2(nodeprocess.TimesOf(pid))
+	return s
 }
 
 // freePort returns a port that is free now. If another program takes the port before the peer does,
 // the peer reports an error.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
+func freePort() int {
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 // accepts waits until a server listens at addr.
@@ -115,7 +106,7 @@ func accepts(ctx context.Context, addr string) error {
 
 // cores returns two cores that this process may use: one for the server and one for the
 // generator.
-func cores() (server, generator int, err error) {
+func cores() (server, generator int) {
 	var found []int
 	for core := 0; core < 1024 && len(found) < 2; core++ {
 		if exec.Command("taskset", "--cpu-list", strconv.Itoa(core), "true").Run() == nil {
@@ -123,7 +114,7 @@ func cores() (server, generator int, err error) {
 		}
 	}
 	if len(found) < 2 {
-		return 0, 0, errors.New("taskset and two processor cores are needed: one for the server, one for the generator")
+		must.Fail("taskset and two processor cores are needed: one for the server, one for the generator")
 	}
-	return found[0], found[1], nil
+	return found[0], found[1]
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,8 +33,10 @@ const (
 // Run measures the queries. It first measures all peers side by side, and then carstate's table
 // with growing numbers of vehicles and tokens.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
-	f, generator := must.Get2(newField(o))
+	f, generator := newField(o)
+	defer f.stopAll()
 	comparePeers(ctx, o, f, generator, r)
+	f.stopAll()
 	compareSizes(ctx, o, f, generator, r)
 	return nil
 }
@@ -44,14 +45,9 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 const vehiclesKnown = 1000
 
 // newField writes the files from which all peers are filled.
-func newField(o report.Options) (_ *field, generator int, err error) {
-	f := &field{dir: o.Dir, binary: o.Binary}
-	if f.self, err = os.Executable(); err != nil {
-		return nil, 0, err
-	}
-	if f.core, generator, err = cores(); err != nil {
-		return nil, 0, err
-	}
+func newField(o report.Options) (f *field, generator int) {
+	f = &field{dir: o.Dir, binary: o.Binary, self: must.Get(os.Executable())}
+	f.core, generator = cores()
 	f.tokens, f.vehicles, f.targets = filepath.Join(o.Dir, "tokens"), filepath.Join(o.Dir, "vehicles"),
 		filepath.Join(o.Dir, "targets")
 	secret, _ := access.NewSecret(access.TokenKind)
@@ -59,11 +55,10 @@ func newField(o report.Options) (_ *field, generator int, err error) {
 	for i := range vehiclesKnown {
 		fmt.Fprintln(&vehicles, vidOf(i))
 	}
-	return f, generator, errors.Join(
-		os.WriteFile(f.tokens, []byte(secret+"\n"), 0o600),
+	must.Do(os.WriteFile(f.tokens, []byte(secret+"\n"), 0o600),
 		os.WriteFile(f.vehicles, vehicles.Bytes(), 0o600),
-		writeTargets(f.targets, []string{secret}, vehiclesKnown),
-	)
+		writeTargets(f.targets, []string{secret}, vehiclesKnown))
+	return f, generator
 }
 
 // cost is the result of one run against one server.
@@ -84,14 +79,11 @@ func runLength(o report.Options) time.Duration {
 // measure runs the generator against a server once.
 func measure(ctx context.Context, o report.Options, f *field, generator int, p *peer) (c cost) {
 	if p.before != nil {
-		must.Do(p.before(ctx))
+		p.before(ctx)
 	}
-	before := must.Get(p.cpu())
-	g, err := runGenerator(ctx, f, generator, p, 0, runLength(o))
-	if err != nil {
-		must.Fail("%s: %w", p.name, err)
-	}
-	after := must.Get(p.cpu())
+	before := p.cpu()
+	g := runGenerator(ctx, f, generator, p, 0, runLength(o))
+	after := p.cpu()
 	user, kernel := micros(after.user-before.user), micros(after.system-before.system)
 	return cost{
 		cpu:    (user + kernel) / float64(g.Sent),
@@ -116,17 +108,10 @@ func rounds(ctx context.Context, o report.Options, f *field, generator int, peer
 
 // comparePeers measures all peers side by side.
 func comparePeers(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) {
-	var peers []*peer
-	defer func() {
-		for _, p := range peers {
-			p.stop()
-		}
-	}()
 	for _, s := range starters {
-		p := must.Get(s.start(ctx, f, s.name))
-		peers = append(peers, p)
-		must.Do(p.check(ctx))
+		s.start(ctx, f, s.name).check(ctx)
 	}
+	peers := f.started
 	all := rounds(ctx, o, f, generator, peers)
 	for i, p := range peers {
 		add(r, p.name, "server CPU a request", "µs", "", 0, pick(all[i], func(c cost) float64 { return c.cpu }))
@@ -170,22 +155,22 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 	for i, p := range peers {
 		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
 		if p.before != nil {
-			must.Do(p.before(ctx))
+			p.before(ctx)
 		}
 		var l generated
 		var err error
 		for range 3 { // more than one attempt, for a peer that drops a connection now and then
-			if l, err = runGenerator(ctx, f, generator, p, capacity/2, runLength(o)); err == nil || ctx.Err() != nil {
+			err = must.Caught(func() { l = runGenerator(ctx, f, generator, p, capacity/2, runLength(o)) })
+			must.Do(ctx.Err())
+			if err == nil {
 				break
 			}
-			o.Logf("at half of capacity: %s: %s", p.name, err)
+			o.Logf("at half of capacity: %s", err)
 		}
-		if err != nil && (ctx.Err() != nil || strings.HasPrefix(p.name, "carstate")) {
-			must.Fail("%s: %w", p.name, err)
-		}
-		if err != nil {
+		if err != nil && !strings.HasPrefix(p.name, "carstate") {
 			continue // it cannot keep its connections at that rate, so it has no such figure
 		}
+		must.Do(err)
 		o.Logf("at half of capacity: %-36s p50 %4d µs, p99 %5d µs", p.name, l.P50.Microseconds(), l.P99.Microseconds())
 		const remark = "open loop, at half of what the same peer answered in the closed one"
 		add(r, p.name, "p50 at half of capacity", "µs", remark, 0, []float64{micros(l.P50)})
@@ -196,33 +181,25 @@ func latencies(ctx context.Context, o report.Options, f *field, generator int, p
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // runGenerator runs the generator on its core.
-func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l generated,
-	err error) {
-	g, err := launch(ctx, "the generator", core, f.dir, f.self, "self", "generate",
+func runGenerator(ctx context.Context, f *field, core int, p *peer, rate float64, during time.Duration) (l generated) {
+	g := launch(ctx, "the generator", core, f.dir, f.self, "self", "generate",
 		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
-	if err != nil {
-		return l, err
-	}
 	defer g.stop()
 	said, err := io.ReadAll(g.reader)
 	if err != nil || json.Unmarshal(said, &l) != nil {
-		return l, errors.Join(ctx.Err(), g.failed())
+		must.Do(ctx.Err())
+		must.Fail("%s: %w", p.name, g.failed())
 	}
-	return l, nil
+	return l
 }
 
 // check requests the first target of the peer and compares the answer's body with the expected one.
 // All peers must give the same answer.
-func (p *peer) check(ctx context.Context) error {
-	text, err := os.ReadFile(p.targets)
-	if err != nil {
-		return err
-	}
-	target, _, _ := strings.Cut(string(text), "\n")
+func (p *peer) check(ctx context.Context) {
+	target, _, _ := strings.Cut(string(must.Get(os.ReadFile(p.targets))), "\n")
 	if err := get(ctx, "http://"+p.addr+target, 200, bodyBefore+string(vidOf(0))+bodyAfter); err != nil {
-		return fmt.Errorf("%s: %w", p.name, err)
+		must.Fail("%s: %w", p.name, err)
 	}
-	return nil
 }
 
 // add adds a figure of all rounds. The parameter most is the figure's aim, an upper limit; 0 means

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"carstate/bench/must"
 	"carstate/bench/report"
 )
 
@@ -37,20 +36,13 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 		sizes = append(sizes, size{many, n})
 	}
 
-	var peers []*peer
-	defer func() {
-		for _, p := range peers {
-			p.stop()
-		}
-	}()
 	for i, s := range sizes {
 		o.Logf("filling a table: %s", s)
 		targets := filepath.Join(f.dir, fmt.Sprintf("targets-%d", i))
-		p := must.Get(f.startSelf(ctx, s.String(), targets, "table", "-targets", targets,
-			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens)))
-		peers = append(peers, p)
+		f.startSelf(ctx, s.String(), targets, "table", "-targets", targets,
+			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
 	}
-	all := rounds(ctx, o, f, generator, peers)
+	all := rounds(ctx, o, f, generator, f.started)
 
 	byVehicles := report.Line{Label: "by vehicles, 1 token"}
 	byTokens := report.Line{Label: "by tokens, 100 k vehicles"}
