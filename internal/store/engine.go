@@ -207,7 +207,7 @@ type Partition interface {
 	Waiting() bool
 	// Answer publishes a folded state to queries before the state is stored. An engine does so only
 	// if it can guarantee that after a restart no query gets an older state. Otherwise Answer does
-	// nothing.
+	// nothing. The caller passes each state that has changed to Answer before it passes it to Commit.
 	Answer(id vehicle.ID, s *vehicle.State)
 	// Commit stores states, in several batches if necessary. The last batch also sets the
 	// partition's cursor, the sequence up to which telemetry is folded, to seq. So the cursor never

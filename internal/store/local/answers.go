@@ -30,7 +30,6 @@ type Answers interface {
 // event time of a vehicle's answer could decrease. A forgotten vehicle is an exception, because its
 // answer was removed.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
-	t.answers.Store(true)
 	e := t.s.e
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
@@ -101,19 +100,6 @@ func (s *partitionState) wasAnswered(seq uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return seq <= s.answered
-}
-
-// putStates publishes the states of a commit: it passes them to the function put that
-// [Engine.FollowStates] received.
-func (e *Engine) putStates(states map[vehicle.ID]*vehicle.State) {
-	e.putMu.RLock()
-	defer e.putMu.RUnlock()
-	if e.put == nil {
-		return
-	}
-	for id, s := range states {
-		e.put(id, s)
-	}
 }
 
 // FollowStates implements [store.Engine]. If [Config.Answers] is set, Answers received all stored

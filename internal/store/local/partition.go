@@ -119,8 +119,6 @@ type Partition struct {
 	fenced   bool          // another owner has taken the partition, or it was released
 	recalled bool          // the owner's cached states are out of date
 	wake     chan struct{} // closed once fenced or recalled is set
-
-	answers atomic.Bool // Answer was called, so Commit need not publish the states
 }
 
 // Take implements [store.Engine].
@@ -444,9 +442,6 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		}
 		if seq != 0 {
 			t.s.cursor.Store(seq)
-		}
-		if !t.answers.Load() {
-			e.putStates(states)
 		}
 		t.s.putMerged(states)
 		return nil

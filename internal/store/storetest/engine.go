@@ -282,9 +282,18 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other := string(inPartition(0, e.Partitions()))
 	commit := func(vid string, ms int64) {
+		if err := e.Append(ctx, []vehicle.Sample{sample(other, ms, 10)}); err != nil {
+			t.Fatal(err)
+		}
+		seq, _, err := part.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
 		s := vehicle.Observe(vehicle.State{}, sample(vid, ms, 10))
-		if err := part.Commit(ctx, uint64(ms), map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}); err != nil {
+		part.Answer(vehicle.ID(vid), &s)
+		if err := part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -252,7 +252,11 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 			}
 			states[x.Vehicle] = n.Roads.Observe(s, x)
 		}
-		if err := part.Commit(t.Context(), seq, Pointers(states)); err != nil {
+		folded := Pointers(states)
+		for id, s := range folded {
+			part.Answer(id, s)
+		}
+		if err := part.Commit(t.Context(), seq, folded); err != nil {
 			t.Fatal(err)
 		}
 	}
