@@ -330,11 +330,6 @@ func keyOf(r *http.Request) ([]byte, error) {
 	return []byte(key), nil
 }
 
-var (
-	errNoKey     = errors.New("missing source key: send it as Authorization: Bearer KEY")
-	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
-)
-
 // storeAndRespond stores the batch and responds. The status is 202 only when all accepted samples
 // are on disk.
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {

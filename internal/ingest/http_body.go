@@ -215,17 +215,6 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	return over
 }
 
-// overRate returns the refusal of a source that is over its rate r, and may send again after the
-// given time.
-func overRate(r access.Rate, wait time.Duration) *refusal {
-	unit := "samples"
-	if r.Calls == 1 {
-		unit = "sample"
-	}
-	return refuse(access.OverRate, fmt.Sprintf("the policy of this source allows %d %s in %d s: wait %d s",
-		r.Calls, unit, int64(r.Window/time.Second), access.WaitSeconds(wait)))
-}
-
 // retryAfter is the value of Retry-After with status 503, in seconds. One second is enough: an
 // overload ends quickly, and if the store's NATS cluster has no leader, it elects one within a few
 // seconds.

@@ -124,6 +124,11 @@ func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
 	in.note(source, why)
 }
 
+var (
+	errNoKey     = errors.New("missing source key: send it as Authorization: Bearer KEY")
+	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
+)
+
 // keyReasons are the reasons for which a key is refused, in the metric, by error. An error that is
 // not listed here counts as the first one.
 var keyReasons = []struct {

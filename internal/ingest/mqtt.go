@@ -10,23 +10,12 @@ import (
 	"net"
 	"runtime"
 	"sync"
-	"time"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/lograte"
 	"carstate/internal/netguard"
-)
-
-// Limits of an MQTT connection.
-const (
-	maxPacket      = 1 << 20          // bytes of a packet
-	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
-	writeTimeout   = 10 * time.Second // for one packet to a client; such packets are small
-	maxKeepAlive   = 600              // seconds; a connection may be silent for 1.5 times as long
-	receiveMaximum = 128              // unacknowledged messages of a client
-	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
 )
 
 // MQTT receives telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry with QoS 0 or 1.

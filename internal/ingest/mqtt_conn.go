@@ -14,6 +14,16 @@ import (
 	"carstate/internal/access"
 )
 
+// Limits of an MQTT connection.
+const (
+	maxPacket      = 1 << 20          // bytes of a packet
+	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
+	writeTimeout   = 10 * time.Second // for one packet to a client; such packets are small
+	maxKeepAlive   = 600              // seconds; a connection may be silent for 1.5 times as long
+	receiveMaximum = 128              // unacknowledged messages of a client
+	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
+)
+
 // conn is the connection of a client. It tracks where packets begin and end, to limit memory where
 // the MQTT library does not. When a packet announces its length, the library allocates that length
 // at once, and several times that length while it reads the packet. So conn hands a large packet to

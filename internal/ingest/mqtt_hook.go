@@ -304,14 +304,6 @@ func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	return b.first.text
 }
 
-// disconnect closes the connection. An MQTT 5 client gets a DISCONNECT with code first.
-func (m *MQTT) disconnect(cl *mqtt.Client, code packets.Code) {
-	if cl.Properties.ProtocolVersion >= 5 {
-		_ = m.server.DisconnectClient(cl, code)
-	}
-	cl.Stop(code)
-}
-
 // vehicleOf returns the vehicle that a topic names, and whether the topic has the form
 // vehicles/VID/telemetry with a valid vehicle identifier.
 func vehicleOf(topic string) (vehicle.ID, bool) {

@@ -135,3 +135,11 @@ func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 	}
 	return true
 }
+
+// disconnect closes the connection. An MQTT 5 client gets a DISCONNECT with code first.
+func (m *MQTT) disconnect(cl *mqtt.Client, code packets.Code) {
+	if cl.Properties.ProtocolVersion >= 5 {
+		_ = m.server.DisconnectClient(cl, code)
+	}
+	cl.Stop(code)
+}

@@ -1,6 +1,9 @@
 package ingest
 
 import (
+	"fmt"
+	"time"
+
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
 )
@@ -75,3 +78,14 @@ var (
 )
 
 const tooSlow = " arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total"
+
+// overRate returns the refusal of a source that is over its rate r, and may send again after the
+// given time.
+func overRate(r access.Rate, wait time.Duration) *refusal {
+	unit := "samples"
+	if r.Calls == 1 {
+		unit = "sample"
+	}
+	return refuse(access.OverRate, fmt.Sprintf("the policy of this source allows %d %s in %d s: wait %d s",
+		r.Calls, unit, int64(r.Window/time.Second), access.WaitSeconds(wait)))
+}
