@@ -149,3 +149,21 @@ func TestPlotsAreXML(t *testing.T) {
 		}
 	}
 }
+
+func TestSlope_IgnoresOutliers(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{
+		{nil, 0}, {[]float64{7}, 0}, {[]float64{1, 3, 5, 7}, 2}, {[]float64{4, 3, 2}, -1},
+		{[]float64{10, 10, 900, 10, 10, 10}, 0}, // one bad second is no trend
+	} {
+		var seconds []float64
+		for i := range c.values {
+			seconds = append(seconds, float64(i))
+		}
+		if got := Slope(seconds, c.values); got != c.want {
+			t.Errorf("of %v: %v, not %v", c.values, got, c.want)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -68,4 +70,22 @@ func Fsyncs(dir string, times int) (took []float64, err error) {
 		took = append(took, time.Since(begin).Seconds()*1e3)
 	}
 	return took, nil
+}
+
+// DirSize returns the size of all files of a directory. Files may vanish while it reads the
+// directory.
+func DirSize(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return size, err
 }

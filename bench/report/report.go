@@ -96,6 +96,24 @@ func Quantile(values []float64, q float64) float64 {
 	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
+// Slope returns the Theil–Sen estimate of the slope of points, which is the median of the slopes
+// between all pairs of them, so a few outliers do not change it. The values of x are in ascending
+// order. If there are many points, only some of the pairs are used. The slope is 0 for fewer than two
+// points.
+func Slope(x, y []float64) float64 {
+	const enough = 1500
+	step := len(x)/enough + 1
+	var all []float64
+	for i := 0; i < len(x); i += step {
+		for j := i + step; j < len(x); j += step {
+			if x[j] > x[i] {
+				all = append(all, (y[j]-y[i])/(x[j]-x[i]))
+			}
+		}
+	}
+	return Median(all)
+}
+
 // Draw adds a plot.
 func (r *Results) Draw(p Plot) {
 	r.mu.Lock()

@@ -68,9 +68,8 @@ type measurement struct {
 
 func (m *measurement) size(ctx context.Context, n int) {
 	began := time.Now()
-	e := must.Get(openLocal(ctx, m.dir))
-	must.Do(Fill(ctx, e, n))
-	live := must.Get(onDisk(m.dir))
+	Fill(ctx, openLocal(ctx, m.dir), n)
+	live := must.Get(report.DirSize(m.dir))
 	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second),
 		float64(live)/float64(n))
 	m.add(n, "store on disk a vehicle", []float64{float64(live) / float64(n)}, "B", 0,
@@ -126,7 +125,7 @@ func (m *measurement) starts(ctx context.Context, n int) {
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	began := time.Now()
 	most := overwrite(ctx, m.dir, n, m.plan.updates)
-	after := must.Get(onDisk(m.dir))
+	after := must.Get(report.DirSize(m.dir))
 	m.options.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
 	for _, f := range []struct {
 		name string

@@ -37,24 +37,14 @@ func (l *lags) between(from, to time.Duration) (ms []float64) {
 	return ms
 }
 
-// medians returns the median of the lags for each second of a measurement.
-func (l *lags) medians(lasting time.Duration) (ms []float64) {
+// growth returns how much the median of the lags of a second grows from one second of a measurement
+// to the next, in ms.
+func (l *lags) growth(lasting time.Duration) float64 {
+	var seconds, ms []float64
 	for at := time.Duration(0); at+time.Second <= lasting; at += time.Second {
 		if these := l.between(at, at+time.Second); len(these) > 0 {
-			ms = append(ms, report.Quantile(these, 0.5))
+			seconds, ms = append(seconds, float64(len(seconds))), append(ms, report.Quantile(these, 0.5))
 		}
 	}
-	return ms
-}
-
-// slope returns the average growth from one value to the next. It is the median of the slopes
-// between any two values, so a few outliers do not change it. It is 0 for fewer than two values.
-func slope(values []float64) float64 {
-	var slopes []float64
-	for i := range values {
-		for j := range i {
-			slopes = append(slopes, (values[i]-values[j])/float64(i-j))
-		}
-	}
-	return report.Quantile(slopes, 0.5)
+	return report.Slope(seconds, ms)
 }

@@ -104,8 +104,7 @@ func (b *bench) streams(replicas, partitions int) cluster.Config {
 
 // fill creates the streams, with the states of n vehicles.
 func fill(ctx context.Context, c cluster.Config, n int) {
-	e := must.Get(cluster.Open(ctx, c))
-	must.Do(restart.Fill(ctx, e, n))
+	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), n)
 }
 
 func (b *bench) newRig(c cluster.Config) *rig {

@@ -123,7 +123,7 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	quarter := b.plan.steady / 4
 	b.aimed(subject, "lag of the last quarter, over the first",
 		report.Quantile(l.between(3*quarter, 4*quarter), 0.5)/report.Quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
-	b.aimed(subject, "lag, growth", slope(l.medians(b.plan.steady)), "ms/s", 1,
+	b.aimed(subject, "lag, growth", l.growth(b.plan.steady), "ms/s", 1,
 		fmt.Sprintf("Theil–Sen slope of the medians of %.0f seconds; a node that folds a thousandth less than arrives "+
 			"falls behind by 1 ms/s", b.plan.steady.Seconds()))
 	b.aimed(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", 0.5,

@@ -5,11 +5,7 @@ package soak
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -102,13 +98,10 @@ func watch(ctx context.Context, n *nodeprocess.Node) *series {
 			return s
 		}
 		must.Do(err)
-		resident, err1 := n.Resident()
-		store, err2 := sizeOf(n.Dir)
-		must.Do(err1, err2)
 		s.at = append(s.at, time.Since(began).Hours())
 		for name, v := range map[string]float64{
-			"resident memory": float64(resident) / (1 << 20), "goroutines": m["go_goroutines"],
-			"descriptors": m["process_open_fds"], "store": store / (1 << 20),
+			"resident memory": float64(must.Get(n.Resident())) / (1 << 20), "goroutines": m["go_goroutines"],
+			"descriptors": m["process_open_fds"], "store": float64(must.Get(report.DirSize(n.Dir))) / (1 << 20),
 		} {
 			s.of[name] = append(s.of[name], v)
 		}
@@ -125,7 +118,7 @@ func (s *series) report(a *row.Attempt) {
 	for _, l := range limits {
 		values := s.of[l.name][half:]
 		middle, most := report.Median(values), slices.Max(values)
-		grown := slope(s.at[half:], values) * hours
+		grown := report.Slope(s.at[half:], values) * hours
 		allowed := l.floor + anHour*middle*hours
 		a.Figure(l.name+", median of the second half", middle, l.unit)
 		a.Aimed(l.name+": trend over the second half", grown, l.unit, fmt.Sprintf("≤ %.1f %s", allowed, l.unit),
@@ -134,38 +127,4 @@ func (s *series) report(a *row.Attempt) {
 			a.AtMost(l.name+" at most", most, l.unit, l.most)
 		}
 	}
-}
-
-// slope returns the Theil–Sen estimate of the slope, which is the median of the slopes between all
-// pairs of points. If there are many points, only some of the pairs are used.
-func slope(x, y []float64) float64 {
-	const enough = 1500
-	step := len(x)/enough + 1
-	var all []float64
-	for i := 0; i < len(x); i += step {
-		for j := i + step; j < len(x); j += step {
-			if x[j] > x[i] {
-				all = append(all, (y[j]-y[i])/(x[j]-x[i]))
-			}
-		}
-	}
-	return report.Median(all)
-}
-
-// sizeOf returns the total size of the files of a directory. Files may vanish during the
-// walk.
-func sizeOf(dir string) (bytes float64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			var info fs.FileInfo
-			if info, err = d.Info(); err == nil {
-				bytes += float64(info.Size())
-			}
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	return bytes, err
 }
