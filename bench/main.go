@@ -66,7 +66,8 @@ func main() {
 
 // run implements the command. It measures the parts that args name, prints the results to
 // stdout and reports progress on stderr.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	defer must.Catch(&err)
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	quick := flags.Bool("quick", false, "a short run, as a test; its figures are rough")
@@ -76,17 +77,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	binary := flags.String("binary", "", "the built carstate (built from this checkout)")
 	docs := flags.String("docs", "../docs", "`directory` in which the documents and their plots are written")
 	render := flags.Bool("render", false, "measure nothing: render the documents again from the stored results")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	chosen, err := choose(*names)
-	if err != nil {
-		return err
-	}
-	document, err := report.Load(*docs)
-	if err != nil {
-		return err
-	}
+	must.Do(flags.Parse(args))
+	chosen := must.Get(choose(*names))
+	document := must.Get(report.Load(*docs))
 	if *render {
 		return document.Save(*docs)
 	}
@@ -97,29 +90,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 
-	scratch, err := os.MkdirTemp(*dir, "carstate-bench-")
-	if err != nil {
-		return fmt.Errorf("no scratch directory: %w", err)
-	}
+	scratch := must.Get(os.MkdirTemp(*dir, "carstate-bench-"))
 	defer os.RemoveAll(scratch)
 	if *binary == "" {
 		*binary = filepath.Join(scratch, "carstate")
-		if err := gobench.Build(ctx, "..", "", *binary); err != nil {
-			return err
-		}
+		must.Do(gobench.Build(ctx, "..", "", *binary))
 	}
 
 	version := gobench.Version(ctx)
 	var measured []string
 	for _, p := range chosen {
 		own := filepath.Join(scratch, p.name)
-		if err := os.Mkdir(own, 0o700); err != nil {
-			return err
-		}
-		machine, err := report.Machine(own)
-		if err != nil {
-			return err
-		}
+		must.Do(os.Mkdir(own, 0o700))
+		machine := must.Get(report.Machine(own))
 		var results report.Results
 		begin := time.Now()
 		o := report.Options{
@@ -128,8 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 				fmt.Fprintf(stderr, p.name+": "+format+"\n", args...)
 			},
 		}
-		err = must.Caught(func() { must.Do(p.run(ctx, o, &results)) })
-		if err := errors.Join(err, ctx.Err()); err != nil {
+		if err := must.Caught(func() { must.Do(p.run(ctx, o, &results), ctx.Err()) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		document.Replace(report.Run{
@@ -138,9 +120,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}, &results)
 		measured = append(measured, p.name)
 		// Save after each part, so that a failure of the next part loses nothing.
-		if err := errors.Join(document.Save(*docs), os.RemoveAll(own)); err != nil {
-			return err
-		}
+		must.Do(document.Save(*docs), os.RemoveAll(own))
 	}
 	return document.Print(stdout, measured)
 }

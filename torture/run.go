@@ -43,7 +43,8 @@ type session struct {
 }
 
 // run implements the command. It reports progress on stderr.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	defer must.Catch(&err)
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	chosenNames := flags.String("rows", names(false), "run only these `rows`; of "+names(true))
@@ -54,21 +55,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	dir := flags.String("dir", "/var/tmp", "`directory` for scratch files, on a disk")
 	docs := flags.String("docs", "../docs", "`directory` in which reliability.md is written")
 	render := flags.Bool("render", false, "run no row: render the document again from the stored results")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	chosen, err := choose(*chosenNames)
-	if err != nil {
-		return err
-	}
-	given, err := counts(*count)
-	if err != nil {
-		return err
-	}
-	document, err := reliability.Load(*docs)
-	if err != nil {
-		return err
-	}
+	must.Do(flags.Parse(args))
+	chosen := must.Get(choose(*chosenNames))
+	given := must.Get(counts(*count))
+	document := must.Get(reliability.Load(*docs))
 	if *render {
 		return document.Save(*docs, rows)
 	}
@@ -86,19 +76,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		lacks[r.Name] = err
 	}
-	scratch, err := makeScratch(*dir)
-	if err != nil {
-		return err
-	}
+	scratch := must.Get(makeScratch(*dir))
 	defer os.RemoveAll(scratch)
-	program, err1 := os.Executable()
-	machine, err2 := report.Machine(scratch)
 	binary := filepath.Join(scratch, "carstate")
-	if err := errors.Join(err1, err2, gobench.Build(ctx, "..", "", binary)); err != nil {
-		return err
-	}
-	s := &session{program: program, scratch: scratch, seed: *seed, stderr: stderr}
-	version := gobench.Version(ctx)
+	must.Do(gobench.Build(ctx, "..", "", binary))
+	s := &session{program: must.Get(os.Executable()), scratch: scratch, seed: *seed, stderr: stderr}
+	machine, version := must.Get(report.Machine(scratch)), gobench.Version(ctx)
 	fmt.Fprintf(stderr, "seed %d\n", *seed)
 	var failed []string
 	for _, r := range chosen {
@@ -129,19 +112,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			// Save the findings now, so that they are not lost if the rest of the run
 			// fails.
 			document.Replace(done)
-			if err := document.Save(*docs, rows); err != nil {
-				return err
-			}
+			must.Do(document.Save(*docs, rows))
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		must.Do(ctx.Err())
 		if *controls && (done.Outcome.Undone == "" || done.Outcome.Found()) {
 			for _, c := range r.Controls {
-				caught, err := s.control(ctx, r, c, n)
-				if err != nil {
-					return err
-				}
+				caught := s.control(ctx, r, c, n)
 				if !caught.Caught {
 					failed = append(failed, r.Name+" with "+c.Defect)
 				}
@@ -150,9 +126,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		document.Replace(done)
 		// Save after each row, so that a failure of the next row loses nothing.
-		if err := document.Save(*docs, rows); err != nil {
-			return err
-		}
+		must.Do(document.Save(*docs, rows))
 		fmt.Fprintln(stdout, done.Line())
 	}
 	if len(failed) > 0 {
@@ -163,19 +137,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // control runs a row against a broken build and reports whether the row caught its defect.
-func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) (reliability.Control, error) {
+func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) reliability.Control {
 	dir := filepath.Join(s.scratch, c.Defect)
 	defer os.RemoveAll(dir)
-	broken, err := buildBroken(ctx, dir, c.Defect, r.Tests)
-	if err != nil {
-		return reliability.Control{}, err
-	}
+	broken := buildBroken(ctx, dir, c.Defect, r.Tests)
 	if c.Count > 0 {
 		n = min(n, c.Count)
 	}
 	began := time.Now()
 	o := s.do(ctx, job{Row: r.Name, Count: n, Binary: broken, Defect: c.Defect}, limitOf(r, n))
-	return verdict(c, o, time.Since(began)), ctx.Err()
+	must.Do(ctx.Err())
+	return verdict(c, o, time.Since(began))
 }
 
 // verdict returns the result of a control. The control was caught only if a finding shows the
@@ -239,15 +211,13 @@ func (s *session) child(ctx context.Context, j job) (out []byte, err error) {
 
 // attempt implements the child process. It runs one attempt and prints the outcome. If the attempt
 // ends in an error, the outcome contains that error and the findings before it.
-func attempt(ctx context.Context, text string, stdout io.Writer) error {
+func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
+	defer must.Catch(&err)
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return fmt.Errorf("the job is not readable: %w", err)
 	}
-	r, err := find(j.Row)
-	if err != nil {
-		return err
-	}
+	r := must.Get(find(j.Row))
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
 	prefix := j.Row
@@ -273,20 +243,13 @@ func attempt(ctx context.Context, text string, stdout io.Writer) error {
 }
 
 // buildBroken builds carstate, or tests, with a defect into dir and returns the file name.
-func buildBroken(ctx context.Context, dir, defect, tests string) (string, error) {
-	root, err := filepath.Abs("..")
-	if err != nil {
-		return "", err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
-	}
-	overlay, err := defects.Overlay(root, defect, dir)
-	if err != nil {
-		return "", err
-	}
+func buildBroken(ctx context.Context, dir, defect, tests string) string {
+	root := must.Get(filepath.Abs(".."))
+	must.Do(os.Mkdir(dir, 0o700))
+	overlay := must.Get(defects.Overlay(root, defect, dir))
 	binary := filepath.Join(dir, "carstate")
 	// The version names the defect, so that nobody mistakes the binary for a usable build.
-	return binary, gobench.Build(ctx, root, tests, binary, "-overlay", overlay, "-ldflags",
-		"-s -w -X main.version=broken-"+defect)
+	must.Do(gobench.Build(ctx, root, tests, binary, "-overlay", overlay, "-ldflags",
+		"-s -w -X main.version=broken-"+defect))
+	return binary
 }

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"carstate/bench/must"
 )
 
 // generated is the result of a run of the generator. A latency is measured from the time at which
@@ -29,28 +31,20 @@ const connections = 64
 
 // generateMain runs the generator as a program of its own. It polls without a pause, which keeps
 // its core busy, so that neither timers nor a scheduler delay a request.
-func generateMain(args []string, stdout io.Writer) error {
+func generateMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
 	targets := flags.String("targets", "", "")
 	rate := flags.Float64("rate", 0, "requests a second; 0: as fast as they are answered")
 	seconds := flags.Float64("seconds", 1, "")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	text, err := os.ReadFile(*targets)
-	if err != nil {
-		return err
-	}
+	must.Do(flags.Parse(args))
+	text := must.Get(os.ReadFile(*targets))
 	var requests [][]byte
 	for target := range bytes.Lines(text) {
 		requests = append(requests, []byte("GET "+string(bytes.TrimSpace(target))+" HTTP/1.1\r\nHost: "+*addr+"\r\n\r\n"))
 	}
-	r, err := generate(*addr, requests, *rate, time.Duration(*seconds*float64(time.Second)))
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(stdout).Encode(r)
+	r := must.Get(generate(*addr, requests, *rate, time.Duration(*seconds*float64(time.Second))))
+	must.Do(json.NewEncoder(stdout).Encode(r))
 }
 
 // wire is one connection of the generator.
@@ -66,36 +60,26 @@ type wire struct {
 // and waits for all answers. If rate is 0, it sends the next request over a connection as soon as
 // the previous request is answered.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
+	defer must.Catch(&err)
 	if len(requests) == 0 {
 		return r, errors.New("nothing to send")
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
-	if err != nil {
-		return r, err
-	}
+	epoll := must.Get(syscall.EpollCreate1(syscall.EPOLL_CLOEXEC))
 	defer func() { _ = syscall.Close(epoll) }()
 	wires := make([]*wire, connections)
 	free := make([]int, 0, connections)
 	for i := range wires {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			return r, err
-		}
+		c := must.Get(net.Dial("tcp", addr))
 		f, err := c.(*net.TCPConn).File()
 		c.Close()
-		if err != nil {
-			return r, err
-		}
+		must.Do(err)
 		defer f.Close()
 		w := &wire{fd: int(f.Fd())}
 		wires[i], free = w, append(free, i)
 		e := syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(i)}
-		if err := errors.Join(syscall.SetNonblock(w.fd, true),
-			syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, w.fd, &e)); err != nil {
-			return r, err
-		}
+		must.Do(syscall.SetNonblock(w.fd, true), syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, w.fd, &e))
 	}
 
 	total := int(rate * during.Seconds())
@@ -138,10 +122,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 		}
 		for _, e := range events[:max(n, 0)] {
 			w := wires[e.Fd]
-			done, err := w.read()
-			if err != nil {
-				return r, err
-			}
+			done := w.read()
 			if done {
 				w.busy = false
 				took = append(took, time.Since(begin)-w.due)
@@ -157,34 +138,34 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 }
 
 // read reads what has arrived and reports whether it is a complete answer.
-func (w *wire) read() (bool, error) {
+func (w *wire) read() bool {
 	n, err := syscall.Read(w.fd, w.buf[len(w.in):])
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
-		return false, nil
+		return false
 	}
 	if err != nil || n == 0 || !w.busy {
-		return false, fmt.Errorf("the server closed a connection or sent unrequested bytes: %w",
+		must.Fail("the server closed a connection or sent unrequested bytes: %w",
 			errors.Join(err, io.ErrUnexpectedEOF))
 	}
 	w.in = w.buf[:len(w.in)+n]
 	head, body, ok := bytes.Cut(w.in, []byte("\r\n\r\n"))
 	if !ok {
-		return false, nil
+		return false
 	}
 	if !bytes.HasPrefix(head, []byte("HTTP/1.1 200 ")) {
-		return false, errors.New("an answer was not 200")
+		must.Fail("an answer was not 200")
 	}
-	length, err := contentLength(head)
-	return err == nil && len(body) >= length, err
+	return len(body) >= contentLength(head)
 }
 
 // contentLength returns the value of the Content-Length header.
-func contentLength(head []byte) (n int, err error) {
+func contentLength(head []byte) (n int) {
 	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
 		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("content-length")) {
-			_, err = fmt.Sscan(string(value), &n)
-			return n, err
+			must.Get(fmt.Sscan(string(value), &n))
+			return n
 		}
 	}
-	return 0, errors.New("an answer has no Content-Length")
+	must.Fail("an answer has no Content-Length")
+	return 0
 }

@@ -55,9 +55,8 @@ func newField(o report.Options) (f *field, generator int) {
 	for i := range vehiclesKnown {
 		fmt.Fprintln(&vehicles, vidOf(i))
 	}
-	must.Do(os.WriteFile(f.tokens, []byte(secret+"\n"), 0o600),
-		os.WriteFile(f.vehicles, vehicles.Bytes(), 0o600),
-		writeTargets(f.targets, []string{secret}, vehiclesKnown))
+	must.Do(os.WriteFile(f.tokens, []byte(secret+"\n"), 0o600), os.WriteFile(f.vehicles, vehicles.Bytes(), 0o600))
+	writeTargets(f.targets, []string{secret}, vehiclesKnown)
 	return f, generator
 }
 

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"flag"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/fleet"
 	carstate "carstate/internal/query"
@@ -28,52 +28,48 @@ const (
 
 // Self runs a part of the bench that needs a process of its own, which is the generator or the query
 // server alone. args are the name and the flags of that program.
-func Self(args []string, stdout io.Writer) error {
+func Self(args []string, stdout io.Writer) (err error) {
+	defer must.Catch(&err)
 	if len(args) == 0 {
 		return errors.New("the name of one of the bench's own programs is missing")
 	}
 	switch args[0] {
 	case "generate":
-		return generateMain(args[1:], stdout)
+		generateMain(args[1:], stdout)
+		return nil
 	case "table":
-		return tableMain(args[1:], stdout)
+		tableMain(args[1:], stdout)
+		return nil
 	}
 	return fmt.Errorf("the bench has no program %q", args[0])
 }
 
 // listen calls serve for a listener on a free port, until the process receives SIGTERM or an
 // interrupt. It prints the listener's address.
-func listen(stdout io.Writer, serve func(net.Listener) error) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
+func listen(stdout io.Writer, serve func(net.Listener) error) {
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
 	failed := make(chan error, 1)
 	go func() { failed <- serve(l) }()
-	if _, err := fmt.Fprintln(stdout, l.Addr()); err != nil {
-		return err
-	}
+	must.Get(fmt.Fprintln(stdout, l.Addr()))
 	select {
 	case err := <-failed:
-		return err
+		must.Do(err)
 	case <-end:
-		return l.Close()
+		must.Do(l.Close())
 	}
 }
 
 // tableMain runs only carstate's query server, over a table that is filled without telemetry,
 // because ten million vehicles would take hours to report. It writes the request targets for the
 // generator to a file.
-func tableMain(args []string, stdout io.Writer) error {
+func tableMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")
 	tokens := flags.Int("tokens", 1, "")
 	targets := flags.String("targets", "", "file to write")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
+	must.Do(flags.Parse(args))
 	c := carstate.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), MaxAge: 24 * time.Hour}
 	now := time.Now()
 	for i := range *vehicles {
@@ -84,39 +80,30 @@ func tableMain(args []string, stdout io.Writer) error {
 	}
 	secrets := make([]string, *tokens)
 	for i := range secrets {
-		t, secret, err := access.New(access.Request{Kind: access.TokenKind,
+		t, secret := must.Get2(access.Issue(access.Request{
 			Developer: "bench", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 			Expires: now.Add(24 * time.Hour), Rate: access.Rate{Calls: 1_000_000, Window: time.Second},
-		}, now)
-		if err != nil {
-			return err
-		}
+		}, now))
 		c.Tokens.Put(t)
 		secrets[i] = secret
 	}
-	if err := writeTargets(*targets, secrets, *vehicles); err != nil {
-		return err
-	}
-	return listen(stdout, carstate.New(c).Serve)
+	writeTargets(*targets, secrets, *vehicles)
+	listen(stdout, carstate.New(c).Serve)
 }
 
 // spread is the number of different requests that a generator sends in turn. Their vehicles are
 // spread over all vehicles, so that the needed data does not fit into the processor's caches.
 const spread = 100_000
 
-func writeTargets(file string, tokens []string, vehicles int) error {
+func writeTargets(file string, tokens []string, vehicles int) {
 	var b bytes.Buffer
-	w := bufio.NewWriter(&b)
 	for i := range spread {
 		// The factor is coprime to the number of vehicles, so each vehicle is chosen once before
 		// any is chosen again.
 		n := int(uint64(i) * 7_368_787 % uint64(vehicles))
-		fmt.Fprintf(w, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
+		fmt.Fprintf(&b, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return os.WriteFile(file, b.Bytes(), 0o600)
+	must.Do(os.WriteFile(file, b.Bytes(), 0o600))
 }
 
 // vidOf returns the id of vehicle i: 21 letters and digits, like real ids.

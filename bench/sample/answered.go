@@ -2,8 +2,6 @@ package sample
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -26,15 +24,12 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 	defer s.client.CloseIdleConnections()
 	before := must.Get(n.Metrics(ctx))
 	acks := new(latencies)
-	must.Do(openLoop(ctx, perSecond, atOnce, lasting, func(i int, due time.Time) error {
+	openLoop(ctx, perSecond, atOnce, lasting, func(i int, due time.Time) {
 		b := newBody(i%cars, 1, 1)
 		b.stamp(due)
-		if err := s.post(b.text); err != nil {
-			return err
-		}
+		s.post(b.text)
 		acks.add(time.Since(due))
-		return nil
-	}))
+	})
 	after := must.Get(n.Metrics(ctx))
 	return lone{acks, since(before, after, "carstate_commit_samples_sum") / since(before, after,
 		"carstate_commit_samples_count")}
@@ -65,7 +60,7 @@ func hearOfAll(ctx context.Context, n *node) {
 	for first := 0; first < answeredCars+probes; first += perBody {
 		b := newBody(first, perBody, 1)
 		b.stamp(at)
-		must.Do(s.post(b.text))
+		s.post(b.text)
 	}
 	must.Get(n.AwaitMetrics(ctx, time.Minute, func(after nodeprocess.Metrics) bool {
 		return since(before, after, "carstate_samples_folded_total") >= answeredCars+probes
@@ -89,57 +84,50 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 	defer cancel()
 	load := make(chan error, 1)
 	go func() {
-		load <- openLoop(background, perSecond/perBody, atOnce, lasting, func(i int, due time.Time) error {
-			b := bodies[i%len(bodies)]
-			text := *b
-			text.text = append([]byte(nil), b.text...)
-			text.stamp(due)
-			return s.post(text.text)
+		load <- must.Caught(func() {
+			openLoop(background, perSecond/perBody, atOnce, lasting, func(i int, due time.Time) {
+				b := bodies[i%len(bodies)]
+				text := *b
+				text.text = append([]byte(nil), b.text...)
+				text.stamp(due)
+				s.post(text.text)
+			})
 		})
 	}()
 	l := new(latencies)
 	// The time in an answer has whole seconds, so the samples of a probe are one second apart.
 	// The first sample is recent enough to be folded as fresh.
 	first := time.Now().Add(-4 * time.Minute).Truncate(time.Second)
-	err := openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) error {
+	openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) {
 		b := newBody(cars+i%probes, 1, 1)
 		at := first.Add(time.Duration(i/probes) * time.Second)
 		b.stamp(at)
-		if err := s.post(b.text); err != nil {
-			return err
-		}
-		if err := askUntil(ctx, asker, n, vid(cars+i%probes), at); err != nil {
-			return err
-		}
+		s.post(b.text)
+		askUntil(ctx, asker, n, vid(cars+i%probes), at)
 		l.add(time.Since(due))
-		return nil
 	})
-	must.Do(err, <-load)
+	must.Do(<-load)
 	return l
 }
 
 // askUntil queries a vehicle until the time in the answer is the parameter at.
-func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) error {
+func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
 	req.SetRequestURI(n.URL(nodeprocess.Query) + nodeprocess.DrivingPath + "?access_token=" + n.token + "&vid=" + vid)
 	want := at.UTC().Format(http.TimeFormat)
 	for asked := time.Now(); ; time.Sleep(askAgain) {
-		if err := c.Do(req, resp); err != nil {
-			return err
-		}
+		must.Do(c.Do(req, resp))
 		if resp.StatusCode() != http.StatusOK {
-			return fmt.Errorf("a query was answered with %d", resp.StatusCode())
+			must.Fail("a query was answered with %d", resp.StatusCode())
 		}
 		if string(resp.Header.Peek("Last-Modified")) == want {
-			return nil
+			return
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		must.Do(ctx.Err())
 		if time.Since(asked) > time.Minute {
-			return errors.New("a sample was acknowledged, but not part of an answer for a minute")
+			must.Fail("a sample was acknowledged, but not part of an answer for a minute")
 		}
 	}
 }

@@ -2,7 +2,6 @@ package sample
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -35,7 +34,7 @@ func newSender(addr, key string, connections int) *sender {
 }
 
 // post sends a body and returns once it is acknowledged.
-func (s *sender) post(body []byte) error {
+func (s *sender) post(body []byte) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
@@ -44,13 +43,10 @@ func (s *sender) post(body []byte) error {
 	req.Header.SetContentType("application/x-ndjson")
 	req.Header.Set("Authorization", s.auth)
 	req.SetBodyRaw(body)
-	if err := s.client.Do(req, resp); err != nil {
-		return err
-	}
+	must.Do(s.client.Do(req, resp))
 	if resp.StatusCode() != http.StatusAccepted {
-		return fmt.Errorf("telemetry was answered with %d", resp.StatusCode())
+		must.Fail("telemetry was answered with %d", resp.StatusCode())
 	}
-	return nil
 }
 
 // flood is the result of sending full bodies in a closed loop.
@@ -75,28 +71,27 @@ func floodBodies(cars, perCar int) []*body {
 // send sends bodies over a number of connections, and returns how many samples were acknowledged.
 // Each connection sends the next body when the previous one is answered. All samples of a car use
 // the same connection.
-func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) (int, error) {
+func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) int {
 	start := time.Now()
 	var sent atomic.Int64
 	connections = min(connections, len(bodies))
-	err := together(connections, func(worker int) error {
+	together(connections, func(worker int) {
 		for round := 0; ; round++ {
 			for i := worker; i < len(bodies); i += connections {
-				if ctx.Err() != nil || time.Since(start) > lasting {
-					return ctx.Err()
+				must.Do(ctx.Err())
+				if time.Since(start) > lasting {
+					return
 				}
 				// The times of the samples begin two minutes ago, because samples
 				// may be sent faster than their times advance.
 				b := bodies[i]
 				b.stamp(start.Add(-2*time.Minute + time.Duration(round*b.perCar)*step))
-				if err := s.post(b.text); err != nil {
-					return err
-				}
+				s.post(b.text)
 				sent.Add(int64(b.samples()))
 			}
 		}
 	})
-	return int(sent.Load()), err
+	return int(sent.Load())
 }
 
 // runFlood sends bodies to a node for a while and waits until all samples are folded.
@@ -106,7 +101,7 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 	before := must.Get(n.Metrics(ctx))
 	cpu0 := must.Get(n.CPU())
 	start := time.Now()
-	sent := must.Get(s.send(ctx, bodies, connections, lasting))
+	sent := s.send(ctx, bodies, connections, lasting)
 	took := time.Since(start)
 	after := must.Get(n.AwaitMetrics(ctx, 2*time.Minute, func(m nodeprocess.Metrics) bool {
 		return since(before, m, "carstate_samples_folded_total") >= float64(sent)
@@ -122,19 +117,16 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 	}
 }
 
-// together runs f in n goroutines, waits for all and returns the first error.
-func together(n int, f func(i int) error) error {
+// together runs f in n goroutines and waits for all. If any of them fails, the measurement ends.
+func together(n int, f func(i int)) {
 	var running sync.WaitGroup
 	errs := make(chan error, n)
 	for i := range n {
-		running.Go(func() { errs <- f(i) })
+		running.Go(func() { errs <- must.Caught(func() { f(i) }) })
 	}
 	running.Wait()
 	close(errs)
 	for err := range errs {
-		if err != nil {
-			return err
-		}
+		must.Do(err)
 	}
-	return nil
 }

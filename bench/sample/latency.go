@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 )
 
@@ -30,7 +31,7 @@ func (l *latencies) quantile(part float64) float64 {
 // of the call and the time at which it was due. If earlier calls delay a call, the duration that f
 // measures from that time includes the delay. At most atOnce calls are in progress.
 func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration,
-	f func(i int, due time.Time) error) error {
+	f func(i int, due time.Time)) {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
 	defer cancel()
 	type call struct {
@@ -54,13 +55,13 @@ func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.D
 			}
 		}
 	}()
-	return together(atOnce, func(int) error {
+	together(atOnce, func(int) {
 		for c := range calls {
-			if err := f(c.i, c.due); err != nil {
+			if err := must.Caught(func() { f(c.i, c.due) }); err != nil {
 				cancel()
-				return err
+				must.Do(err)
 			}
 		}
-		return ctx.Err()
+		must.Do(ctx.Err())
 	})
 }

@@ -3,7 +3,6 @@ package sample
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"time"
@@ -26,15 +25,12 @@ type car struct {
 type source struct{ name, key string }
 
 // dial connects a car and prepares a packet with one sample at QoS 1.
-func dial(ctx context.Context, addr string, as source, number int) (*car, error) {
+func dial(ctx context.Context, addr string, as source, number int) *car {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
+	conn := must.Get(d.DialContext(ctx, "tcp", addr))
 	c := &car{conn: conn, body: newBody(number, 1, 1)}
 	var connect, publish bytes.Buffer
-	err = errors.Join((&packets.Packet{
+	must.Do((&packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
 		Connect: packets.ConnectParams{
 			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 300, ClientIdentifier: vid(number),
@@ -44,36 +40,24 @@ func dial(ctx context.Context, addr string, as source, number int) (*car, error)
 		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
 		TopicName: "vehicles/" + vid(number) + "/telemetry", PacketID: 1, Payload: c.body.text,
 	}).PublishEncode(&publish))
-	if err == nil {
-		_, err = conn.Write(connect.Bytes())
-	}
-	if err == nil {
-		_, err = io.ReadFull(conn, c.answer[:])
-	}
-	if err == nil && c.answer != [4]byte{packets.Connack << 4, 2} {
-		err = errors.New("a car was refused by MQTT")
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+	must.Get(conn.Write(connect.Bytes()))
+	must.Get(io.ReadFull(conn, c.answer[:]))
+	if c.answer != [4]byte{packets.Connack << 4, 2} {
+		must.Fail("a car was refused by MQTT")
 	}
 	c.publish = publish.Bytes()
 	c.body.text = c.publish[len(c.publish)-len(c.body.text):]
-	return c, nil
+	return c
 }
 
 // send publishes one sample and returns once it is acknowledged.
-func (c *car) send(at time.Time) error {
+func (c *car) send(at time.Time) {
 	c.body.stamp(at)
-	if _, err := c.conn.Write(c.publish); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(c.conn, c.answer[:]); err != nil {
-		return err
-	}
+	must.Get(c.conn.Write(c.publish))
+	must.Get(io.ReadFull(c.conn, c.answer[:]))
 	if c.answer != [4]byte{packets.Puback << 4, 2, 0, 1} {
-		return errors.New("the answer is not PUBACK")
+		must.Fail("the answer is not PUBACK")
 	}
-	return nil
 }
 
 // connected is the result of a measurement with a number of connected cars.
@@ -97,29 +81,20 @@ func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting
 		}
 	}()
 	const dialers = 64
-	must.Do(together(dialers, func(worker int) (err error) {
+	together(dialers, func(worker int) {
 		for i := worker; i < number; i += dialers {
-			if cars[i], err = dial(ctx, n.Address(nodeprocess.MQTT), sources[i%len(sources)], i); err != nil {
-				return err
-			}
+			cars[i] = dial(ctx, n.Address(nodeprocess.MQTT), sources[i%len(sources)], i)
 		}
-		return nil
-	}))
+	})
 	after, cpu := must.Get(n.Resident()), must.Get(n.CPU())
 	acks, start := new(latencies), time.Now()
-	must.Do(together(number, func(i int) error {
-		for ctx.Err() == nil {
-			at := time.Now()
-			if at.Sub(start) > lasting {
-				return nil
-			}
-			if err := cars[i].send(at); err != nil {
-				return err
-			}
+	together(number, func(i int) {
+		for at := time.Now(); at.Sub(start) <= lasting; at = time.Now() {
+			must.Do(ctx.Err())
+			cars[i].send(at)
 			acks.add(time.Since(at))
 		}
-		return ctx.Err()
-	}))
+	})
 	took, end := time.Since(start), must.Get(n.CPU())
 	return connected{
 		rate:   float64(len(acks.took)) / took.Seconds(),

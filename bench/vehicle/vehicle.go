@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"carstate/bench/gobench"
+	"carstate/bench/must"
 	"carstate/bench/report"
 )
 
@@ -19,10 +20,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	for _, n := range sizes {
 		subject := report.Count(n) + " vehicles"
 		name := "Table/vehicles=" + map[int]string{100_000: "100k", 1_000_000: "1M", 10_000_000: "10M"}[n]
-		found, err := gobench.Run(ctx, "internal/fleet", name+"$", min(o.Rounds, 3))
-		if err != nil {
-			return err
-		}
+		found := must.Get(gobench.Run(ctx, "internal/fleet", name+"$", min(o.Rounds, 3)))
 		for _, m := range []struct {
 			unit, name, shown string
 			aim               float64 // at 10 M vehicles

@@ -143,7 +143,7 @@ func (t *trial) now() time.Time { return time.Now().Add(t.wall) }
 func (t *trial) jump(ctx context.Context, wall, mono time.Duration) {
 	t.wall, t.mono = wall.Truncate(time.Second), mono.Truncate(time.Second)
 	t.jumps++
-	must.Do(t.clock.set(t.wall, t.mono))
+	t.clock.set(t.wall, t.mono)
 	must.Do(t.node.AwaitReady(ctx, time.Minute))
 }
 
@@ -205,7 +205,7 @@ func (t *trial) monotonic(ctx context.Context) (err error) {
 		must.Do(ctx.Err())
 		// The tasks that run every hour then run with the clock in 2038.
 		t.wall, t.mono = time.Until(ends[0]).Truncate(time.Second), t.mono+ahead
-		must.Do(t.clock.set(t.wall, t.mono))
+		t.clock.set(t.wall, t.mono)
 		t.jumps++
 		// On the node and on the client, operations that wait for an answer time out at
 		// once.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"carstate/bench/must"
 )
 
 // shifted is a process whose clocks this package sets. A static program gets the time from
@@ -53,93 +55,73 @@ func (s *shifted) start(cmd *exec.Cmd) error {
 		return err
 	}
 	s.pid = cmd.Process.Pid
-	err := s.patch()
+	err := must.Caught(s.patch)
 	if err != nil {
 		_ = cmd.Process.Kill()
 	}
 	return errors.Join(err, syscall.PtraceDetach(s.pid))
 }
 
-func (s *shifted) patch() error {
+func (s *shifted) patch() {
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(s.pid, &status, 0, nil); err != nil || !status.Stopped() {
-		return fmt.Errorf("the process did not stop at its beginning: %v, %w", status, err)
+		must.Fail("the process did not stop at its beginning: %v, %w", status, err)
 	}
-	begin, end, err := mapped(s.pid, "[vdso]")
-	if err != nil {
-		return err
-	}
-	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
+	begin, end := mapped(s.pid, "[vdso]")
+	mem := must.Get(os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_RDWR, 0))
 	defer mem.Close()
 	image := make([]byte, end-begin)
 	if _, err := mem.ReadAt(image, int64(begin)); err != nil {
-		return fmt.Errorf("the vDSO cannot be read: %w", err)
+		must.Fail("the vDSO cannot be read: %w", err)
 	}
-	at, err := clockGettime(image)
-	if err != nil {
-		return err
-	}
+	at := clockGettime(image)
 	text := append(bytes.Clone(code), make([]byte, wholeCode-len(code))...)
 	if _, err := mem.WriteAt(text, int64(begin+at)); err != nil {
-		return fmt.Errorf("the vDSO cannot be written: %w", err)
+		must.Fail("the vDSO cannot be written: %w", err)
 	}
 	s.offsets = begin + at + uint64(len(code))
-	return nil
 }
 
 // mapped returns the addresses of a process's mapping.
-func mapped(pid int, name string) (begin, end uint64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return 0, 0, err
-	}
+func mapped(pid int, name string) (begin, end uint64) {
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid)))
 	for line := range strings.Lines(string(text)) {
 		if strings.HasSuffix(strings.TrimSpace(line), name) {
-			_, err = fmt.Sscanf(line, "%x-%x", &begin, &end)
-			return begin, end, err
+			must.Get(fmt.Sscanf(line, "%x-%x", &begin, &end))
+			return begin, end
 		}
 	}
-	return 0, 0, errors.New("the process has no vDSO")
+	must.Fail("the process has no vDSO")
+	return 0, 0
 }
 
 // clockGettime returns the offset of the function in the vDSO.
-func clockGettime(image []byte) (uint64, error) {
+func clockGettime(image []byte) uint64 {
 	f, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
-		return 0, fmt.Errorf("the vDSO is not an ELF image: %w", err)
+		must.Fail("the vDSO is not an ELF image: %w", err)
 	}
-	symbols, err := f.DynamicSymbols()
-	if err != nil {
-		return 0, err
-	}
+	symbols := must.Get(f.DynamicSymbols())
 	for _, s := range symbols {
 		if s.Name == "__vdso_clock_gettime" {
 			if s.Size < wholeCode || s.Value%8 != 0 || s.Value+wholeCode > uint64(len(image)) {
-				return 0, fmt.Errorf("clock_gettime has %d bytes in this kernel's vDSO, which is too few", s.Size)
+				must.Fail("clock_gettime has %d bytes in this kernel's vDSO, which is too few", s.Size)
 			}
-			return s.Value, nil
+			return s.Value
 		}
 	}
-	return 0, errors.New("the vDSO has no clock_gettime")
+	must.Fail("the vDSO has no clock_gettime")
+	return 0
 }
 
 // set sets how far the process's clocks are ahead of the machine's.
-func (s *shifted) set(wall, monotonic time.Duration) error {
-	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
+func (s *shifted) set(wall, monotonic time.Duration) {
+	mem := must.Get(os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_WRONLY, 0))
 	defer mem.Close()
 	for i, d := range []time.Duration{wall, monotonic} {
 		word := binary.LittleEndian.AppendUint64(nil, uint64(d/time.Second))
-		if _, err := mem.WriteAt(word, int64(s.offsets)+int64(8*i)); err != nil {
-			return err
-		}
+		must.Get(mem.WriteAt(word, int64(s.offsets)+int64(8*i)))
 	}
-	return nil
 }
 
 // needs returns an error if this machine cannot set a process's clocks.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"carstate/bench/must"
 )
 
 // Set is a set of processors.
@@ -20,13 +22,13 @@ type Parts struct {
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal
 }
 
-func Split(pid int) (p Parts, err error) {
+func Split(pid int) (p Parts) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
-		return p, fmt.Errorf("cannot determine which processors a process may use: %w", err)
+		must.Fail("cannot determine which processors a process may use: %w", err)
 	}
 	if p.All.Count() < 2 {
 		p.One, p.Others, p.Number = p.All, p.All, -1
-		return p, nil
+		return p
 	}
 	for !p.All.IsSet(p.Number) {
 		p.Number++
@@ -34,37 +36,32 @@ func Split(pid int) (p Parts, err error) {
 	p.One.Set(p.Number)
 	p.Others = p.All
 	p.Others.Clear(p.Number)
-	return p, nil
+	return p
 }
 
 // Confine restricts all threads of a process to the given processors. The Go runtime adapts to the
 // number of processors within a second.
-func Confine(pid int, to *Set) error {
+func Confine(pid int, to *Set) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has ended; the row detects that
+			return // it has ended; the row detects that
 		}
-		if err != nil {
-			return err
-		}
+		must.Do(err)
 		moved := false
 		for _, t := range tasks {
-			id, err := strconv.Atoi(t.Name())
-			if err != nil {
-				return err
-			}
+			id := must.Get(strconv.Atoi(t.Name()))
 			var now Set
 			if err := unix.SchedGetaffinity(id, &now); err != nil || now == *to {
 				continue // ended, or confined already
 			}
 			moved = true // threads that it started since then inherited the old set
 			if err := unix.SchedSetaffinity(id, to); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("cannot confine a process to some processors: %w", err)
+				must.Fail("cannot confine a process to some processors: %w", err)
 			}
 		}
 		if !moved {
-			return nil
+			return
 		}
 	}
 }

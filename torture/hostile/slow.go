@@ -61,14 +61,15 @@ func slow(ctx context.Context, w *world) {
 	// The attackers get their own processor. Their system calls look at thousands of
 	// connections, and the kernel may not give the processor to another process before such
 	// a call ends.
-	parts := must.Get(cores.Split(w.PID()))
+	parts := cores.Split(w.PID())
 	processor := parts.Number
 	if processor >= 0 {
-		set := func(s *cores.Set) error {
-			return errors.Join(cores.Confine(w.PID(), s), cores.Confine(os.Getpid(), s))
+		set := func(s *cores.Set) {
+			cores.Confine(w.PID(), s)
+			cores.Confine(os.Getpid(), s)
 		}
-		must.Do(set(&parts.Others))
-		defer func() { must.Do(set(&parts.All)) }()
+		set(&parts.Others)
+		defer set(&parts.All)
 	}
 	p := newProbe(w)
 	p.measure(ctx, 2) // the first requests warm up both sides

@@ -56,8 +56,8 @@ func run(ctx context.Context, a *row.Attempt) error {
 	// This process sends for all sources. The process ends with the row, so it need not restore
 	// its set of processors. If there are two processors, the sources and the node use
 	// different ones.
-	parts := must.Get(cores.Split(os.Getpid()))
-	must.Do(cores.Confine(os.Getpid(), &parts.One))
+	parts := cores.Split(os.Getpid())
+	cores.Confine(os.Getpid(), &parts.One)
 	// TLS handshakes would cost the sources more than the node. So only HTTP/2 uses TLS,
 	// because it requires TLS.
 	for _, t := range []*target{
@@ -108,7 +108,7 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
 	defer t.Kill()
 	t.url = scheme + t.Address(nodeprocess.Ingest) + telemetryPath
-	must.Do(cores.Confine(t.PID(), processors))
+	cores.Confine(t.PID(), processors)
 	c := must.Get(t.AdminClient())
 	t.key = must.Get(c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen")})).Key
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")))

@@ -49,10 +49,10 @@ const (
 )
 
 func run(ctx context.Context, a *row.Attempt) error {
-	p := must.Get(cores.Split(os.Getpid()))
+	p := cores.Split(os.Getpid())
 	// This process simulates all users. The process ends with the row, so it need not restore
 	// its set of processors.
-	must.Do(cores.Confine(os.Getpid(), &p.Others))
+	cores.Confine(os.Getpid(), &p.Others)
 	killed, whole := newFleet(a), newFleet(a)
 	// Telemetry is overloaded before queries. Without load shedding, telemetry suffers more
 	// than queries, so this order ends the control of that defect earlier.
@@ -107,7 +107,7 @@ func (n *node) confine() {
 	if err := n.quota.add(n.process.PID()); err != nil {
 		must.Fail("the node cannot be limited: %w", err)
 	}
-	must.Do(cores.Confine(n.process.PID(), n.processor))
+	cores.Confine(n.process.PID(), n.processor)
 }
 
 // Durations of the phases.

@@ -31,7 +31,7 @@ type visit struct {
 // visits sends a range of strangers to the listeners. Their numbers begin at the parameter from and
 // end before the parameter to. All of them call the query listener, and a part of them call the
 // other listeners.
-func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error {
+func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
 		endpoint       endpoint // nil: the listener speaks MQTT
@@ -43,25 +43,21 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) error 
 		{"MQTT", nodeprocess.MQTT, nil, 100},
 	} {
 		v := &visit{Attempt: a, what: x.what, addr: k.node.Address(x.listener), from: from / x.part, to: to / x.part}
-		var err error
 		if x.endpoint != nil {
-			err = v.each(ctx, crowdSize, func(ctx context.Context, first int) error {
-				return v.crowd(ctx, x.endpoint, first, min(crowdSize, v.to-first))
+			v.each(ctx, crowdSize, func(ctx context.Context, first int) {
+				v.crowd(ctx, x.endpoint, first, min(crowdSize, v.to-first))
 			})
 		} else {
-			err = v.each(ctx, 1, v.car)
+			v.each(ctx, 1, v.car)
 		}
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
+		must.Do(ctx.Err())
 		came, answered := v.to-v.from, int(v.answered.Load())
 		a.Offered(came)
 		a.Acknowledged(answered)
 		if came != answered {
-			return fmt.Errorf("%s: %d of %d were answered", x.what, answered, came)
+			must.Fail("%s: %d of %d were answered", x.what, answered, came)
 		}
 	}
-	return nil
 }
 
 // Strangers use a few connections at a time, and many strangers share each connection.
@@ -72,7 +68,7 @@ const (
 
 // each calls do for every step-th stranger of the visit, in several goroutines, until one call
 // fails.
-func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int) error) error {
+func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
@@ -80,7 +76,7 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	for range callers {
 		all.Go(func() {
 			for i := range next {
-				if err := do(ctx, i); err != nil && ctx.Err() == nil {
+				if err := must.Caught(func() { do(ctx, i) }); err != nil && ctx.Err() == nil {
 					cancel(err)
 				}
 			}
@@ -92,9 +88,8 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	close(next)
 	all.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
+		must.Do(err)
 	}
-	return nil
 }
 
 // ownAddress returns a loopback address for stranger i.
@@ -102,22 +97,17 @@ func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>
 
 // dial connects from the address of stranger i. The connection may be used for a minute; after
 // that, reads and writes fail.
-func (v *visit) dial(ctx context.Context, i int) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx,
-		"tcp", v.addr)
-	if err != nil {
-		return nil, err
-	}
-	return conn, conn.SetDeadline(time.Now().Add(time.Minute))
+func (v *visit) dial(ctx context.Context, i int) net.Conn {
+	conn := must.Get((&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx,
+		"tcp", v.addr))
+	must.Do(conn.SetDeadline(time.Now().Add(time.Minute)))
+	return conn
 }
 
 // crowd sends the requests of n strangers over one connection, without waiting for the answer to
 // one before it sends the next.
-func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) error {
-	conn, err := v.dial(ctx, first)
-	if err != nil {
-		return err
-	}
+func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
+	conn := v.dial(ctx, first)
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	sent := make(chan error, 1)
@@ -131,12 +121,12 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) error {
 	}()
 	in := bufio.NewReaderSize(conn, 16<<10)
 	if err := v.listen(in, d, first, n); err != nil {
-		return fmt.Errorf("a connection to %s broke: %w", v.addr, errors.Join(err, conn.Close(), <-sent))
+		must.Fail("a connection to %s broke: %w", v.addr, errors.Join(err, conn.Close(), <-sent))
 	}
 	if in.Buffered() > 0 {
 		v.Wrong("%s: an answer without a request", v.what)
 	}
-	return <-sent
+	must.Do(<-sent)
 }
 
 // listen checks the answers to n strangers, and reports the first wrong one as a finding. It
@@ -163,29 +153,23 @@ func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) error {
 
 // car connects by MQTT as a car with an unknown name and key. The listener must refuse it
 // and close the connection.
-func (v *visit) car(ctx context.Context, i int) error {
-	conn, err := v.dial(ctx, i)
-	if err != nil {
-		return err
-	}
+func (v *visit) car(ctx context.Context, i int) {
+	conn := v.dial(ctx, i)
 	defer conn.Close()
 	r := rand.New(rand.NewPCG(v.Seed, uint64(i)))
 	login := mqtt.Login{Protocol: "MQTT", Version: byte(4 + i%2), Flags: 2, KeepAlive: 60, ID: text(12, r),
 		User: text(8, r)}
 	login.Key, _ = access.NewSecret(access.SourceKind)
-	if _, err := conn.Write(login.Packet()); err != nil {
-		return err
-	}
+	must.Get(conn.Write(login.Packet()))
 	answer, err := io.ReadAll(io.LimitReader(conn, 1<<10))
 	if len(answer) < 4 || answer[0] != 0x20 {
-		return fmt.Errorf("an unknown car received %d bytes instead of a CONNACK: %w", len(answer), err)
+		must.Fail("an unknown car received %d bytes instead of a CONNACK: %w", len(answer), err)
 	}
 	// MQTT 3.1.1: 4 bad user name or password, 5 not authorised; MQTT 5: 0x86, 0x87.
 	if code := answer[3]; code != 4 && code != 5 && code != 0x86 && code != 0x87 {
 		v.Wrong("an unknown car was answered with %#x", code)
 	}
 	v.answered.Add(1)
-	return nil
 }
 
 // known holds what a node knows, in contrast to the strangers.
