@@ -28,7 +28,7 @@ func (c *Client) AuditPages(ctx context.Context, query url.Values, limit int) it
 				return
 			}
 			yielded += len(events.Events)
-			if events.Older == 0 || yielded == limit {
+			if events.Older == 0 || limit != 0 && yielded == limit {
 				return
 			}
 			query.Set("before", strconv.FormatUint(events.Older, 10))
