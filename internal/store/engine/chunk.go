@@ -79,7 +79,10 @@ type Waiter struct {
 // NewWaiter returns a Waiter for chunks, and sets the field Waiter of each chunk to it. If t is
 // nil, nothing is traced.
 func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
-	w := &Waiter{done: make(chan struct{}), Traced: Traced(ctx, t)}
+	w := &Waiter{done: make(chan struct{})}
+	if t != nil {
+		w.Traced = trace.SpanContextFromContext(ctx)
+	}
 	w.left.Store(int32(len(chunks)))
 	for i := range chunks {
 		chunks[i].Waiter = w

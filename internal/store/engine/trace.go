@@ -20,15 +20,6 @@ import (
 // parent, and the others are links.
 const maxTraced = 64
 
-// Traced returns the span of ctx, the context of an [store.Engine.Append]. If t is nil, nothing is
-// traced, and the result is the zero value.
-func Traced(ctx context.Context, t trace.Tracer) trace.SpanContext {
-	if t == nil {
-		return trace.SpanContext{}
-	}
-	return trace.SpanContextFromContext(ctx)
-}
-
 // CommitSpan starts the span of a group commit that stores the given chunks. If t is nil or no chunk
 // belongs to a request that is sampled for tracing, CommitSpan returns ctx and a nil span.
 func CommitSpan(ctx context.Context, t trace.Tracer, chunks []Chunk, samples int) (context.Context, trace.Span) {

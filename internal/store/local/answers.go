@@ -96,10 +96,14 @@ func (r *restoredStates) clear() {
 
 // wasAnswered reports whether all samples up to sequence seq were folded before, by the present
 // owner of the partition or an earlier one, and their states were published to queries.
-func (s *partitionState) wasAnswered(seq uint64) bool {
+func (s *partitionState) wasAnswered(seq uint64) bool { return seq <= s.folded() }
+
+// folded returns the sequence up to which all samples are folded, whether or not their states are
+// stored.
+func (s *partitionState) folded() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return seq <= s.answered
+	return s.answered
 }
 
 // FollowStates implements [store.Engine]. If [Config.Answers] is set, Answers received all stored
@@ -154,13 +158,7 @@ const foldedPoll = 5 * time.Millisecond
 // returns false if the context ends first.
 func (e *Engine) awaitFolded(ctx context.Context) bool {
 	for _, s := range e.partitions {
-		for {
-			s.mu.Lock()
-			done := s.answered >= s.atOpen
-			s.mu.Unlock()
-			if done {
-				break
-			}
+		for s.folded() < s.atOpen {
 			if periodic.Pause(ctx, foldedPoll) != nil {
 				return false
 			}

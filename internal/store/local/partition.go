@@ -504,9 +504,7 @@ func (e *Engine) Settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	for n, s := range e.partitions {
-		s.mu.Lock()
-		answered := s.answered
-		s.mu.Unlock()
+		answered := s.folded()
 		for e.Folding()[n] && s.cursor.Load() < answered {
 			select {
 			case s.settle <- struct{}{}:
@@ -532,10 +530,7 @@ const stateWithin = 5 * time.Second
 func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
 	n := codec.PartitionOf(id, len(e.partitions))
 	s := e.partitions[n]
-	s.mu.Lock()
-	answered := s.answered
-	s.mu.Unlock()
-	if s.cursor.Load() >= answered || !e.Folding()[n] {
+	if s.cursor.Load() >= s.folded() || !e.Folding()[n] {
 		return vehicle.State{}, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, stateWithin)

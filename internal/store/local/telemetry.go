@@ -278,9 +278,8 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
 	for {
-		var damaged bool
 		lower = e.afterSkipped(lower)
-		if seq, stored, damaged, err = e.firstBetween(lower, upper); !damaged {
+		if seq, stored, err = e.firstBetween(lower, upper); !errors.Is(err, codec.ErrDamaged) {
 			return seq, stored, err
 		}
 		end := damage.ReadableAfter(e.view().open, lower, upper)
@@ -325,25 +324,23 @@ func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 	return seq, err
 }
 
-// firstBetween is firstGroup for a range of keys. The result damaged says that the first group cannot
-// be read.
-func (e *Engine) firstBetween(lower, upper []byte) (seq uint64, stored time.Time, damaged bool, err error) {
+// firstBetween is firstGroup for a range of keys. If the first group cannot be read, the error is
+// [codec.ErrDamaged].
+func (e *Engine) firstBetween(lower, upper []byte) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(lower, upper)
 	if err != nil {
-		return 0, stored, errors.Is(err, codec.ErrDamaged), err
+		return 0, stored, err
 	}
 	defer it.Close()
 	if !it.First() {
-		err = it.r.explain(it.Error())
-		return 0, stored, errors.Is(err, codec.ErrDamaged), err
+		return 0, stored, it.r.explain(it.Error())
 	}
 	value, err := it.ValueAndErr()
 	switch {
 	case err != nil:
-		err = it.r.explain(err)
-		return 0, stored, errors.Is(err, codec.ErrDamaged), err
+		return 0, stored, it.r.explain(err)
 	case len(value) < timeBytes: // its block is good
-		return 0, stored, false, e.readError(codec.ErrDamaged)
+		return 0, stored, e.readError(codec.ErrDamaged)
 	}
-	return sequenceOf(it.Key()), storedAt(value), false, nil
+	return sequenceOf(it.Key()), storedAt(value), nil
 }

@@ -22,22 +22,22 @@ type Iterator interface {
 // NewIterator returns an iterator over the keys in [from, to).
 type NewIterator func(from, to []byte) (Iterator, error)
 
-// Unreadable is an error of reading damaged files.
-type Unreadable struct{ error }
+// unreadableError is an error of reading damaged files.
+type unreadableError struct{ error }
 
-// IsUnreadable reports whether err is or wraps an [Unreadable].
+// IsUnreadable reports whether err is an error of [ReadGood] that damaged files have caused.
 func IsUnreadable(err error) bool {
-	_, ok := errors.AsType[Unreadable](err)
+	_, ok := errors.AsType[unreadableError](err)
 	return ok
 }
 
-// unreadable wraps err in an Unreadable if err means that files are damaged. It returns any other
-// error unchanged, such as a lack of memory.
+// unreadable wraps err in an unreadableError if err means that files are damaged. It returns any
+// other error unchanged, such as a lack of memory.
 func unreadable(err error) error {
 	if err == nil || IsNot(err) {
 		return err
 	}
-	return Unreadable{err}
+	return unreadableError{err}
 }
 
 // IsNot reports whether err says nothing about the content of the files: the device has reported an

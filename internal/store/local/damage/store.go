@@ -111,7 +111,7 @@ type emptied struct {
 const emptyTable = "empty"
 
 // withoutDamagedTables returns a view of the file system in which the damaged tables of the store are
-// empty. If a table is absent, it returns an Unreadable.
+// empty. If a table is absent, it returns an unreadableError.
 func (s *Store) withoutDamagedTables(ctx context.Context) (vfs.FS, error) {
 	view := &emptied{s.fs, make(map[string]bool), vfs.NewMem()}
 	f, err := view.empty.Create(emptyTable, vfs.WriteCategoryUnspecified)

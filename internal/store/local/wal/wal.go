@@ -309,14 +309,11 @@ func Check(fsys vfs.FS, path string) error {
 	if whole {
 		return nil
 	}
-	newer := false
 	files, err := fsys.List(fsys.PathDir(path))
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
-		newer = newer || IsLog(f) && numberOf(f) > number
-	}
+	newer := slices.ContainsFunc(files, func(f string) bool { return IsLog(f) && numberOf(f) > number })
 	if synced <= good && !newer {
 		return nil
 	}
