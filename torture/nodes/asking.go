@@ -103,14 +103,9 @@ func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, 
 	modified[path+string(id)] = ans.Modified
 }
 
-func (q *asking) percentile(p float64) time.Duration {
+// delays returns the 99th percentile and the maximum of the durations.
+func (q *asking) delays() (p99, longest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return row.Percentile(q.took, p)
-}
-
-func (q *asking) longestWait() time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.longest
+	return row.Percentile(q.took, 0.99), q.longest
 }

@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -23,64 +22,54 @@ const (
 )
 
 // revoke measures for how long revoked tokens are still accepted by some node.
-func (s *system) revoke(ctx context.Context) ([]time.Duration, error) {
+func (s *system) revoke(ctx context.Context) []time.Duration {
 	took, errs := make([]time.Duration, revocations), make([]error, revokers)
 	var revoking sync.WaitGroup
 	for r := range revokers {
 		revoking.Go(func() {
 			rnd := rand.New(rand.NewPCG(s.a.Seed, uint64(4+r)))
-			for i := r; i < revocations && errs[r] == nil; i += revokers {
-				took[i], errs[r] = s.revokeOne(ctx, rnd.IntN(len(s.nodes)))
-			}
+			errs[r] = must.Caught(func() {
+				for i := r; i < revocations; i += revokers {
+					took[i] = s.revokeOne(ctx, rnd.IntN(len(s.nodes)))
+				}
+			})
 		})
 	}
 	revoking.Wait()
-	return took, errors.Join(errs...)
+	must.Do(errs...)
+	return took
 }
 
 // revokeOne issues a token on one node, revokes it on the next one, and returns the time
 // until all nodes refuse it.
-func (s *system) revokeOne(ctx context.Context, at int) (time.Duration, error) {
-	revoker, err := s.nodes[(at+1)%len(s.nodes)].AdminClient()
-	if err != nil {
-		return 0, err
-	}
+func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
+	revoker := must.Get(s.nodes[(at+1)%len(s.nodes)].AdminClient())
 	var t wire.IssuedToken
-	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
+	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
 		t, err = s.nodes[at].IssueToken(ctx, "Ada")
 		return err
-	}); err != nil {
-		return 0, err
-	}
-	everywhere := func(accepted bool) error {
+	}))
+	everywhere := func(accepted bool) {
 		for i, n := range s.nodes {
-			err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+			must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, t.AccessToken, string(writers.Car(0, 0)))
 				if err == nil && (ans.HTTP == http.StatusOK) != accepted {
 					err = fmt.Errorf("node %d answers %d", i, ans.HTTP)
 				}
 				return err
-			})
-			if err != nil {
-				return err
-			}
+			}))
 		}
-		return nil
 	}
-	if err := everywhere(true); err != nil {
-		return 0, err
-	}
-	if err := nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
+	everywhere(true)
+	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		_, err := revoker.RevokeToken(ctx, t.ID)
 		return err
-	}); err != nil {
-		return 0, err
-	}
+	}))
 	began := time.Now()
-	if err := everywhere(false); err != nil && ctx.Err() == nil {
+	if err := must.Caught(func() { everywhere(false) }); err != nil && ctx.Err() == nil {
 		s.a.Wrong("a revoked token is accepted for %s: %v", settleWithin, err)
 	}
-	return time.Since(began), nil
+	return time.Since(began)
 }
 
 // speed is the result of querying a node at full speed.

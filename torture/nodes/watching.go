@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
 )
 
 // current is the maximum age at which a node's copy of the states is considered up to date. It is
@@ -43,16 +44,9 @@ func (w *watching) begin() {
 }
 
 func (w *watching) run(ctx context.Context, i int, n *nodeprocess.Node) {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for ; ctx.Err() == nil; row.Pause(ctx, 250*time.Millisecond) {
 		if !w.frozen[i].Load() {
 			w.ask(ctx, i, n)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 		sent <- out.Flush()
 	}()
 	in := bufio.NewReaderSize(conn, 16<<10)
-	if err := v.listen(in, d, first, n); err != nil {
+	if err := must.Caught(func() { v.listen(in, d, first, n) }); err != nil {
 		must.Fail("a connection to %s broke: %w", v.addr, errors.Join(err, conn.Close(), <-sent))
 	}
 	if in.Buffered() > 0 {
@@ -130,25 +130,18 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 }
 
 // listen checks the answers to n strangers, and reports the first wrong one as a finding. It
-// returns an error if an answer cannot be read.
-func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) error {
+// fails if an answer cannot be read.
+func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
 	reported := false
 	for i := range n {
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			return err
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
+		resp := must.Get(http.ReadResponse(in, nil))
+		body := must.Get(io.ReadAll(resp.Body))
 		v.answered.Add(1)
 		if err := d.check(first+i, resp, body); err != nil && !reported {
 			reported = true
 			v.Wrong("%s: %v", v.what, err)
 		}
 	}
-	return nil
 }
 
 // car connects by MQTT as a car with an unknown name and key. The listener must refuse it

@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"carstate/bench/must"
 	"carstate/torture/row"
 )
 
 // TestListen_ChecksEachAnswer checks that listen reports wrong answers to a stranger's request, and
-// returns an error if the answer is missing.
+// fails if the answer is missing.
 func TestListen_ChecksEachAnswer(t *testing.T) {
 	answer := func(status, challenge, body string) string {
 		return fmt.Sprintf("HTTP/1.1 %s\r\nWWW-Authenticate: Bearer realm=\"carstate\"%s\r\nContent-Length: %d\r\n\r\n%s",
@@ -30,11 +31,14 @@ func TestListen_ChecksEachAnswer(t *testing.T) {
 		a := &row.Attempt{Logf: t.Logf}
 		v := &visit{Attempt: a, what: "query"}
 		in := bufio.NewReader(strings.NewReader(c.answers))
-		if err := v.listen(in, &queryEndpoint{vid: "Car1"}, 0, 1); err != nil || v.answered.Load() != 1 ||
+		listen := func(first int) error {
+			return must.Caught(func() { v.listen(in, &queryEndpoint{vid: "Car1"}, first, 1) })
+		}
+		if err := listen(0); err != nil || v.answered.Load() != 1 ||
 			a.Outcome().Wrong != c.wrong {
 			t.Errorf("%s: got %v, %+v, want one answer, %d wrong", name, err, a.Outcome(), c.wrong)
 		}
-		if err := v.listen(in, &queryEndpoint{vid: "Car1"}, 1, 1); err == nil {
+		if err := listen(1); err == nil {
 			t.Errorf("%s: a missing answer was not detected", name)
 		}
 	}
