@@ -3,7 +3,6 @@ package client
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,13 +18,13 @@ func Trusting(caFile string) (*tls.Config, error) {
 	}
 	text, err := os.ReadFile(caFile)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate to trust cannot be read: %w (--ca)", err)
+		return nil, fmt.Errorf("the file of the certificate to trust: %w", err)
 	}
 	if c.RootCAs, err = x509.SystemCertPool(); err != nil {
 		c.RootCAs = x509.NewCertPool()
 	}
 	if !c.RootCAs.AppendCertsFromPEM(text) {
-		return nil, errors.New("the file of --ca holds no PEM certificate")
+		return nil, fmt.Errorf("the file of the certificate to trust, %s, holds no PEM certificate", caFile)
 	}
 	return c, nil
 }
