@@ -3,6 +3,7 @@ package sample
 import (
 	"context"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"carstate/bench/must"
@@ -35,4 +36,61 @@ func onNode(ctx context.Context, o report.Options, name string, flags []string, 
 // since returns the growth of a counter.
 func since(before, after nodeprocess.Metrics, name string) float64 {
 	return after[name] - before[name]
+}
+
+// latencies collects durations, in milliseconds. It is safe for concurrent use.
+type latencies struct {
+	mu   sync.Mutex // guards took
+	took []float64
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.took = append(l.took, d.Seconds()*1e3)
+}
+
+func (l *latencies) quantile(part float64) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return report.Quantile(l.took, part)
+}
+
+// openLoop calls f perSecond times a second, regardless of how long f takes. f receives the number
+// of the call and the time at which it was due. If earlier calls delay a call, the duration that f
+// measures from that time includes the delay. At most atOnce calls are in progress.
+func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration,
+	f func(i int, due time.Time)) {
+	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
+	defer cancel()
+	type call struct {
+		i   int
+		due time.Time
+	}
+	calls := make(chan call, 1<<16)
+	start := time.Now()
+	go func() {
+		defer close(calls)
+		for i := 0; ; i++ {
+			due := start.Add(time.Duration(float64(i) / perSecond * float64(time.Second)))
+			if due.Sub(start) >= lasting {
+				return
+			}
+			time.Sleep(time.Until(due))
+			select {
+			case calls <- call{i, due}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	together(atOnce, func(int) {
+		for c := range calls {
+			if err := must.Caught(func() { f(c.i, c.due) }); err != nil {
+				cancel()
+				must.Do(err)
+			}
+		}
+		must.Do(ctx.Err())
+	})
 }

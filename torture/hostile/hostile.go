@@ -6,13 +6,20 @@ package hostile
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"carstate/bench/must"
+	"carstate/internal/access"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -109,4 +116,187 @@ func hostileRequests(ctx context.Context, w *world) {
 // least.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
+}
+
+// world is a running node and its data, with the contract about them.
+type world struct {
+	*nodeprocess.Node
+	*contract
+	attempt *row.Attempt
+	admin   *client.Client
+	log     *logWatch
+	open    []*token // the tokens, none of them with a rate limit
+	strange []string // texts that are no tokens
+}
+
+// newWorld starts a node with cars, tokens and sources.
+func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
+	w = &world{attempt: a, log: &logWatch{attempt: a},
+		contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car),
+			documents: make(map[string]document)}}
+	// Verdicts must not become stale during a long run.
+	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
+		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
+	defer func() {
+		if err != nil {
+			w.Kill()
+		}
+	}()
+	defer must.Catch(&err)
+	w.fill(ctx)
+	return w, nil
+}
+
+// fill creates tokens and cars, and reads the documents.
+func (w *world) fill(ctx context.Context) {
+	w.admin = must.Get(w.AdminClient())
+	w.issueTokens(ctx)
+	w.driveCars(ctx)
+	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
+		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
+	}
+}
+
+// issueTokens issues tokens of all kinds.
+func (w *world) issueTokens(ctx context.Context) {
+	all := access.AllVehicles()
+	for _, r := range []struct {
+		access.Request
+		agreed token
+	}{
+		{access.Request{Operations: access.AllOperations, Vehicles: all}, token{}},
+		{access.Request{Operations: access.CarDrivingState, Vehicles: all}, token{}},
+		{access.Request{Operations: access.ThrottleSystem, Vehicles: all}, token{}},
+		{access.Request{Operations: access.AllOperations, Vehicles: access.VehicleSet("CarNormal")},
+			token{only: map[string]bool{"CarNormal": true}}},
+		{access.Request{Operations: access.AllOperations, Vehicles: all}, token{dead: true}},
+		{access.Request{Operations: access.AllOperations, Vehicles: all, Expires: time.Now().Add(time.Hour)},
+			token{dead: true}},
+	} {
+		ends := !r.Expires.IsZero()
+		if ends {
+			r.Expires = time.Now().Add(4 * time.Second) // late enough that it cannot expire before it is issued
+		}
+		r.Developer = "Ada"
+		made := must.Get(w.admin.IssueToken(ctx, r.Request))
+		if r.agreed.dead && !ends {
+			must.Get(w.admin.RevokeToken(ctx, made.ID))
+		}
+		t := &r.agreed
+		t.secret, t.driving, t.throttle = made.AccessToken, r.Operations.Has(access.CarDrivingState),
+			r.Operations.Has(access.ThrottleSystem)
+		w.tokens[t.secret] = t
+		w.open = append(w.open, t)
+	}
+	unknown, _ := access.NewSecret(access.TokenKind)
+	source, _ := access.NewSecret(access.SourceKind)
+	operator, _ := access.NewSecret(access.OperatorKind)
+	w.strange = []string{"", "x", "null", "cst_", unknown, source, operator, "Bearer+" + w.open[0].secret,
+		w.open[0].secret + "0", w.open[0].secret[:39], strings.ToUpper(w.open[0].secret), "cstid0123456789", "'+OR+1=1+--"}
+	w.log.secrets(unknown, source, operator)
+	for secret := range w.tokens {
+		w.log.secrets(secret)
+	}
+}
+
+// driveCars sends samples that lead to every kind of answer, and waits until all answers
+// are as in the contract.
+func (w *world) driveCars(ctx context.Context) {
+	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
+	var lines strings.Builder
+	sample := func(vid string, at time.Time, signals string) {
+		fmt.Fprintf(&lines, `{"vid":%q,"time":%d,"signals":{%s}}`+"\n", vid, at.UnixMilli(), signals)
+	}
+	sample("CarNormal", now, `"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20`)
+	for ago := 5 * time.Minute; ago >= 0; ago -= time.Second {
+		sample("CarJam", now.Add(-ago), `"Vehicle.Speed":10`)
+	}
+	sample("CarFaulty", now, `"Vehicle.Speed":60,"Vehicle.OBD.DTCList":["P0121"]`)
+	sample("CarParked", now, `"Vehicle.LowVoltageSystemState":"OFF"`)
+	w.cars["CarNormal"] = car{driving: "1", throttle: "1", read: now}
+	w.cars["CarJam"] = car{driving: "3", read: now}
+	w.cars["CarFaulty"] = car{driving: "1", throttle: "0", read: now}
+	w.cars["CarParked"] = car{notDriving: true}
+	key := must.Get(w.AddSource(ctx, "setup"))
+	w.log.secrets(key)
+	if status, text := must.Get2(w.Post(ctx, key, lines.String())); status != 202 {
+		must.Fail("the cars' first samples got %d %s", status, text)
+	}
+	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		for vid, truth := range w.cars {
+			d, err1 := w.Ask(ctx, drivingPath, w.open[0].secret, vid)
+			t, err2 := w.Ask(ctx, throttlePath, w.open[0].secret, vid)
+			if err1 != nil || err2 != nil || truth.driving != "" && d.Driving != truth.driving || truth.throttle != "" &&
+				t.Throttle != truth.throttle || truth.notDriving && d.Reason != "not_driving" {
+				return fmt.Errorf("%s is answered %+v, %+v, %v, %v", vid, d, t, err1, err2)
+			}
+		}
+		return nil
+	}))
+	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		for _, t := range w.open {
+			if a, err := w.Ask(ctx, drivingPath, t.secret, "CarNormal"); err != nil || t.dead && a.HTTP == 200 {
+				return fmt.Errorf("a token that ended gets %d: %w", a.HTTP, err)
+			}
+		}
+		return nil
+	}))
+}
+
+func (w *world) writer(worker int, rng *rand.Rand) *writer {
+	return &writer{
+		Rand: rng, name: string(rune('a' + worker)), tokens: w.open, strange: w.strange,
+		cars: []string{"CarNormal", "CarJam", "CarFaulty", "CarParked"},
+	}
+}
+
+// logWatch checks all lines of the node's log.
+type logWatch struct {
+	attempt *row.Attempt
+
+	mu     sync.Mutex
+	bytes  int64
+	lines  int64
+	wrong  int
+	secret []string
+}
+
+func (l *logWatch) secrets(s ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.secret = append(l.secret, s...)
+}
+
+// hear checks one line of the log. A client must not be able to write a line of its own, and no
+// line may contain a secret.
+func (l *logWatch) hear(line []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes += int64(len(line)) + 1
+	l.lines++
+	var parsed struct{ Level, Msg, Panic, Stack string }
+	wrong := ""
+	switch err := json.Unmarshal(line, &parsed); {
+	case err != nil || parsed.Level == "" || parsed.Msg == "":
+		wrong = "is not JSON of a log"
+	case parsed.Panic != "" || parsed.Stack != "":
+		wrong = "reports a panic"
+	case parsed.Level == "ERROR":
+		wrong = "is an error"
+	}
+	for _, s := range l.secret {
+		if strings.Contains(string(line), s) {
+			wrong = "contains a secret"
+		}
+	}
+	if wrong != "" && l.wrong < 5 {
+		l.wrong++
+		l.attempt.Wrong("a line of the log %s: %.300q", wrong, line)
+	}
+}
+
+func (l *logWatch) said() (lines, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines, l.bytes
 }

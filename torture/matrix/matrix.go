@@ -8,15 +8,27 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"carstate/bench/gobench"
 	"carstate/bench/must"
+	"carstate/internal/access"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
 	"carstate/torture/row"
 )
 
@@ -111,4 +123,132 @@ func machine(ctx context.Context, a *row.Attempt) {
 		}
 	}
 	must.Do(ctx.Err())
+}
+
+// The measurement consists of rounds. Each round sends one batch of queries about each sort of
+// vehicle. The queries of a batch are sent together, because the round-trip time of single queries
+// would hide differences between the times of their answers.
+const (
+	rounds = 6000
+	batch  = 16
+	// aim is the maximum difference of the medians, in percent of an answer's time.
+	aim = 3.0
+	// detectable is the difference of the medians, in percent, that a defect must exceed to be
+	// caught. The bound of the confidence interval is not used for that, because a noisy
+	// machine increases it, too.
+	detectable = 10.0
+)
+
+// The sorts of vehicles that a token must not be able to distinguish. The token covers only the
+// first sort.
+const (
+	grantedSilent = iota
+	forbiddenReporting
+	forbiddenSilent
+	sorts
+)
+
+// cars is the number of vehicles of each sort.
+const cars = 128
+
+// timing measures whether the time of an answer distinguishes a vehicle that the token does not
+// cover from a vehicle that does not exist.
+func timing(ctx context.Context, a *row.Attempt) {
+	node := must.Get(a.Start(ctx))
+	defer node.Kill()
+	key, admin := must.Get(node.AddSource(ctx, "gateway")), must.Get(node.AdminClient())
+	var vids [sorts][]vehicle.ID // all of one length
+	var lines strings.Builder
+	for i := range cars {
+		for sort := range sorts {
+			vids[sort] = append(vids[sort], vehicle.ID(fmt.Sprintf("CAR%d%013d", sort, i)))
+		}
+		fmt.Fprintf(&lines, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`+"\n",
+			vids[forbiddenReporting][i], time.Now().UnixMilli())
+	}
+	if status, text := must.Get2(node.Post(ctx, key, lines.String())); status != http.StatusAccepted {
+		must.Fail("the cars' samples were answered with %d %s", status, text)
+	}
+	must.Get(node.AwaitMetrics(ctx, time.Minute,
+		func(m nodeprocess.Metrics) bool { return m["carstate_vehicles"] == cars }))
+	t := must.Get(admin.IssueToken(ctx, access.Request{Developer: "Mallory", Operations: access.AllOperations,
+		Vehicles: access.VehicleSet(vids[grantedSilent]...)}))
+	c := must.Get(net.Dial("tcp", node.Address(nodeprocess.Query)))
+	defer c.Close()
+	var out []byte
+	buf := make([]byte, 64<<10)
+	rng := rand.New(rand.NewPCG(a.Seed, 2000))
+	var times [sorts][]float64 // microseconds per query, one value per round
+	for round := range rounds {
+		if ctx.Err() != nil {
+			return
+		}
+		path := []string{nodeprocess.DrivingPath, nodeprocess.ThrottlePath}[rng.IntN(2)]
+		for _, sort := range rng.Perm(sorts) {
+			out = out[:0]
+			for range batch {
+				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken,
+					vids[sort][rng.IntN(cars)])
+			}
+			took := must.Get(exchange(c, out, buf))
+			if round >= rounds/10 { // the first rounds warm up
+				times[sort] = append(times[sort], took)
+			}
+		}
+	}
+	base := row.Percentile(slices.Clone(times[grantedSilent]), 0.5)
+	a.Figure("an answer about a granted vehicle that does not exist, median", base, "µs")
+	for _, x := range []struct {
+		sort int
+		name string
+	}{{forbiddenReporting, "a vehicle that reports and is not granted"},
+		{forbiddenSilent, "one that neither exists nor is granted"}} {
+		difference, bound := paired(times[x.sort], times[grantedSilent])
+		if a.Control != nil {
+			a.AtMost("the answer about "+x.name+" takes longer by (median)", 100*difference/base, "%", detectable)
+			continue
+		}
+		a.Figure("the answer about "+x.name+" takes longer by (median)", 100*difference/base, "%")
+		a.AtMost("the answer about "+x.name+" differs in time by at most (99 % confidence)", 100*bound/base, "%", aim)
+	}
+	must.Do(node.Stop())
+}
+
+// exchange sends a batch of queries and returns the time per answer in microseconds.
+func exchange(c net.Conn, questions, buf []byte) (float64, error) {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if _, err := c.Write(questions); err != nil {
+		return 0, err
+	}
+	for have, answers := 0, 0; answers < batch; {
+		n, err := c.Read(buf[have:])
+		if err != nil {
+			return 0, err
+		}
+		// The end of an answer may be split between two reads.
+		answers += bytes.Count(buf[max(0, have-2):have+n], []byte(`"}}`))
+		if have += n; have == len(buf) {
+			return 0, io.ErrShortBuffer
+		}
+	}
+	return float64(time.Since(began).Nanoseconds()) / 1000 / batch, nil
+}
+
+// paired compares two series that were measured alternately, so that load on the machine affects
+// both alike. The result difference is the median of the differences a[i]-b[i]. The result bound is
+// the upper limit of that median's distance from zero, with 99 % confidence. It follows from the
+// order of the differences, so no distribution is assumed.
+func paired(a, b []float64) (difference, bound float64) {
+	d := make([]float64, len(a))
+	for i := range d {
+		d[i] = a[i] - b[i]
+	}
+	slices.Sort(d)
+	n := float64(len(d))
+	reach := 2.576 * math.Sqrt(n) / 2 // of the ranks around the median
+	low, high := int(n/2-reach), int(math.Ceil(n/2+reach))
+	return d[len(d)/2], max(math.Abs(d[max(low, 0)]), math.Abs(d[min(high, len(d)-1)]))
 }
