@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
 	"os"
 	"slices"
@@ -128,7 +127,7 @@ func (*RecordStore) BadBackup(err error) bool {
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
-		return nil, fmt.Errorf("cannot create a temporary file for the backup: %w", WithoutPath(err))
+		return nil, fmt.Errorf("cannot create a temporary file for the backup: %w", access.WithoutPath(err))
 	}
 	defer func() {
 		if err != nil {
@@ -136,21 +135,13 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 		}
 	}()
 	if err := os.Remove(file.Name()); err != nil {
-		return nil, WithoutPath(err)
+		return nil, access.WithoutPath(err)
 	}
 	if _, err := io.Copy(file, from); err != nil {
 		return nil, fmt.Errorf("the backup was not received completely: %w", err)
 	}
 	_, err = file.Seek(0, io.SeekStart)
 	return file, err
-}
-
-// WithoutPath returns err without its path, for a message that already contains the path.
-func WithoutPath(err error) error {
-	if p, ok := errors.AsType[*fs.PathError](err); ok {
-		return p.Err
-	}
-	return err
 }
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {

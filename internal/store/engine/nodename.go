@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"carstate/internal/store"
+	"carstate/internal/access"
 )
 
 // NodeName is the name under which this node stores its counts of the calls made with each token.
@@ -35,7 +35,7 @@ func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	n, err := keptNode(dir, fresh)
 	if err != nil {
 		log.Warn("cannot keep this node's name: using a new one to count usage",
-			"file", filepath.Join(dir, NodeFile), "error", store.WithoutPath(err))
+			"file", filepath.Join(dir, NodeFile), "error", access.WithoutPath(err))
 		return &NodeName{ID: fresh}
 	}
 	return n

@@ -21,7 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
-	"carstate/internal/store"
+	"carstate/internal/access"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/local/durable"
 	"carstate/internal/store/local/wal"
@@ -328,7 +328,7 @@ func (d *dataDir) damaged(what string) error {
 // parameter done names the operation: "created", "read" or "written". The parameter what is the
 // name of the file concerned, or "" for the whole directory.
 func (d *dataDir) unusable(done, what string, err error) error {
-	err = store.WithoutPath(err) // the message names the path already
+	err = access.WithoutPath(err) // the message names the path already
 	advice := ""
 	if errors.Is(err, fs.ErrPermission) {
 		advice = ": check its owner and permissions, and the user that carstate runs as"
