@@ -78,12 +78,18 @@ func needs() error {
 }
 
 func run(ctx context.Context, a *row.Attempt) (err error) {
-	w := must.Get(newWorld(ctx, a))
+	w := &world{attempt: a, log: &logWatch{attempt: a},
+		contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car),
+			documents: make(map[string]document)}}
+	// Verdicts must not become stale during a long run.
+	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
+		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
 	defer w.Kill()
+	w.fill(ctx)
 	for _, part := range []struct {
 		name string
 		do   func(context.Context, *world)
-	}{{"requests", hostileRequests}, {"dawdling", dawdle}, {"proxies", behindProxies}, {"telemetry", telemetry},
+	}{{"requests", requests}, {"dawdling", dawdle}, {"proxies", behindProxies}, {"telemetry", telemetry},
 		{"slow clients", slow}} {
 		began := time.Now()
 		part.do(ctx, w)
@@ -108,10 +114,6 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	return nil
 }
 
-func hostileRequests(ctx context.Context, w *world) {
-	requests(ctx, w.attempt, w.contract, w.writer, w.Address(nodeprocess.Query), w.attempt.Count)
-}
-
 // share scales n in proportion to the size of this attempt. The result is at least the parameter
 // least.
 func share(a *row.Attempt, n, least int) int {
@@ -127,24 +129,6 @@ type world struct {
 	log     *logWatch
 	open    []*token // the tokens, none of them with a rate limit
 	strange []string // texts that are no tokens
-}
-
-// newWorld starts a node with cars, tokens and sources.
-func newWorld(ctx context.Context, a *row.Attempt) (w *world, err error) {
-	w = &world{attempt: a, log: &logWatch{attempt: a},
-		contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car),
-			documents: make(map[string]document)}}
-	// Verdicts must not become stale during a long run.
-	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
-		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
-	defer func() {
-		if err != nil {
-			w.Kill()
-		}
-	}()
-	defer must.Catch(&err)
-	w.fill(ctx)
-	return w, nil
 }
 
 // fill creates tokens and cars, and reads the documents.

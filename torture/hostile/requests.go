@@ -15,7 +15,7 @@ import (
 
 	"carstate/bench/must"
 	"carstate/internal/access"
-	"carstate/torture/row"
+	"carstate/internal/nodeprocess"
 )
 
 // talkers is the number of concurrent connections.
@@ -218,8 +218,8 @@ func (o *observed) note(a *answer) string {
 
 // requests sends hostile requests to a query listener, and checks the answers against the
 // contract.
-func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(worker int, rng *rand.Rand) *writer,
-	address string, total int) {
+func requests(ctx context.Context, w *world) {
+	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64
 	var workers sync.WaitGroup
 	all := &observed{ids: make(map[string]bool), messages: make(map[string]bool), statuses: make(map[int]int)}
@@ -228,14 +228,14 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 	for worker := range talkers {
 		workers.Go(func() {
 			rng := rand.New(rand.NewPCG(a.Seed, uint64(worker)))
-			w, by := newWriter(worker, rng), new(caller)
+			h, by := w.writer(worker, rng), new(caller)
 			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
 				// The service limits refusals per address and minute. Use a new
 				// address instead of waiting.
 				if n == 0 || by.refused > maxRefused+8 || by.refused > 0 && time.Since(by.since) > 40*time.Second {
 					by.address, by.refused = addressOf(worker, n), 0
 				}
-				v := w.conversation()
+				v := h.conversation()
 				x := talk(ctx, by.address, address, v.stream, rng)
 				if ctx.Err() != nil {
 					return
@@ -243,7 +243,7 @@ func requests(ctx context.Context, a *row.Attempt, c *contract, newWriter func(w
 				a.Offered(v.requests)
 				wrong, answered := "", 0
 				if x.err == nil {
-					wrong, answered = c.compare(v, x, by, all.note)
+					wrong, answered = w.compare(v, x, by, all.note)
 				} else {
 					wrong = x.err.Error()
 				}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carstate/bench/must"
+	"carstate/internal/store/cluster"
 	"carstate/torture/row"
 )
 
@@ -37,14 +38,18 @@ var Row = row.Row{
 	Run:   run,
 }
 
-func run(ctx context.Context, a *row.Attempt) (err error) {
-	s := &system{a: a, stopLoad: func() {}, stopRest: func() {}}
-	defer func() {
-		if failed := s.close(); err == nil && ctx.Err() == nil {
-			err = failed
-		}
-	}()
-	s.start(ctx)
+func run(ctx context.Context, a *row.Attempt) error {
+	s := &system{a: a, net: must.Get(openNetwork(ctx, servers)), stopLoad: func() {}, stopRest: func() {}}
+	defer func() { must.Do(s.net.close()) }()
+	s.cluster = &natsCluster{net: s.net}
+	defer s.cluster.close()
+	s.cluster.start(ctx, a.Dir)
+	defer s.killNodes()
+	s.startNodes(ctx)
+	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers}))
+	defer func() { must.Do(s.engine.Close()) }()
+	defer s.stopTraffic()
+	s.startTraffic(ctx)
 	m := s.disturb(ctx)
 	must.Do(ctx.Err())
 	taken := s.folderDies(ctx)

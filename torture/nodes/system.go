@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,20 +52,14 @@ type system struct {
 	running  sync.WaitGroup // goroutines of follow and watch
 }
 
-// start starts the system.
-func (s *system) start(ctx context.Context) {
-	s.net = must.Get(openNetwork(ctx, servers))
-	s.cluster = &natsCluster{net: s.net}
-	s.cluster.start(ctx, s.a.Dir)
+// startNodes starts the nodes that have all roles, and issues the token.
+func (s *system) startNodes(ctx context.Context) {
 	for i := range carstates {
 		n := must.Get(s.startNode(ctx, fmt.Sprintf("node-%d", i)))
 		s.nodes = append(s.nodes, n)
 		must.Do(n.AwaitReady(ctx, startWithin))
 	}
-	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers}))
-	key := must.Get(s.nodes[0].AddSource(ctx, sourceName))
 	s.token = must.Get(s.nodes[0].IssueToken(ctx, "Ada")).AccessToken
-	s.startTraffic(ctx, key)
 }
 
 // startNode starts a node of carstate. If the servers have not elected a leader yet, the node
@@ -87,7 +80,8 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 
 // startTraffic starts the cars. Once every node knows every car, it starts the queries and the
 // observers.
-func (s *system) startTraffic(ctx context.Context, key string) {
+func (s *system) startTraffic(ctx context.Context) {
+	key := must.Get(s.nodes[0].AddSource(ctx, sourceName))
 	must.Do(nodeprocess.Until(ctx, startWithin, s.cluster.whole))
 	loading, stopLoad := context.WithCancel(ctx)
 	s.stopLoad = stopLoad
@@ -115,16 +109,12 @@ func (s *system) startTraffic(ctx context.Context, key string) {
 	}
 }
 
-// close stops everything.
-func (s *system) close() error {
+// stopTraffic ends the cars, the queries and the observers.
+func (s *system) stopTraffic() {
 	s.stopLoad()
 	s.stopRest()
-	if s.net != nil && s.cluster != nil {
-		_ = s.net.plugAll() // so that operations that wait for the servers end
-	}
-	if s.engine != nil {
-		s.engine.Cut() // otherwise goroutines that wait for an answer of NATS would delay the end
-	}
+	_ = s.net.plugAll() // so that operations that wait for the servers end
+	s.engine.Cut()      // otherwise goroutines that wait for an answer of NATS would delay the end
 	if s.load != nil {
 		s.load.Wait()
 	}
@@ -132,21 +122,13 @@ func (s *system) close() error {
 		s.asking.running.Wait()
 	}
 	s.running.Wait()
-	var err error
-	if s.engine != nil {
-		err = s.engine.Close()
-	}
+}
+
+func (s *system) killNodes() {
 	for _, n := range s.nodes {
 		n.Kill()
 	}
 	if s.folder != nil {
 		s.folder.Kill()
 	}
-	if s.cluster != nil {
-		s.cluster.close()
-	}
-	if s.net != nil {
-		err = errors.Join(err, s.net.close())
-	}
-	return err
 }
