@@ -91,8 +91,9 @@ test: setup ## install what the tests need, then run all tests; with the race de
 		if [ $$m = . ]; then \
 			echo "go test $(UNRACED)"; \
 			$(GOTESTSUM) -- -timeout 5m $(TESTFLAGS) $(UNRACED:%=./%); \
-			echo "go test -run of power, full disks and damage in internal/store/local"; \
-			$(GOTESTSUM) -- -timeout 5m -run '^Test(PowerCuts|DiskFull|Damage|LogDamage)$$' $(TESTFLAGS) ./internal/store/local; \
+			echo "go test of what the race detector would slow down most"; \
+			$(GOTESTSUM) -- -timeout 5m -run '^Test(PowerCuts|DiskFull|Damage|LogDamage|MixedFleetShowsEveryVerdict)$$' \
+				$(TESTFLAGS) ./internal/store/local ./internal/lab/simulate; \
 			raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%)); \
 		fi; \
 		echo "go test -race in $$m"; \

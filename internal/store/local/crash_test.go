@@ -362,21 +362,23 @@ func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	first := firstSeed(t)
-	cuts := *powerCuts
+	cuts, every := *powerCuts, int64(1)
 	switch {
-	case raceDetector:
-		cuts /= 100 // make test runs all of them without the race detector
+	case testkit.RaceDetector:
+		cuts, every = cuts/100, 10 // make test runs all of them without the race detector
 	case testing.Short():
 		cuts /= 20
 	}
 	var done atomic.Int64
 	for s := first; done.Load() < int64(cuts) && !t.Failed(); s++ {
-		cutEverySync(ctx, t, s, &done)
+		cutSyncs(ctx, t, s, every, &done)
 	}
 	t.Logf("done %d power cuts", done.Load())
 }
 
-func cutEverySync(ctx context.Context, t *testing.T, seed uint64, done *atomic.Int64) {
+// cutSyncs runs the workload of a seed, and cuts the power before its syncs: before all of them if the
+// parameter every is 1, before each second one if it is 2. It adds the number of cuts to done.
+func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done *atomic.Int64) {
 	folds := allFolds(seed)
 	mem := vfs.NewCrashableMem()
 	w := &workload{seed: seed}
@@ -384,6 +386,7 @@ func cutEverySync(ctx context.Context, t *testing.T, seed uint64, done *atomic.I
 	places := make(chan struct{}, runtime.GOMAXPROCS(0))
 	r := rand.New(rand.NewPCG(seed, 4))
 	var mu sync.Mutex // one power cut at a time
+	var syncs int64   // guarded by mu
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
@@ -392,6 +395,9 @@ func cutEverySync(ctx context.Context, t *testing.T, seed uint64, done *atomic.I
 		}
 		mu.Lock()
 		defer mu.Unlock()
+		if syncs++; syncs%every != 0 {
+			return nil
+		}
 		p := w.promised()
 		clone := mem.CrashClone(vfs.CrashCloneCfg{
 			UnsyncedDataPercent: []int{0, 20, 50, 100}[r.IntN(4)],

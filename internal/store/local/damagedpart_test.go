@@ -212,7 +212,7 @@ func TestTrim_DamagedPart(t *testing.T) {
 	ctx := testkit.Context(t)
 	whole := closedWithAll(ctx, t)
 	places := []float64{0.01, 0.3, 0.6}
-	if raceDetector {
+	if testkit.RaceDetector {
 		places = places[1:2] // looking for the end of the damage takes seconds
 	}
 	for _, at := range places {

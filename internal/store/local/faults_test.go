@@ -69,7 +69,7 @@ func TestDiskFull(t *testing.T) {
 	if testing.Short() {
 		wanted /= 10
 	}
-	if raceDetector {
+	if testkit.RaceDetector {
 		wanted /= 10
 	}
 	var folds [2]*[workVehicles][]vehicle.State // one for each number of partitions
@@ -272,7 +272,7 @@ func TestDamage(t *testing.T) {
 	if testing.Short() {
 		n = 100
 	}
-	if raceDetector {
+	if testkit.RaceDetector {
 		n = max(100, n/5)
 	}
 	refused := 0
@@ -403,7 +403,7 @@ func TestLogDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	places := 20
-	if raceDetector {
+	if testkit.RaceDetector {
 		places = 4 // make test tries all of them without the race detector
 	}
 	refused := 0

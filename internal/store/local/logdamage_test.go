@@ -123,7 +123,7 @@ func TestLogFlip_Killed(t *testing.T) {
 				least--
 			}
 			places := 120
-			if raceDetector {
+			if testkit.RaceDetector {
 				places = 12
 			}
 			refused := 0
