@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -128,13 +129,13 @@ func New(c Config) *Server {
 		accessLog:    c.AccessLog,
 		now:          c.Now,
 		otherTime:    c.Now != nil,
-		log:          c.Log,
-		maxInFlight:  int64(orDefault(c.MaxInFlight, 4096)),
+		log:          cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
+		maxInFlight:  int64(cmp.Or(c.MaxInFlight, 4096)),
 		overloaded:   c.Overloaded,
 		excess:       c.Excess,
-		headTimeout:  orDefault(c.HeadTimeout, 5*time.Second),
-		writeTimeout: orDefault(c.WriteTimeout, 5*time.Second),
-		idleTimeout:  orDefault(c.IdleTimeout, time.Minute),
+		headTimeout:  cmp.Or(c.HeadTimeout, 5*time.Second),
+		writeTimeout: cmp.Or(c.WriteTimeout, 5*time.Second),
+		idleTimeout:  cmp.Or(c.IdleTimeout, time.Minute),
 	}
 	if !c.NoDocs {
 		s.answerer.docs = newDocuments(c.MaxAge)
@@ -148,26 +149,16 @@ func New(c Config) *Server {
 	if s.excess == nil {
 		s.excess = func(net.Conn) bool { return false }
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
 	if c.TLS != nil {
 		s.tls = c.TLS.Clone()
 		s.tls.NextProtos = []string{"http/1.1"}
 	}
 	s.guard = netguard.New(netguard.Config{
-		Max: orDefault(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
+		Max: cmp.Or(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
 		Full: s.overloaded, Dropped: s.metrics.dropped.Inc, Log: s.log,
 	})
 	s.exchanges.New = func() any { return new(exchange) }
 	return s
-}
-
-func orDefault[T int | time.Duration](v, d T) T {
-	if v > 0 {
-		return v
-	}
-	return d
 }
 
 // Serve answers the connections of ln until [Server.Shutdown] is called, which closes ln. Serve
