@@ -152,12 +152,9 @@ func TestWhoFollowsStates(t *testing.T) {
 	}
 	outOfTouch := func() error {
 		for _, s := range []*Node{answers, shows, ingests, folds} {
-			age, err := s.cluster.FeedAge()
-			if err == nil && age <= maxFeedAge {
-				err = fmt.Errorf("%v: the feeds are %s old", s.config.Roles, age)
-			}
-			if err != nil || s.health.answersNow() == nil {
-				return fmt.Errorf("%v: %w", s.config.Roles, err)
+			at, ok := s.cluster.Fed()
+			if age := time.Since(at); !ok || age <= maxFeedAge || s.health.answersNow() == nil {
+				return fmt.Errorf("%v: the feeds have caught up: %t, and are %s old", s.config.Roles, ok, age)
 			}
 		}
 		return nil

@@ -208,23 +208,8 @@ func (e *Engine) Fed() (at time.Time, ok bool) {
 	return at, true
 }
 
-// FeedAge returns the maximum age of this node's copies of the streams that it follows
-// (fedStreams). Until every feed has caught up, it returns an error.
-func (e *Engine) FeedAge() (time.Duration, error) {
-	worst := time.Duration(0)
-	for _, name := range fedStreams {
-		age, ok := e.beats[name].age()
-		if !ok {
-			return 0, fmt.Errorf("the feed of %s has not caught up yet", name)
-		}
-		worst = max(worst, age)
-	}
-	return worst, nil
-}
-
 // newFeed returns a feed of a stream. If the stream is one of fedStreams, the feed also passes its
-// heartbeats to e.beats[stream], from which Fed and FeedAge learn how old this node's copy of the
-// stream is.
+// heartbeats to e.beats[stream], from which Fed learns how old this node's copy of the stream is.
 func (e *Engine) newFeed(stream string) *feed {
 	f := newFeed(e.conn, stream)
 	f.beat = e.beats[stream]
