@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/torture/reliability"
 	"carstate/torture/row"
 )
@@ -109,7 +110,7 @@ func TestAttempt_Outcome(t *testing.T) {
 		"a control that is spoilt": {"x", false, true, false, false, "could not be done: no disk; no net"},
 	} {
 		rows = []row.Row{{Name: "fake", Controls: []row.Control{{Defect: "x", By: []string{"lost: a sample"}},
-			{Defect: "y", By: []string{"lost: a token"}}}, Run: func(ctx context.Context, a *row.Attempt) error {
+			{Defect: "y", By: []string{"lost: a token"}}}, Run: func(ctx context.Context, a *row.Attempt) {
 			if c.finds {
 				a.Lost("a sample")
 				if (c.defect == "x") != (ctx.Err() != nil) {
@@ -117,9 +118,8 @@ func TestAttempt_Outcome(t *testing.T) {
 				}
 			}
 			if c.fails {
-				return errors.New("no disk\nno net")
+				must.Fail("no disk\nno net")
 			}
-			return nil
 		}}}
 		text, err := json.Marshal(job{Row: "fake", Count: 1, Defect: c.defect})
 		if err != nil {

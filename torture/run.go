@@ -232,8 +232,7 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 		Seed: j.Seed, Count: j.Count, Binary: j.Binary, Dir: j.Dir, Control: control, Stop: cancel,
 		Logf: func(format string, args ...any) { fmt.Fprintf(os.Stderr, prefix+": "+format+"\n", args...) },
 	}
-	err = must.Caught(func() { must.Do(r.Run(running, a)) })
-	err = errors.Join(err, ctx.Err())
+	err = errors.Join(must.Caught(func() { r.Run(running, a) }), ctx.Err())
 	o := a.Outcome()
 	if err != nil && o.CaughtBy == "" { // a control that was caught ends early by design
 		a.Logf("ended early: %v", err)

@@ -49,7 +49,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-func run(ctx context.Context, a *row.Attempt) error {
+func run(ctx context.Context, a *row.Attempt) {
 	t := &trial{a: a, rng: rand.New(rand.NewPCG(a.Seed, 0)), calls: make(map[int64]between), answers: make(map[int]int),
 		queries: make(map[int]int)}
 	t.start(ctx)
@@ -59,13 +59,13 @@ func run(ctx context.Context, a *row.Attempt) error {
 	t.steady, t.steadyID = steady.AccessToken, steady.ID
 	for n := range a.Count {
 		must.Do(ctx.Err())
-		if err := t.sequence(ctx, n); err != nil {
-			return fmt.Errorf("sequence %d, with the clock off by %s: %w", n+1, t.wall, err)
+		if err := must.Caught(func() { t.sequence(ctx, n) }); err != nil {
+			must.Fail("sequence %d, with the clock off by %s: %w", n+1, t.wall, err)
 		}
 	}
 	t.jump(ctx, 0, 0)
-	if err := t.monotonic(ctx); err != nil {
-		return fmt.Errorf("with the monotonic clock ahead by %s: %w", t.mono, err)
+	if err := must.Caught(func() { t.monotonic(ctx) }); err != nil {
+		must.Fail("with the monotonic clock ahead by %s: %w", t.mono, err)
 	}
 	t.counted(ctx)
 	a.Figure("jumps", float64(t.jumps), "")
@@ -82,7 +82,7 @@ func run(ctx context.Context, a *row.Attempt) error {
 			a.Wrong("secrets that expire never %s, so the row proves nothing about them", x.what)
 		}
 	}
-	return t.node.Stop()
+	must.Do(t.node.Stop())
 }
 
 // trial is a node whose clock the row sets, and what is known about it.
@@ -179,8 +179,7 @@ func (t *trial) next() time.Duration {
 }
 
 // sequence is one sequence of jumps with new tokens and a new car.
-func (t *trial) sequence(ctx context.Context, n int) (err error) {
-	defer must.Catch(&err)
+func (t *trial) sequence(ctx context.Context, n int) {
 	t.jump(ctx, 0, 0)
 	s := t.newScene(ctx, n)
 	const jumps = 8
@@ -193,12 +192,10 @@ func (t *trial) sequence(ctx context.Context, n int) (err error) {
 			must.Do(ctx.Err())
 		}
 	}
-	return nil
 }
 
 // monotonic lets the monotonic clock jump ahead, and checks that the node soon works again.
-func (t *trial) monotonic(ctx context.Context) (err error) {
-	defer must.Catch(&err)
+func (t *trial) monotonic(ctx context.Context) {
 	const once = "ONCE" // a car that reports only once, so that no later report restores it
 	must.Do(nodeprocess.Until(ctx, time.Minute, t.works(once)))
 	for i, ahead := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
@@ -220,7 +217,6 @@ func (t *trial) monotonic(ctx context.Context) (err error) {
 			"in 2038", t.mono), math.Round(took.Seconds()*10)/10, "s")
 		t.newScene(ctx, -1-i).ends(ctx)
 	}
-	return nil
 }
 
 // works returns a function that returns an error if the node is not ready, or does not answer a

@@ -9,12 +9,12 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/torture/row"
 )
@@ -99,19 +99,14 @@ var Damage = row.Row{
 
 // running returns the function Run of a row that runs one of the engine's tests. The parameter
 // count is the name of that test's flag for the number of repetitions.
-func running(test, count string) func(context.Context, *row.Attempt) error {
-	return func(ctx context.Context, a *row.Attempt) error {
+func running(test, count string) func(context.Context, *row.Attempt) {
+	return func(ctx context.Context, a *row.Attempt) {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
 			"-seed", strconv.FormatUint(a.Seed, 10), "-"+count, strconv.Itoa(a.Count))
 		cmd.Dir = a.Dir
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return err
-		}
+		out := must.Get(cmd.StdoutPipe())
 		cmd.Stderr = cmd.Stdout
-		if err := cmd.Start(); err != nil {
-			return err
-		}
+		must.Do(cmd.Start())
 		done := 0
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
@@ -119,14 +114,13 @@ func running(test, count string) func(context.Context, *row.Attempt) error {
 		}
 		a.Offered(max(done, a.Count)) // the last workload runs to its end, and may make more cuts
 		a.Acknowledged(done)
-		err = errors.Join(lines.Err(), cmd.Wait())
+		err := errors.Join(lines.Err(), cmd.Wait())
 		if o := a.Outcome(); err != nil && o.Found() {
-			return nil // the findings explain why the test failed
+			return // the findings explain why the test failed
 		}
-		if err == nil && done < a.Count {
-			err = fmt.Errorf("%s did %d of %d", test, done, a.Count)
+		if must.Do(err); done < a.Count {
+			must.Fail("%s did %d of %d", test, done, a.Count)
 		}
-		return err
 	}
 }
 

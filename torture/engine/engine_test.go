@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"carstate/bench/must"
 	"carstate/torture/row"
 )
 
@@ -34,7 +35,7 @@ func TestRunning_ReadsTestOutput(t *testing.T) {
 		if err := os.WriteFile(a.Binary, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		err := Power.Run(t.Context(), a)
+		err := must.Caught(func() { Power.Run(t.Context(), a) })
 		if o := a.Outcome(); (err != nil) != c.fails || o.Acknowledged != c.done || !slices.Equal(o.Findings, c.findings) ||
 			(len(o.Figures) == 1) != (name == "refusals") {
 			t.Errorf("%s: got %v, %+v, want %d done, findings %q", name, err, o, c.done, c.findings)

@@ -77,7 +77,7 @@ func needs() error {
 	return nil
 }
 
-func run(ctx context.Context, a *row.Attempt) (err error) {
+func run(ctx context.Context, a *row.Attempt) {
 	w := &world{attempt: a, log: &logWatch{attempt: a},
 		contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car),
 			documents: make(map[string]document)}}
@@ -102,16 +102,15 @@ func run(ctx context.Context, a *row.Attempt) (err error) {
 	select {
 	case <-w.Ended():
 		a.Wrong("the process has ended; its last output: %.300q", w.Log()[max(0, len(w.Log())-300):])
-		return nil
+		return
 	default:
 	}
 	if err := w.Stop(); err != nil {
 		if _, ok := errors.AsType[*nodeprocess.EndedError](err); !ok {
-			return err
+			must.Do(err)
 		}
 		a.Wrong("it does not stop in order: %v", err)
 	}
-	return nil
 }
 
 // share scales n in proportion to the size of this attempt. The result is at least the parameter

@@ -59,7 +59,7 @@ const (
 	recovering
 )
 
-func run(ctx context.Context, a *row.Attempt) error {
+func run(ctx context.Context, a *row.Attempt) {
 	t := &torture{
 		Attempt: a, rnd: rand.New(rand.NewPCG(a.Seed, 0)), load: load.New(a), usual: 300 * time.Millisecond,
 		options: nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: load.Flags},
@@ -81,7 +81,6 @@ func run(ctx context.Context, a *row.Attempt) error {
 	t.load.Hold(ctx, n, t.load.CheckAll)
 	t.figures()
 	t.load.End(n)
-	return nil
 }
 
 // live starts the node and kills it at the given moment (loaded, starting or recovering).

@@ -38,7 +38,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-func run(ctx context.Context, a *row.Attempt) error {
+func run(ctx context.Context, a *row.Attempt) {
 	s := &system{a: a, net: must.Get(openNetwork(ctx, servers)), stopLoad: func() {}, stopRest: func() {}}
 	defer func() { must.Do(s.net.close()) }()
 	s.cluster = &natsCluster{net: s.net}
@@ -88,7 +88,6 @@ func run(ctx context.Context, a *row.Attempt) error {
 	a.Figure("their p99 without any server, to before", ratio(float64(without.p99), float64(before.p99)), "×")
 	a.AtMost("CPU of the node a query without any server, to before", ratio(float64(without.cpu), float64(before.cpu)),
 		"×", 1.2)
-	return nil
 }
 
 // measured holds the longest durations that were measured during the disturbances.

@@ -52,7 +52,7 @@ const (
 	rounds = 3
 )
 
-func run(ctx context.Context, a *row.Attempt) error {
+func run(ctx context.Context, a *row.Attempt) {
 	// This process sends for all sources. The process ends with the row, so it need not restore
 	// its set of processors. If there are two processors, the sources and the node use
 	// different ones.
@@ -72,7 +72,6 @@ func run(ctx context.Context, a *row.Attempt) error {
 		t.run(ctx, a, &parts.Others)
 		must.Do(ctx.Err())
 	}
-	return nil
 }
 
 // target is a node and the floods that it receives.

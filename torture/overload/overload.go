@@ -48,7 +48,7 @@ const (
 	ingestQuota = 400
 )
 
-func run(ctx context.Context, a *row.Attempt) error {
+func run(ctx context.Context, a *row.Attempt) {
 	p := cores.Split(os.Getpid())
 	// This process simulates all users. The process ends with the row, so it need not restore
 	// its set of processors.
@@ -72,7 +72,6 @@ func run(ctx context.Context, a *row.Attempt) error {
 		one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do)
 		must.Do(ctx.Err())
 	}
-	return nil
 }
 
 // one starts a new node, and overloads one of its listeners.

@@ -43,9 +43,10 @@ type Row struct {
 	// Needs returns nil, or an error of one line that says what this machine lacks for the
 	// row. If nil, the row needs nothing special.
 	Needs func() error
-	// Run runs the row and reports offers and findings to the attempt. An error means that
-	// the row could not be completed, not that the service failed.
-	Run func(ctx context.Context, a *Attempt) error
+	// Run runs the row and reports offers and findings to the attempt. If it ends with an error
+	// (package must), the row could not be completed, which does not mean that the service
+	// failed.
+	Run func(ctx context.Context, a *Attempt)
 }
 
 // Control is a deliberately broken build that the row must catch.

@@ -37,7 +37,7 @@ var Row = row.Row{
 
 const sampleEvery = 2 * time.Second
 
-func run(ctx context.Context, a *row.Attempt) error {
+func run(ctx context.Context, a *row.Attempt) {
 	// The samples that Load.Settle sends are about a day old, and after a day's run about two.
 	n := must.Get(a.Start(ctx, "--retention", "1m", "--max-age", "87600h"))
 	defer n.Kill()
@@ -55,7 +55,6 @@ func run(ctx context.Context, a *row.Attempt) error {
 	must.Do(<-ended)
 	s.report(a)
 	t.holdAll(ctx)
-	return nil
 }
 
 // series holds the measurements of each quantity over time.
