@@ -40,12 +40,6 @@ func Get2[T, U any](v T, w U, err error) (T, U) {
 	return v, w
 }
 
-// Get3 is like Get2, but with one more value.
-func Get3[T, U, V any](v T, w U, x V, err error) (T, U, V) {
-	Do(err)
-	return v, w, x
-}
-
 // Caught calls f and returns the error with which f has ended. A goroutine that uses this package
 // needs it, because it must not end with a panic.
 func Caught(f func()) (err error) {

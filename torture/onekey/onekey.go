@@ -100,7 +100,8 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
 	scheme := "http://"
 	if t.tls {
-		cert, key, roots := must.Get3(testkit.WriteCertificate(dir, time.Now().Add(time.Hour)))
+		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
+		must.Do(err)
 		flags, scheme, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), "https://", &tls.Config{RootCAs: roots}
 	}
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
