@@ -3,8 +3,7 @@
 // clean up and report it, so the functions in between need not return it.
 //
 // [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred [Catch],
-// or in [Caught].
-// Functions that retry, or that run in other goroutines, return their errors as usual.
+// or in [Caught]. Functions that retry, or whose errors are expected, return them as usual.
 package must
 
 import (

@@ -108,6 +108,7 @@ func fill(ctx context.Context, c cluster.Config, n int) {
 	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), n)
 }
 
+// newRig returns a rig without nodes.
 func (b *bench) newRig(c cluster.Config) *rig {
 	r := &rig{b: b, config: c, nodes: make(map[string]*nodeprocess.Node)}
 	r.cars.PerBody = perBody
