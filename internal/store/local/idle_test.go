@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"carstate/internal/store"
 	"carstate/internal/vehicle"
 )
 
@@ -27,7 +26,7 @@ func TestIdle_SyncsNothing(t *testing.T) {
 		})
 		ctx := t.Context()
 		e, err := Open(ctx, Config{FS: errorfs.Wrap(vfs.NewMem(), count),
-			Config: store.Config{DataDir: "/data", Retention: time.Minute}})
+			DataDir: "/data", Retention: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
