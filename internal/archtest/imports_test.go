@@ -68,7 +68,7 @@ func TestBinary_HasNoNATSServer(t *testing.T) {
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	for _, path := range strings.Fields(string(out)) {
+	for path := range strings.FieldsSeq(string(out)) {
 		if strings.HasPrefix(path, "github.com/nats-io/nats-server") {
 			t.Errorf("cmd/carstate depends on %s; only tests and the torture may build the server, as a program", path)
 		}
