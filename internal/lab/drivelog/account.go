@@ -1,5 +1,11 @@
 package drivelog
 
+// Count is how often something happened. Reason says what, for people.
+type Count struct {
+	Reason string
+	N      int
+}
+
 // account counts the rows and readings that were left out and the defects that were corrected, by
 // reason. The reasons are in the order in which they first occurred.
 type account struct{ rows, readings, mended []Count }

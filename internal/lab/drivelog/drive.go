@@ -43,12 +43,6 @@ type Row struct {
 	Label vehicle.DrivingState
 }
 
-// Count is how often something happened. Reason says what, for people.
-type Count struct {
-	Reason string
-	N      int
-}
-
 // Duration returns the time from the file's first row to the last of Rows.
 func (d *Drive) Duration() time.Duration {
 	if len(d.Rows) == 0 {
@@ -144,17 +138,6 @@ func Read(r io.Reader, name string) (*Drive, error) {
 	}
 	return d, nil
 }
-
-// limits are the maximum sizes of a file and its parts.
-type limits struct {
-	unpacked int64 // bytes of the whole file
-	line     int   // bytes of one row
-	rows     int
-}
-
-// bounds are the limits that Read applies. They are far above any real drive: 2,000,000 rows are
-// two days at 10 Hz.
-var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func read(r io.Reader, max limits) (*Drive, error) {
 	var a account

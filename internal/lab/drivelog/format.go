@@ -25,12 +25,6 @@ const maxColumns = 64
 // because the file may hold anything.
 var errUnknown = errors.New("the first line is not the header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
 
-type column struct {
-	signal vehicle.Signal
-	used   bool    // false: needed to determine what was read, but no rule uses it
-	factor float64 // to the signal's unit
-}
-
 func in(s vehicle.Signal) column { return column{s, true, 1} }
 
 // format describes one kind of log. A column is identified by its name without the unit, in lower

@@ -10,6 +10,17 @@ import (
 	"io"
 )
 
+// limits are the maximum sizes of a file and its parts.
+type limits struct {
+	unpacked int64 // bytes of the whole file
+	line     int   // bytes of one row
+	rows     int
+}
+
+// bounds are the limits that Read applies. They are far above any real drive: 2,000,000 rows are
+// two days at 10 Hz.
+var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
+
 // lines reads a file line by line, without the line ends. If the file is damaged, the last line
 // before the damage is left out: it may be cut off anywhere, and a number that is cut off is a
 // wrong number.

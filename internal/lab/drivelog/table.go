@@ -9,6 +9,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
+type column struct {
+	signal vehicle.Signal
+	used   bool    // false: needed to determine what was read, but no rule uses it
+	factor float64 // to the signal's unit
+}
+
 // table is the content of a log as numbers. It does not say yet which cells were newly read and
 // which repeat an earlier value.
 type table struct {

@@ -6,21 +6,16 @@ import (
 	"time"
 
 	"carstate/client"
-	"carstate/internal/lab/traffic"
 	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
 )
 
-// How often, when and by how many goroutines the service is queried for verdicts.
+// How often and by how many goroutines the service is queried for verdicts.
 const (
 	// askEvery is the time between two queries about one car. It is longer if the fleet is so
 	// large that there would be more than askPerSecond queries a second.
 	askEvery     = 10 * time.Second
 	askPerSecond = 200
-	// AskAfter is how long the cars have driven before their verdicts are compared with the
-	// truth. At the beginning of a drive the verdict is "normal", whatever the traffic.
-	AskAfter = 3 * time.Minute
-	askers   = 4
+	askers       = 4
 )
 
 // askOnAndOn queries the verdicts on one car after another, and begins again after the last car,
@@ -67,21 +62,6 @@ const (
 	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
 )
-
-// known is the truth about a car at the time of a query.
-type known struct {
-	traffic.Truth
-	now    time.Duration
-	latest time.Time      // time of its latest sample, to the second
-	ended  bool           // everything is sent
-	fault  *standingFault // nil: the car is healthy
-	mended time.Duration
-}
-
-// lateMost is how far the stored samples of the fleet may be behind the clock while verdicts are
-// still compared with the truth. The limit is needed because a verdict cannot include a sample that
-// is not stored yet.
-const lateMost = 2 * time.Second
 
 // known returns the truth about the i-th car. The result compare is false if verdicts must not be
 // compared with it now: the fleet has driven for less than AskAfter, or its stored samples are too
@@ -135,29 +115,4 @@ func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.D
 			return a, err
 		}
 	}
-}
-
-// behind reports whether an answer is too old for a comparison with the truth, because it does not
-// include the car's latest sample. The answer about a driving car may be older than that sample by
-// lateMost. The answer about a parked car may not be older at all, because the latest sample may be
-// the first that says that the car is parked.
-func (k *known) behind(a client.DrivingAnswer) bool {
-	latest := k.latest
-	if !k.Parked {
-		latest = latest.Add(-lateMost)
-	}
-	return a.AsOf.Before(latest)
-}
-
-// stateOf returns the driving state in an answer, or 0 if the answer has none.
-func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
-	switch a.State {
-	case client.NormalDriving:
-		return vehicle.NormalDriving
-	case client.SlowDriving:
-		return vehicle.SlowDriving
-	case client.TrafficJam:
-		return vehicle.TrafficJam
-	}
-	return 0
 }

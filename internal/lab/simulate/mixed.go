@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/lab/traffic"
 	"carstate/internal/vehicle"
 )
 
@@ -56,12 +55,4 @@ func Mixed(c Config) time.Duration {
 		}
 	}
 	return best
-}
-
-// traffic returns the part of the configuration that describes the traffic.
-func (c *Config) traffic() traffic.Config {
-	return traffic.Config{
-		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow,
-		WithoutPositions: c.WithoutPositions,
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"carstate/client"
 	"carstate/internal/lab/faults"
 	"carstate/internal/lab/score"
+	"carstate/internal/lab/traffic"
+	"carstate/internal/vehicle"
 )
 
 // scoreBoard counts how verdicts agree with the truth.
@@ -61,6 +63,50 @@ const (
 
 func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
+}
+
+// AskAfter is how long the cars have driven before their verdicts are compared with the truth. At the
+// beginning of a drive the verdict is "normal", whatever the traffic.
+const AskAfter = 3 * time.Minute
+
+// known is the truth about a car at the time of a query.
+type known struct {
+	traffic.Truth
+	now    time.Duration
+	latest time.Time      // time of its latest sample, to the second
+	ended  bool           // everything is sent
+	fault  *standingFault // nil: the car is healthy
+	mended time.Duration
+}
+
+// lateMost is how far the stored samples of the fleet may be behind the clock while verdicts are
+// still compared with the truth. The limit is needed because a verdict cannot include a sample that
+// is not stored yet.
+const lateMost = 2 * time.Second
+
+// behind reports whether an answer is too old for a comparison with the truth, because it does not
+// include the car's latest sample. The answer about a driving car may be older than that sample by
+// lateMost. The answer about a parked car may not be older at all, because the latest sample may be
+// the first that says that the car is parked.
+func (k *known) behind(a client.DrivingAnswer) bool {
+	latest := k.latest
+	if !k.Parked {
+		latest = latest.Add(-lateMost)
+	}
+	return a.AsOf.Before(latest)
+}
+
+// stateOf returns the driving state in an answer, or 0 if the answer has none.
+func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
+	switch a.State {
+	case client.NormalDriving:
+		return vehicle.NormalDriving
+	case client.SlowDriving:
+		return vehicle.SlowDriving
+	case client.TrafficJam:
+		return vehicle.TrafficJam
+	}
+	return 0
 }
 
 // driving compares the verdict on a car with the true state of the road around it. A car in a side

@@ -47,6 +47,14 @@ func (c *Config) IDs() []vehicle.ID {
 	return ids
 }
 
+// traffic returns the part of the configuration that describes the traffic.
+func (c *Config) traffic() traffic.Config {
+	return traffic.Config{
+		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow,
+		WithoutPositions: c.WithoutPositions,
+	}
+}
+
 // underWay returns a fleet that has already driven for five minutes, so that its cars are spread
 // over the roads.
 func underWay(c traffic.Config) *traffic.Fleet {

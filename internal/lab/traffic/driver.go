@@ -42,3 +42,25 @@ func (d driver) like(random *rand.Rand) driver {
 	d.brakeMps2 *= vary(0.15)
 	return d
 }
+
+// motion is the position of a car on its road, its speed and its acceleration.
+type motion struct {
+	driver
+	meter float64 // from the road's beginning
+	mps   float64
+	mps2  float64 // over the last step
+}
+
+// advance moves a car for the given time: it changes the speed by the acceleration, and returns the
+// distance driven. A car does not drive backwards.
+func (m *motion) advance(seconds float64) (meter float64) {
+	after := m.mps + m.mps2*seconds
+	if after >= 0 {
+		meter = (m.mps + after) / 2 * seconds
+		m.mps = after
+		return meter
+	}
+	meter = m.mps * m.mps / (-2 * m.mps2)
+	m.mps2, m.mps = -m.mps/seconds, 0
+	return meter
+}

@@ -39,31 +39,6 @@ type Fleet struct {
 	sky     *rand.Rand // for receivers only, so that positions change nothing else
 }
 
-type car struct {
-	motion
-	sensors
-	receiver
-	place
-	road   *road         // the road that the car is on, or drives to through side streets; nil: none
-	left   point         // where the car left its last road
-	there  time.Duration // when the car arrives at the next road
-	parks  bool          // the car parks when it has stopped
-	until  time.Duration
-	due    time.Duration // time of the car's next report
-	truth  vehicle.DrivingState
-	share  float64       // speed of the cars around it, as a share of that in light traffic
-	change time.Duration // when truth changed
-}
-
-// place is the kind of place where a car is.
-type place uint8
-
-const (
-	onRoad place = iota
-	sideStreet
-	parked
-)
-
 // Truth is the true state of a car.
 type Truth struct {
 	// Driving is the state of the road around the car; 0 if the car is parked or in a side
@@ -77,11 +52,6 @@ type Truth struct {
 	// light traffic; 0 if Driving is 0.
 	OfFreeFlow float64
 }
-
-// Step is the time by which [Fleet.Step] advances.
-const Step = 200 * time.Millisecond
-
-const stepSeconds = float64(Step) / float64(time.Second)
 
 // How the cars of a fleet are distributed among roads, side streets and parking places.
 const (

@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"math"
-	"math/rand/v2"
 )
 
 // The town of the fleet: the position of its middle, and the length of a degree of latitude in
@@ -75,27 +74,4 @@ func (g *ring) at(meter float64) (p point, heading float64) {
 	}
 	sin, cos := math.Sincos(along)
 	return point{g.middle.eastMeter + ahead*sin - left*cos, g.middle.northMeter + ahead*cos + left*sin}, heading
-}
-
-// apartMeter is the least distance between any two roads.
-const apartMeter = 250
-
-// layOut places the roads on a square grid whose cells are wide enough for the longest road. Their
-// order on the grid and their directions are random, so roads that are full at the same time are
-// not all close to each other.
-func layOut(roads []*road, random *rand.Rand) {
-	var reach float64
-	for _, r := range roads {
-		r.ring = newRing(r.lengthMeter)
-		reach = max(reach, r.ring.reachMeter())
-	}
-	pitch, columns := 2*reach+apartMeter, int(math.Ceil(math.Sqrt(float64(len(roads)))))
-	for slot, i := range random.Perm(len(roads)) {
-		g := &roads[i].ring
-		g.turned = 2 * math.Pi * random.Float64()
-		g.middle = point{
-			pitch * (float64(slot%columns) - float64(columns-1)/2),
-			pitch * (float64(slot/columns) - float64(columns-1)/2),
-		}
-	}
 }

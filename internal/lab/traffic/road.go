@@ -2,20 +2,13 @@ package traffic
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
 
 // carLength is the length of every car, in metres.
 const carLength = 4.5
-
-// motion is the position of a car on its road, its speed and its acceleration.
-type motion struct {
-	driver
-	meter float64 // from the road's beginning
-	mps   float64
-	mps2  float64 // over the last step
-}
 
 // road is a ring with one lane, without overtaking.
 type road struct {
@@ -75,20 +68,6 @@ func (r *road) step(now time.Duration) {
 		}
 	}
 	r.flow.tick(now)
-}
-
-// advance moves a car for the given time: it changes the speed by the acceleration, and returns the
-// distance driven. A car does not drive backwards.
-func (m *motion) advance(seconds float64) (meter float64) {
-	after := m.mps + m.mps2*seconds
-	if after >= 0 {
-		meter = (m.mps + after) / 2 * seconds
-		m.mps = after
-		return meter
-	}
-	meter = m.mps * m.mps / (-2 * m.mps2)
-	m.mps2, m.mps = -m.mps/seconds, 0
-	return meter
 }
 
 // waveShare is the speed of the green wave, as a share of the speed that drivers desire. A car at
@@ -167,4 +146,27 @@ func (r *road) meanMps() float64 {
 		sum += c.mps
 	}
 	return sum / float64(len(r.cars))
+}
+
+// apartMeter is the least distance between any two roads.
+const apartMeter = 250
+
+// layOut places the roads on a square grid whose cells are wide enough for the longest road. Their
+// order on the grid and their directions are random, so roads that are full at the same time are
+// not all close to each other.
+func layOut(roads []*road, random *rand.Rand) {
+	var reach float64
+	for _, r := range roads {
+		r.ring = newRing(r.lengthMeter)
+		reach = max(reach, r.ring.reachMeter())
+	}
+	pitch, columns := 2*reach+apartMeter, int(math.Ceil(math.Sqrt(float64(len(roads)))))
+	for slot, i := range random.Perm(len(roads)) {
+		g := &roads[i].ring
+		g.turned = 2 * math.Pi * random.Float64()
+		g.middle = point{
+			pitch * (float64(slot%columns) - float64(columns-1)/2),
+			pitch * (float64(slot/columns) - float64(columns-1)/2),
+		}
+	}
 }
