@@ -169,15 +169,20 @@ func (b *Browser) TabTo(where string) {
 	b.t.Fatalf("the Tab key does not reach an element with %s", where)
 }
 
-// Eval returns the value of a JavaScript expression. The value must be a string or a promise of
-// one.
+// Eval returns the value of a JavaScript expression, or of the promise that it returns, as text:
+// a truth value is "true" or "false".
 func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
-	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
+	value, err := b.eval(expression)
 	if err != nil {
 		b.t.Fatalf("%.200s: %v; the browser logged %q", expression, err, b.said())
 	}
 	return value
+}
+
+func (b *Browser) eval(expression string) (string, error) {
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[any](expression, chromedp.EvalAwaitPromise))
+	return fmt.Sprint(value), err
 }
 
 // Expect waits until a JavaScript expression has the value want. During the wait the expression may
@@ -186,7 +191,7 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Helper()
 	var got string
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
-		value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
+		value, err := b.eval(expression)
 		if err != nil {
 			value = err.Error()
 		} else if value == want {
