@@ -65,6 +65,7 @@ func (t *Table) Put(id vehicle.ID, a Answer) {
 // Delete removes a vehicle.
 func (t *Table) Delete(id vehicle.ID) {
 	s, k := t.findID(id)
+	t.names.willRemove()
 	if s.remove(k) {
 		t.vehicles.Add(-1)
 	}
@@ -143,6 +144,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 // the number of removed vehicles.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
+	t.names.willRemove()
 	for i := range t.shards {
 		n += t.shards[i].removeIf(func(v value) bool {
 			a := v.unpack()

@@ -14,10 +14,13 @@ import (
 // key is found by hashing the few vids of its bucket. Adding or removing a vehicle changes a
 // bucket; a new verdict does not.
 type names struct {
-	most   int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
-	bytes  atomic.Int64 // used by all vids
-	kept   atomic.Int64 // number of vids
-	shards [shardCount]nameShard
+	most  int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
+	bytes atomic.Int64 // used by all vids
+	kept  atomic.Int64 // number of vids
+	// removed is set before the first vehicle is removed. Until then no vid can be stored twice, so
+	// addName need not search for it, which takes a third of the time of loading 10 million vehicles.
+	removed atomic.Bool
+	shards  [shardCount]nameShard
 }
 
 // nameShard has the vids of those vehicles that are in one shard of the table. So a scan that looks
@@ -38,6 +41,13 @@ func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 // Named returns how many vehicles the table can list.
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
+
+// willRemove notes that a vehicle may be removed. It does nothing if n is nil.
+func (n *names) willRemove() {
+	if n != nil && !n.removed.Load() {
+		n.removed.Store(true)
+	}
+}
 
 // bucket returns the bucket of a key and the mutex that guards it.
 func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
@@ -73,9 +83,11 @@ func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	if _, known := s.find(k); !known {
 		return
 	}
-	for _, vid := range vidsOf(*b) {
-		if string(vid) == string(id) {
-			return // the vid is still stored: the vehicle had expired
+	if n.removed.Load() {
+		for _, vid := range vidsOf(*b) {
+			if string(vid) == string(id) {
+				return // the vid is still stored: the vehicle had expired
+			}
 		}
 	}
 	if n.bytes.Add(int64(1+len(id))) > n.most {
