@@ -72,13 +72,12 @@ func costsOf(l *lookup) *costs {
 	at := func(subject, name string) float64 { return l.find(scalePart, subject, name).Value }
 	million := func(name string) float64 { return l.find("restart", "1 M vehicles", name).Value }
 	c := &costs{
-		Feed:   at("slice", "CPU of the query node a state"),
-		Send:   at("slice, more feeds", "CPU of the servers a record sent"),
-		Leader: at("slice", "CPU of the leader of STATES a sample"),
-		Query:  l.find("query", "carstate", "server CPU a request").Value,
-		Alone:  at("one machine", "CPU of all a sample"),
-		AloneRead: at("one machine", "CPU of all a sample") +
-			million("node CPU a sample, no state cached") - million("node CPU a sample, all states cached"),
+		Feed:           at("slice", "CPU of the query node a state"),
+		Send:           at("slice, more feeds", "CPU of the servers a record sent"),
+		Leader:         at("slice", "CPU of the leader of STATES a sample"),
+		Query:          l.find("query", "carstate", "server CPU a request").Value,
+		Alone:          at("one machine", "CPU of all a sample"),
+		AloneRead:      million("node CPU a sample at a steady rate"),
 		AloneStored:    million("store on disk a vehicle") * million("the largest size during the updates, over live data"),
 		AloneWritten:   at("one machine", "written a sample"),
 		Server:         at("subjects", "memory of a server a vehicle, started"),

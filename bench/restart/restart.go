@@ -14,6 +14,7 @@ import (
 	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/periodic"
 )
 
 const part = "restart"
@@ -24,15 +25,17 @@ type plan struct {
 	overwrite int   // the size whose states are overwritten
 	updates   int   // number of overwrites
 	reported  int   // samples of each measurement of reports
+	steady    int   // samples at steadyRate
 	rounds    int
 }
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{sizes: []int{2_000}, overwrite: 2_000, updates: 20_000, reported: 2_000, rounds: 1}
+		return plan{sizes: []int{2_000}, overwrite: 2_000, updates: 20_000, reported: 2_000, steady: 2_000,
+			rounds: 1}
 	}
 	return plan{sizes: []int{100_000, 1_000_000, 3_000_000, 10_000_000}, overwrite: 1_000_000, updates: 12_000_000,
-		reported: 500_000, rounds: max(1, min(o.Rounds, 3))}
+		reported: 500_000, steady: 20 * steadyRate, rounds: max(1, min(o.Rounds, 3))}
 }
 
 // Run measures the part.
@@ -83,10 +86,19 @@ func (m *measurement) size(ctx context.Context, n int) {
 	}
 }
 
-// starts measures two kinds of start: after an orderly end, and after kill -9 under load.
+// steadyRate is the rate of samples at which a node is killed that keeps pace: about half of what
+// it can fold if it must read each state from the engine.
+const steadyRate = 8000
+
+// starts measures three kinds of start: after an orderly end, after kill -9 while samples arrive
+// faster than they are folded, and after kill -9 at steadyRate.
 func (m *measurement) starts(ctx context.Context, n int) {
-	var clean, killed, cleanCPU, killedCPU, idle, busy []float64
+	var clean, killed, steady, sampleCPU, cleanCPU, killedCPU, idle, busy []float64
 	for range m.plan.rounds {
+		run(ctx, m.options.Binary, m.dir, func(p *process) {
+			settled(ctx, p)
+			must.Do(p.Stop())
+		})
 		run(ctx, m.options.Binary, m.dir, func(p *process) {
 			clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
 			idle = append(idle, float64(must.Get(p.Resident()))/1e6)
@@ -95,25 +107,35 @@ func (m *measurement) starts(ctx context.Context, n int) {
 		})
 		run(ctx, m.options.Binary, m.dir, func(p *process) {
 			killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
+			before := must.Get(p.CPU())
+			must.Do(m.cars(ctx, p).Drive(ctx, n, steadyRate, m.plan.steady))
+			used := must.Get(p.CPU()) - before
+			sampleCPU = append(sampleCPU, float64(used.Microseconds())/float64(m.plan.steady))
+		})
+		run(ctx, m.options.Binary, m.dir, func(p *process) {
+			steady = append(steady, p.ready.Seconds())
 			must.Do(p.Stop())
 		})
 	}
-	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s); %.0f MB, under load "+
-		"%.0f MB", report.Count(n),
-		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU), report.Median(idle),
-		report.Median(busy))
+	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s), at a steady "+
+		"rate %.2f s; %.0f MB, under load %.0f MB", report.Count(n),
+		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU),
+		report.Median(steady), report.Median(idle), report.Median(busy))
 	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560},
 		10_000_000: {12, 15, 0, 0}}[n]
 	for line, value := range map[*report.Line]float64{
 		&m.clean: m.add(n, "ready, ended in order", clean, "s", most.clean, "page cache warm"),
 		&m.killed: m.add(n, "ready, after kill -9", killed, "s", most.killed,
-			"killed while cars reported; page cache warm"),
+			"killed after half a million samples, most of which were not folded yet; page cache warm"),
 		&m.memory: m.add(n, "resident memory when ready", idle, "MB", most.idle, ""),
 		&m.busyMemory: m.add(n, "resident memory under load", busy, "MB", most.busy,
 			"after cars reported in turn, so that each state was read from the engine"),
 	} {
 		line.X, line.Y = append(line.X, float64(n)), append(line.Y, value)
 	}
+	m.add(n, "ready, after kill -9 at a steady rate", steady, "s", most.killed,
+		fmt.Sprintf("killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate))
+	m.add(n, "node CPU a sample at a steady rate", sampleCPU, "µs", 0, "in the same run")
 	m.add(n, "CPU until ready, ended in order", cleanCPU, "s", 0, "")
 	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", 0, "")
 	m.clean.Label, m.killed.Label, m.memory.Label, m.busyMemory.Label = "ended in order", "after kill -9", "when ready",
@@ -197,6 +219,17 @@ func drained(ctx context.Context, p *process) {
 		}
 		return time.Since(since) > looks
 	}))
+}
+
+// settled waits until a process has compacted its store, which is so when it has used less than a
+// tenth of a processor for two seconds.
+func settled(ctx context.Context, p *process) {
+	const lasting = 2 * time.Second
+	for used := lasting; used > lasting/10; {
+		before := must.Get(p.CPU())
+		must.Do(periodic.Pause(ctx, lasting))
+		used = must.Get(p.CPU()) - before
+	}
 }
 
 // add records a figure of several rounds. The parameter most is the figure's aim, an upper limit; 0
