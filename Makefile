@@ -79,7 +79,13 @@ check: ## run the tests that need only Go and take less than a second each
 # Packages that start no goroutine and share no data. Their tests run the rules on hundreds of
 # drives, which takes twenty times as long under the race detector and can find no race.
 # internal/archtest checks that they stay so.
-UNRACED := internal/vehicle internal/lab/faults internal/lab/fcd internal/lab/score internal/lab/traffic
+UNRACED := internal/archtest internal/vehicle internal/lab/faults internal/lab/fcd internal/lab/score internal/lab/traffic
+
+# Tests of other packages that run without the race detector, and where they are. Those that call
+# testkit.Unraced run only so; the others run with the race detector, too, where they do less.
+UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches
+UNRACEDDIRS := internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap
+space := $(subst ,, )
 
 # Most tests wait for processes that they have started, so more tests run in parallel than there are
 # processors.
@@ -92,8 +98,8 @@ test: setup ## install what the tests need, then run all tests; with the race de
 			echo "go test $(UNRACED)"; \
 			$(GOTESTSUM) -- -timeout 5m $(TESTFLAGS) $(UNRACED:%=./%); \
 			echo "go test of what the race detector would slow down most"; \
-			$(GOTESTSUM) -- -timeout 5m -run '^Test(PowerCuts|DiskFull|Damage|LogDamage|MixedFleetShowsEveryVerdict)$$' \
-				$(TESTFLAGS) ./internal/store/local ./internal/lab/simulate; \
+			$(GOTESTSUM) -- -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' \
+				$(TESTFLAGS) $(UNRACEDDIRS:%=./%); \
 			raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%)); \
 		fi; \
 		echo "go test -race in $$m"; \

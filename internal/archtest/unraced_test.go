@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,6 +38,45 @@ func TestUnraced_UsesNoConcurrency(t *testing.T) {
 				t.Errorf("%s %s: take %s out of the Makefile's UNRACED", name, found, dir)
 			}
 		}
+	}
+}
+
+// TestUnraced_TestsRun checks that the Makefile runs each test that calls testkit.Unraced, which no
+// other command of the Makefile runs.
+func TestUnraced_TestsRun(t *testing.T) {
+	makefile, err := os.ReadFile(root + "/Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := func(name string) []string {
+		line := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindSubmatch(makefile)
+		if line == nil {
+			t.Fatalf("the Makefile has no line %s", name)
+		}
+		return strings.Fields(string(line[1]))
+	}
+	tests, dirs, found := words("UNRACEDTESTS"), words("UNRACEDDIRS"), 0
+	call := regexp.MustCompile(`func Test(\w+)\(t \*testing\.T\) \{\n(?:\t.*\n)*?\ttestkit\.Unraced\(t\)`)
+	err = filepath.WalkDir(root, func(name string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, "/unraced_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		calls := call.FindAllSubmatch(text, -1)
+		dir, _ := filepath.Rel(root, filepath.Dir(name))
+		for _, m := range calls {
+			if !slices.Contains(tests, string(m[1])) || !slices.Contains(dirs, dir) {
+				t.Errorf("%s: the Makefile does not run Test%s", name, m[1])
+			}
+		}
+		if n := strings.Count(string(text), "testkit.Unraced("); n != len(calls) {
+			t.Errorf("%s: %d calls of testkit.Unraced in %d tests: call it directly in the test", name, n, len(calls))
+		}
+		found += len(calls)
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("got %d tests that call testkit.Unraced, %v", found, err)
 	}
 }
 

@@ -29,6 +29,16 @@ func Slow(t testing.TB, why string) {
 	}
 }
 
+// Unraced skips a test under the race detector, which would slow it down most and could find no
+// race, because the test starts no goroutine. `make test` runs the test without the race detector:
+// its name is in the Makefile's UNRACEDTESTS, and internal/archtest checks that.
+func Unraced(t testing.TB) {
+	t.Helper()
+	if RaceDetector {
+		t.Skip("make test runs it without the race detector")
+	}
+}
+
 // Context returns a context that ends 15 s before the deadline of the test binary, so that the test
 // can report what it waited for. Use Context as the limit of a whole test, and [Await] as the limit
 // of one wait.

@@ -148,6 +148,7 @@ func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 // TestManyStretches checks that the worst stretches are shown if there are more than the limit.
 func TestManyStretches(t *testing.T) {
 	testkit.Slow(t, "it draws a hundred thousand stretches")
+	testkit.Unraced(t)
 	m := new(road.Map)
 	for i := range 260 { // parallel streets, one cell apart
 		s := roadtest.Street{Latitude: 44 + float64(i)*0.0016, Longitude: 11, Heading: 90, Metres: 12_000}

@@ -19,6 +19,7 @@ import (
 // says that only the invented drives and the bundled one are tested.
 func TestRecordedDrives(t *testing.T) {
 	testkit.Slow(t, "it reads every recorded drive")
+	testkit.Unraced(t)
 	dir := testkit.RecordedDrives("only invented drives and the bundled one are read")
 	if dir == "" {
 		return

@@ -13,9 +13,7 @@ import (
 // time that Mixed returns, and a minute later: the rules find cars that drive normally, cars that
 // are slow, cars in a jam and throttle anomalies.
 func TestMixedFleetShowsEveryVerdict(t *testing.T) {
-	if testkit.RaceDetector {
-		t.Skip("make test runs it without the race detector, because it starts no goroutine")
-	}
+	testkit.Unraced(t)
 	for _, cars := range []int{100, 200, 300} {
 		t.Run(fmt.Sprint(cars), func(t *testing.T) {
 			t.Parallel()

@@ -63,6 +63,7 @@ func TestScoreBoard(t *testing.T) {
 // TestFaultBook checks that faults begin at the configured rate, last for a while, and end.
 func TestFaultBook(t *testing.T) {
 	testkit.Slow(t, "it drives 100 cars for four hours")
+	testkit.Unraced(t)
 	const cars, hours, perHour = 100, 4, 0.5
 	b := newFaultBook(cars, perHour, 1)
 	kinds := make(map[faults.Kind]int)

@@ -365,7 +365,7 @@ func TestPowerCuts(t *testing.T) {
 	cuts, every := *powerCuts, int64(1)
 	switch {
 	case testkit.RaceDetector:
-		cuts, every = cuts/100, 10 // make test runs all of them without the race detector
+		cuts, every = cuts/200, 30 // make test runs all of them without the race detector
 	case testing.Short():
 		cuts /= 20
 	}

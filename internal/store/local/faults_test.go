@@ -273,7 +273,7 @@ func TestDamage(t *testing.T) {
 		n = 100
 	}
 	if testkit.RaceDetector {
-		n = max(100, n/5)
+		n = max(100, n/15)
 	}
 	refused := 0
 	for range n / 100 {
