@@ -32,13 +32,13 @@ type DrivingVerdict struct {
 	// NotDriving is set if the car is not being driven: its ignition is off, it has been stationary
 	// with its engine off for minutes, or it has been stationary for a long time.
 	NotDriving bool
-	// Time is when the signals that the verdict uses were read: if their newest readings have
-	// different times, the oldest of these times. It is zero if there is no verdict.
+	// Time is the time of the oldest reading that the verdict uses. (Of each signal, the verdict
+	// uses the newest reading.) It is zero if there is no verdict.
 	Time UnixMilli
 }
 
-// At returns the outcome of a query at the time now that accepts readings up to maxAge old. A
-// maxAge of zero or less accepts any age.
+// At says whether the verdict answers a query at the time now that accepts readings up to maxAge
+// old, and if not, why. A maxAge of zero or less accepts any age.
 func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	if o := fresh(v.Time, now, maxAge); o != Answered {
 		return o
@@ -93,10 +93,12 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest updates RestingSince, Traffic.Stood and Traffic.EngineMute after a sample. If the car
-// has stopped driving, it also resets the memory of traffic, so that the next drive starts as
-// "normal". The parameter before is the newest speed reading before this sample. An engine speed of
-// 0 that is older than this reading is ignored, because the car may have moved since.
+// observeRest updates what is remembered of the car's standstill, after a sample: RestingSince
+// (stationary with its engine off), Traffic.Stood (stationary) and Traffic.EngineMute (electric or
+// a hybrid). If the car has stopped driving, observeRest also resets the memory of traffic, so that
+// the next drive starts as "normal". The parameter before is the newest speed reading before this
+// sample. An engine speed of 0 that was read before that reading is ignored, because the car may
+// have moved since.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -145,15 +147,15 @@ func (s *State) ignitionOff() bool {
 
 // resting reports whether, at its newest speed reading, the car had been stationary with its engine
 // off for at least restAfter, without reporting "ignition on" in the hour before (ignitionHolds).
-// Later time is not included, because without a speed reading the car may have driven.
+// The time since that reading is not counted, because the car may have driven in it.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
 }
 
 // parked reports whether the car has been stationary for so long (parksAfter) that it is taken to
-// be parked. It returns false for a car whose ignition is on, or whose engine speed shows whether
-// it waits in traffic (see engineTells and resting).
+// be parked. It returns false if the ignition is on. It also returns false if the engine speed can
+// show whether the car waits in traffic (engineTells), because resting then decides.
 func (s *State) parked() bool {
 	speed, _ := s.speed()
 	t := speed.Time
@@ -170,8 +172,9 @@ func (s *State) parksAfter() time.Duration {
 }
 
 // engineTells reports whether the engine speed can show, at t, whether a stationary car is waiting
-// or parked. It can if it was last read less than 10 minutes (parkedAfter) before t, and if the car
-// is not an electric or hybrid car, which also drives with its engine at rest.
+// or parked. Two conditions must hold: the engine speed was last read less than 10 minutes
+// (parkedAfter) before t, and the car is not an electric or hybrid car, which also drives with its
+// engine at rest.
 func (s *State) engineTells(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute

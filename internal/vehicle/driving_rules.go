@@ -12,21 +12,22 @@ type rules struct {
 	// time. A share of at most jam is a traffic jam. A share above jam, but at most slow, is slow
 	// driving.
 	jam, slow float32
-	// clear and hold keep the verdict from changing back and forth. During the time hold after a
-	// change, the share must be beyond a border by the factor clear, such as 1.03, to change the
-	// verdict again.
+	// clear and hold keep the verdict from changing back and forth. The verdict changes when the
+	// share (see jam) crosses the border between two states. But for the time hold after a change,
+	// it changes again only if the share is beyond a border by the factor clear, such as 1.03.
 	clear float32
 	hold  time.Duration
-	// The delay on the stretches that the car has just driven is a weighted mean of the delay of
-	// other cars there and of the car's own delay. others is the weight of the other cars' delay,
-	// from 0 to 1. It is reduced if other cars show a delay on only a part of these stretches.
+	// others is the weight, from 0 to 1, of other cars in the delay on the stretches that the car
+	// has just driven. That delay is a weighted mean of the delay of other cars there and of the
+	// car's own delay. The weight is reduced if other cars show a delay on only a part of these
+	// stretches.
 	others float32
 
 	// These thresholds define the car's own mean speed, an exponentially weighted mean with the
 	// time constant meanDecay. A stop is a time in which the car is slower than crawl, in km/h: it
 	// is stationary, at walking pace or manoeuvring. The first moveUp metres after that time still
-	// belong to the stop. The mean includes the first stopCounts seconds of a stop and its seconds
-	// after longStop, but not those between.
+	// belong to the stop. Of a stop, the mean includes the first stopCounts seconds and the time
+	// after longStop seconds, but not the time between.
 	crawl, stopCounts, longStop, moveUp float32
 	meanDecay                           time.Duration
 
@@ -41,14 +42,17 @@ type rules struct {
 
 	// A drive begins as normal. The car's own mean speed changes that to slow or jam only if the
 	// mean covers at least the time settle, or the time leave if the car has not yet been faster
-	// than fluent. It never makes a jam in the first firstMinute of the drive.
+	// than fluent. Until firstMinute has passed since the beginning of the drive, the mean never
+	// makes a jam.
 	settle, leave, firstMinute time.Duration
 }
 
-// The borders of the states, as shares of the speed in light traffic. They correspond to travel
-// times of 2.5 and 1.5 times that in light traffic. The rules, the simulator and the evaluation
-// have this definition in common; docs/verdicts.md compares it with those of the Highway Capacity
-// Manual, DATEX II and the travel-time index.
+// JamShare and SlowShare are the borders of the driving states. The share is the speed of traffic
+// divided by its speed in light traffic. A share of at most JamShare is a traffic jam, and a share
+// above that, but at most SlowShare, is slow driving. At these two borders, the travel time is 2.5
+// and 1.5 times that in light traffic. The rules, the simulator and the evaluation have this
+// definition in common; docs/verdicts.md compares it with those of the Highway Capacity Manual,
+// DATEX II and the travel-time index.
 const (
 	JamShare  = 0.4
 	SlowShare = 2.0 / 3
@@ -107,28 +111,28 @@ const (
 	// newDrive is the longest time between two readings of one drive. After a longer silence,
 	// earlier speeds say nothing about the present traffic.
 	newDrive = 10 * time.Minute
-	// rampKmhPerSecond is the assumed acceleration of a car that stops or sets off: 1 m/s²,
-	// which drivers exceed at a light. If the time between two readings is longer than the
-	// car needs at this acceleration, the car was stationary for the rest of the time.
+	// rampKmhPerSecond is the assumed acceleration of a car that stops or sets off: 1 m/s², which
+	// drivers exceed at a light. If the time between two readings is longer than the car needs at
+	// this acceleration, the car is taken to have been stationary for the rest of the time.
 	rampKmhPerSecond = 3.6
 	// freeFlowHolds is how long a free-flow speed that a source sent is valid. Later, the car may
 	// have left the road that the speed describes. By then, the source should have sent another
 	// one.
 	freeFlowHolds = maxStep
-	// moving is the speed above which a car is certainly driving.
+	// moving is the speed, in km/h, above which a car is certainly driving.
 	moving = 3
-	// A car slower than stationaryBelow is taken to be stationary. If the engine is at rest at a
-	// speed above drivingFrom, the car is taken to be electric or a hybrid: it is too fast to be
-	// towed, and few start-stop systems stop the engine at such a speed.
+	// A car slower than stationaryBelow, in km/h, is taken to be stationary. If the engine is at
+	// rest at a speed above drivingFrom, in km/h, the car is taken to be electric or a hybrid: such
+	// a car is too fast to be towed, and few start-stop systems stop the engine at such a speed.
 	stationaryBelow, drivingFrom = 1, 20
 	// restAfter is how long a car must be stationary with its engine off to be taken as parked and
 	// not as waiting. Start-stop systems stop the engine for minutes.
 	restAfter = 5 * time.Minute
 	// parkedAfter is how long a car must be stationary to be taken as parked, if neither engine nor
-	// ignition shows whether it waits. Few queues stay longer without moving up once.
+	// ignition shows whether it waits. Few queues last longer than that without moving up once.
 	parkedAfter = 10 * time.Minute
-	// closedAfter replaces parkedAfter for a car whose mean speed was at least motorway before it
-	// stopped. Nobody parks on such a road, and some motorways are closed for an hour.
+	// closedAfter replaces parkedAfter for a car whose mean speed was at least motorway, in km/h,
+	// before it stopped. Nobody parks on a motorway, and some motorways are closed for an hour.
 	closedAfter = time.Hour
 	motorway    = 80
 	// ignitionHolds is how long after an "ignition on" a stationary car with its engine at rest is

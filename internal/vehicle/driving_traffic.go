@@ -21,8 +21,8 @@ type TrafficMemory struct {
 	// Stop is how many seconds the present stop has lasted, at most longStop. In a stop, the car is
 	// stationary or at walking pace. Stop is zero while the car drives.
 	Stop float32
-	// Rolled is how far, in metres, the car has driven since it was last stationary or at
-	// walking pace; at most moveUp.
+	// Rolled is how far, in metres, the car has driven since it was last stationary or at walking
+	// pace; it is counted up to moveUp.
 	Rolled float32
 	// Cruise is the car's mean speed, in km/h, in the last minutes in which it drove faster than
 	// the threshold fluent. It is zero if there were none in this drive.
@@ -55,8 +55,8 @@ func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// observeSpeed folds a speed read at t into MeanSpeed and Traffic, and sets Pace. Latest must still
-// hold the previous speed.
+// observeSpeed folds a speed read at t into MeanSpeed and Traffic, and sets Pace, the driving
+// state. The field Latest must still hold the previous speed.
 func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 	prev, ok := s.speed()
 	step := t.Sub(prev.Time)
@@ -87,11 +87,12 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds the time between two speed readings to the car's mean speed. In the given seconds,
-// the speed changed from one given value to the other. The change is assumed to be linear, so the
-// result does not depend on how often a car reports. But a car that stops or sets off is assumed to
-// change its speed at the rate rampKmhPerSecond, and to be stationary for the rest of the time.
-// Otherwise a car that waits at a red light and reports once in 30 s would seem to creep.
+// collect adds the time between two speed readings to the car's mean speed. The parameters from and
+// to are these two readings, in km/h, and seconds is the time between them. The speed is assumed to
+// have changed linearly, so the result does not depend on how often a car reports. But a car that
+// stops or sets off is assumed to change its speed at the rate rampKmhPerSecond, and to be
+// stationary for the rest of the time. Otherwise a car that waits at a red light and reports once
+// in 30 s would seem to creep.
 func (s *State) collect(r *rules, from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < r.crawl, from < r.crawl
@@ -173,8 +174,8 @@ func (s *State) addToMean(r *rules, from, to, seconds float32) {
 }
 
 // timeFor returns how many seconds the car takes to drive the given metres, if its speed changes
-// linearly from one value to the other, in km/h, within the given seconds. If the car drives less
-// than these metres, timeFor returns all of the seconds.
+// linearly from one value to the other, in km/h, within the given seconds. If the car does not
+// drive these metres in that time, timeFor returns all of the seconds.
 func timeFor(metres, from, to, seconds float32) float32 {
 	v, change := from/3.6, (to-from)/3.6
 	root := v*v + 2*change/seconds*metres
@@ -186,9 +187,10 @@ func timeFor(metres, from, to, seconds float32) float32 {
 	return min(seconds, 2*metres/(v+float32(math.Sqrt(float64(root)))))
 }
 
-// cruise folds a linear change of speed into Cruise, if part of it is above fluent. Cruise is an
-// exponentially weighted moving average over the time spent above fluent, with the time constant
-// cruiseDecay.
+// cruise folds a time of linearly changing speed into Cruise, the car's mean speed while it is
+// faster than the threshold fluent. A time in which the car is never above fluent changes nothing.
+// Cruise is an exponentially weighted moving average over the time spent above fluent, with the
+// time constant cruiseDecay.
 func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
 	above := 1 - below(from, to, r.fluent)
 	if above == 0 {
@@ -216,8 +218,8 @@ func below(from, to, limit float32) float32 {
 
 // setPace computes Share, the present speed of traffic divided by the free flow, and sets Pace, the
 // driving state, from it. There is a hysteresis: within the time hold after a change of Pace, only
-// a share that is beyond a border by the factor clear changes Pace again. Early in a drive, Pace
-// may remain unchanged (see isTooYoung).
+// a share that is beyond the border of two states by the factor clear changes Pace again. Early in
+// a drive, Pace may remain unchanged (see isTooYoung).
 func (s *State) setPace(r *rules, t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(r, t)
@@ -237,8 +239,8 @@ func (s *State) setPace(r *rules, t UnixMilli) {
 	}
 }
 
-// isTooYoung reports whether the drive has lasted too short a time, at t, for the car's own speeds
-// to show the driving state want.
+// isTooYoung reports whether, at t, the drive is too short for the car's own speeds to show that
+// its driving state is the parameter want.
 func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle
@@ -249,8 +251,8 @@ func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
 }
 
-// weight returns the MeanSeconds of a new MeanSpeed to which the speeds of a time of the length
-// counted were added. With the time constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
+// weight returns the weight, in seconds, that a new MeanSpeed has (its MeanSeconds) when it covers
+// a time of the length counted. With the time constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
 func (r *rules) weight(counted time.Duration) float64 {
 	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
 }
@@ -266,12 +268,12 @@ func (r *rules) state(share float32) DrivingState {
 }
 
 // share sets Traffic.Share, Traffic.FreeKmh and Traffic.Source as of t. The result road reports
-// whether the speeds of other cars were used. If not, Share is the car's own mean speed divided by
-// the free flow. If so, Share is the travel time in light traffic divided by the present travel
-// time, on the road just behind and just ahead of the car. The present travel time is that in light
-// traffic times a delay. Ahead of the car, this is the delay of the other cars. Behind it, the
-// delay of the other cars has the weight others·ShownBehind in a mean, and the car's own delay has
-// the rest.
+// whether the speeds of other cars were used. Without them, Share is the car's own mean speed
+// divided by the free flow. With them, Share is the travel time in light traffic divided by the
+// present travel time, on the road just behind and just ahead of the car. The present travel time
+// is that in light traffic times a delay. Ahead of the car, the delay is that of the other cars.
+// Behind the car, it is a weighted mean: the delay of the other cars has the weight
+// others·ShownBehind, and the car's own delay has the rest.
 func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(r, t)
@@ -305,8 +307,8 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
-// leastShare is the lowest share from which the delay of a car, 1/share, is computed, so that the
-// delay of a stationary car is finite.
+// leastShare is the lowest share (speed divided by free flow) from which the delay of a car,
+// 1/share, is computed, so that the delay of a stationary car is finite.
 const leastShare = 0.01
 
 // freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic, and how
@@ -340,8 +342,9 @@ func (s *State) knowsFreeFlow(t UnixMilli) bool {
 	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
 }
 
-// roadTime returns the time of the oldest reading that a verdict on traffic uses. It uses the
-// speed, which was read at t. It may also use the position and the free flow that the source sent.
+// roadTime returns the time of the oldest reading that a verdict on traffic uses. The verdict
+// always uses the speed, which was read at t. It may also use the position and the free flow that
+// the source sent.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)

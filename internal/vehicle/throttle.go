@@ -23,23 +23,24 @@ func (t ThrottleSystem) String() string {
 // ThrottleVerdict is what the throttle rules conclude about a car from its readings.
 type ThrottleVerdict struct {
 	System ThrottleSystem
-	// Time is the time of the newest reading behind the verdict: of the list of trouble codes, of
-	// the faulty sensor (of two sensors, the older reading) or, for "normal", of the throttle
-	// plate. It is zero if there is no verdict.
+	// Time is the time of the reading behind the verdict. For a trouble code, that is the newest
+	// list of codes. For a faulty sensor, it is the sensor's newest reading; if two sensors are
+	// concerned, it is the older of their newest readings. For "normal", it is the newest reading
+	// of the throttle plate. Time is zero if there is no verdict.
 	Time UnixMilli
 }
 
-// At returns the outcome of a query at the time now that accepts readings up to maxAge old. A
-// maxAge of zero or less accepts any age.
+// At says whether the verdict answers a query at the time now that accepts readings up to maxAge
+// old, and if not, why. A maxAge of zero or less accepts any age.
 func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
 
 // Throttle returns the throttle verdict. A trouble code of the throttle or the pedal is an anomaly
-// until the car's lists of codes have had none for a minute. If the car sends no list, the anomaly
-// remains. An anomaly found by any other rule lasts until that rule has had readings for a minute
-// without finding the fault. Without an anomaly, the verdict is "normal" if the throttle plate was
-// ever read. Otherwise there is no verdict.
+// until the car's lists of codes have had no such code for a minute. If the car sends no further
+// list, the anomaly remains. An anomaly found by any other rule lasts until that rule has had
+// readings for a minute without finding the fault. Without an anomaly, the verdict is "normal" if
+// the throttle plate was ever read. Otherwise there is no verdict.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}

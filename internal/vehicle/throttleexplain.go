@@ -123,7 +123,8 @@ func (m *ThrottleMemory) measures(s *State) (facts []Fact) {
 	return facts
 }
 
-// findings returns the findings of all rules on the sensors and pairs that were ever read.
+// findings returns the findings of all rules on the sensors and pairs that were ever read. A
+// finding is what one rule has measured on one sensor or pair.
 func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	for i := range m.Pairs {
 		if m.Pairs[i].Last != 0 {
@@ -147,8 +148,9 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	return all
 }
 
-// fact returns the finding as a Fact with the time t. The value is the measure or, if the finding
-// is a disagreement or noise, the measure as a percentage of the one that raises an alarm.
+// fact returns the finding as a Fact with the time t. The Fact's value is the finding's measure.
+// For a disagreement or noise, it is the measure as a percentage of the measure that raises an
+// alarm.
 func (f finding) fact(t UnixMilli) Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
 	switch {

@@ -6,22 +6,25 @@ package vehicle
 // learned for each pair how long one sensor takes to follow the other in what is reported. During
 // that time, a repeated value is not treated as a reading.
 
-// LagMemory is what is known of the delay with which one sensor of a pair follows the other in the
-// reports of a source that repeats old values. Times are in hundredths of a second.
+// LagMemory is what is known of the lag of one sensor of a pair: the delay with which its reported
+// value follows that of the other sensor. A lag arises if the source repeats a sensor's last value
+// until it reads the sensor again. Times are in hundredths of a second.
 type LagMemory struct {
-	// Behind is the time since the other sensor moved, if this sensor has not moved since then;
-	// otherwise it is zero.
+	// Behind is the time, in hundredths of a second, since the other sensor moved, if this sensor
+	// has not moved since then; otherwise it is zero.
 	Behind uint16
-	// Lag is about the longest time after which this sensor moved when the other sensor had moved.
-	// It is an exponentially weighted average that rises fast (weight 1/2) and falls slowly (1/64).
+	// Lag is about the longest time, in hundredths of a second, from a movement of the other sensor
+	// until this sensor moved. It is an exponentially weighted average that rises fast (weight 1/2)
+	// and falls slowly (1/64).
 	Lag uint16
-	// Led is set if the other sensor surely moved first. It is not set if both sensors changed at
-	// the same time, or if the other sensor has moved again since.
+	// Led is set while a movement of this sensor would show its lag, because the other sensor
+	// surely moved first. It is not set if both sensors moved at the same time, or if the other
+	// sensor has moved again since.
 	Led bool
 }
 
-// repeats reports whether the sensor is expected to follow the other one, so that an unchanged
-// value may be a repetition of an old reading.
+// repeats reports whether an unchanged value of this sensor may be a repetition of an old reading:
+// the other sensor has moved, and this sensor is still expected to follow.
 func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
 
 // patience returns how long, in hundredths of a second, this sensor may remain unchanged after the
@@ -65,11 +68,12 @@ func (m *LagMemory) learn(lag uint16) {
 	}
 }
 
-// observeLags updates Lags from the readings of the time t. It must be called after all readings of t
-// have arrived. For each pair of sensors it reports whether one has just followed a movement of the
-// other. A sensor can seem to follow because its source repeats an old value under the time of newer
-// ones. So if one sensor moves, the other is expected to follow only if both have a reading of the
-// time t. A source that gives each reading its own time repeats no old values.
+// observeLags updates Lags, the delays with which sensors follow each other, from the readings of
+// the time t. It must be called after all readings of t have arrived. For each pair, the result
+// reports whether one sensor has just followed a movement of the other. A delay arises if a source
+// repeats an old value under the time of newer readings. So after one sensor has moved, the other
+// is expected to follow only if both have a reading of the time t: a source that gives each reading
+// its own time repeats no old values.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {

@@ -2,8 +2,9 @@ package vehicle
 
 // follow folds the readings taken at t into Follow, which shows whether the throttle plate moves
 // when the demand rises. The demand is the position of the pedal, or engine load if the car reports
-// no pedal. The result after is the length of time, in seconds, that these readings cover. looked
-// is false if they cannot show it.
+// no pedal. The result after is the length of time, in seconds, that these readings cover. The
+// result looked is false if these readings cannot be used, for example because plate and demand
+// were not read within bracketWithin.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -49,9 +50,9 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	return after, true
 }
 
-// restMargin returns how far, in percent, sensor i may be above its lowest value while it demands
-// nothing of the plate. The margin of engine load is larger, because an idling engine bears some
-// load.
+// restMargin returns by how many percent a reading of sensor i, the pedal or engine load, may
+// exceed the sensor's lowest value and still be no demand on the plate. The margin of engine load
+// is larger, because an idling engine bears some load.
 func (i ThrottleSensor) restMargin() float32 {
 	if i == Load {
 		return loadRests

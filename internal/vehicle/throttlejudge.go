@@ -105,10 +105,10 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
 }
 
-// startDrive prepares the memory for a new drive. It keeps what was learned of the pairs, but
-// reduces its weight, so that this drive can correct it. It also keeps an anomaly, because a fault
-// does not heal overnight. But if an anomaly has lasted for forgetDrives drives, startDrive
-// discards the anomaly and all that was learned.
+// startDrive prepares the memory for a new drive. It keeps what was learned of the pairs of
+// sensors, but reduces the weight of that, so that this drive can correct it. It also keeps an
+// anomaly, because a fault does not heal overnight. But if an anomaly has lasted for forgetDrives
+// drives, startDrive discards the anomaly and all that was learned.
 func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
@@ -122,9 +122,9 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 }
 
 // report raises an alarm if there is none and f.measure has reached f.alarm. If the present alarm
-// has the rule and sensors of f, report updates it: if the measure is at least half of f.alarm,
-// Seen becomes the present time and Calm zero; otherwise Calm increases by after. The parameter
-// after is the length of time, in seconds, of the readings that f newly includes.
+// has the rule and sensors of f, report updates it. If the measure is at least half of f.alarm,
+// Seen becomes the present time, and Calm, the time without such a measure, becomes zero. Otherwise
+// Calm increases by after: the length of time, in seconds, of the readings that f newly includes.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -162,8 +162,9 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	return 0
 }
 
-// pairFindings returns the findings about pair i: one about the disagreement of its sensors, and
-// for each sensor one about whether it is stuck and one about its noise.
+// pairFindings returns what the rules have measured on pair i (their findings): one finding about
+// the disagreement of its sensors, and for each sensor one about whether it is stuck and one about
+// its noise.
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
@@ -175,9 +176,9 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	}
 }
 
-// limitFinding returns the finding whose measure is how long sensor i has been at an end of its
-// electrical range. The measure is 0 if that end is normal: this car's sensor rests there when
-// healthy, or engine load shows that the throttle is wide open.
+// limitFinding returns what the rule on electrical limits has measured: how long sensor i has been
+// at an end of its electrical range. The measure is 0 if that end is normal: this car's sensor
+// rests there when healthy, or engine load shows that the throttle is wide open.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	sensor := &m.Sensors[i]
 	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
@@ -192,10 +193,10 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two findings about how far sensor i has moved recently. The first shows
-// whether it moved more than any foot moves a pedal. The second is only for plate sensor A, while
-// neither plate sensor B nor the command is reported: it shows whether sensor A moved much more
-// than engine load or the pedal. In other cases, the measure of the second finding is 0.
+// travelFindings returns two measures of how far sensor i has moved recently (findings). The first
+// shows whether it moved more than any foot moves a pedal. The second is only for plate sensor A,
+// while neither plate sensor B nor the command is reported: it shows whether sensor A moved much
+// more than engine load or the pedal. In other cases, the measure of the second finding is 0.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
@@ -213,8 +214,8 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
 }
 
-// followFinding returns the finding whose measure is how many demands in a row the plate ignored. A
-// demand is a rise of the pedal or of engine load.
+// followFinding returns what the rule on plate and pedal has measured: how many demands in a row
+// the plate ignored. A demand is a rise of the pedal or of engine load.
 func (m *ThrottleMemory) followFinding() finding {
 	f := &m.Follow
 	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}

@@ -16,9 +16,9 @@ type ThrottleMemory struct {
 	// meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeGone is the time of the first list of trouble codes without a throttle code since the
-	// last list with one. It is zero if the newest list has a throttle code, or if State.FaultCode
-	// is zero.
+	// CodeGone is when the lists of trouble codes ceased to have a throttle code: the time of the
+	// first list without one. It is zero if the newest list has a throttle code, or if
+	// State.FaultCode is zero.
 	CodeGone UnixMilli
 }
 
@@ -69,7 +69,8 @@ type SensorMemory struct {
 	// steps, each at most travelMost, that decays with the time constant travelDecay.
 	Travel float32
 	// AtLimit is how long, in seconds, the sensor has been at an end of its electrical range.
-	// OffLimits is how long, in total, it has been seen between the ends.
+	// OffLimits is how long, in total, it has been seen between the ends, counted up to plateSeen
+	// or pedalSeen.
 	AtLimit, OffLimits float32
 	// RestingEnds says at which ends of its electrical range this car's sensor may rest when
 	// healthy: bit 0 is the low end, bit 1 the high one. A bit is set if the sensor was seen at
@@ -100,9 +101,9 @@ type StuckMemory struct {
 	// Since is the time from which the sensor has had the value At without moving.
 	Since UnixMilli
 	At    float32
-	// At each observation, a range is known in which the other sensor is. Low is the lowest upper
-	// bound and High the highest lower bound of these ranges while this sensor has had the value
-	// At. So the other sensor was once at or below Low, and once at or above High.
+	// Each observation gives a range in which the other sensor is. Of all these ranges since this
+	// sensor has had the value At, Low is the lowest upper bound and High the highest lower bound.
+	// So the other sensor was once at or below Low, and once at or above High.
 	Low, High float32
 	// PrevLow and PrevHigh are the bounds of the other sensor's range at the previous observation.
 	PrevLow, PrevHigh float32
@@ -123,9 +124,9 @@ type NoiseMemory struct {
 type FollowMemory struct {
 	// Last is when demand and plate were last compared.
 	Last UnixMilli
-	// Low is the demand from which a rise is measured. PlateLo and PlateHi are the range of the
-	// plate's positions since the demand was Low. For is how long, in seconds, the demand has been
-	// above Low by at least the rise that should move the plate.
+	// Low is the demand from which a rise is measured, in percent. PlateLo and PlateHi are the
+	// range of the plate's positions, in percent, since the demand was Low. For is how long, in
+	// seconds, the demand has been above Low by at least the rise that should move the plate.
 	Low, PlateLo, PlateHi, For float32
 	// Floor is the lowest demand seen. Rest is the highest position of the plate while the demand
 	// was near Floor, and RestFor is how long, in seconds, the plate was seen in that situation.
@@ -147,8 +148,8 @@ type AlarmMemory struct {
 	// Seen is when the rule last measured at least half of the value that raises the alarm. Looked
 	// is when the rule last had readings of the sensors X and Y.
 	Seen, Looked UnixMilli
-	// Calm is the length of time, in seconds, since Seen in which the rule had readings. In that
-	// time, it measured less than half of the value that raises the alarm.
+	// Calm is the length of time, in seconds, that the rule's readings since Seen cover. In that
+	// time, the rule measured less than half of the value that raises the alarm.
 	Calm float32
 	// ValueX and ValueY are the readings when the alarm was raised. Expected is what Y should have
 	// read then (0 if unknown). Measure is what the rule measured then.

@@ -92,21 +92,23 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	return after, true
 }
 
-// sure reports whether the last two readings of this sensor are so close in time, at most
-// sureWithin, that the reading of the other sensor of the pair was surely between them. The
-// parameter together reports whether both sensors' last readings have the same time stamp. In that
-// case the other sensor may have been read up to a second before, so the two readings must also be
-// at least sureFrom apart.
+// sure reports whether the reading of the pair's other sensor was surely taken between the last two
+// readings of this sensor. These two must be at most sureWithin apart. The parameter together
+// reports whether the last readings of both sensors have the same time stamp. If so, the other
+// sensor may have been read up to a second before that time, so the two readings of this sensor
+// must also be at least sureFrom apart.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
-// mature reports whether the line y(x) of the pair is known well enough to compare the sensors.
+// mature reports whether it is known well enough how sensor y of the pair follows sensor x, so that
+// the sensors can be compared.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
-// slope returns the slope of y(x), computed by a ridge regression with the prior slope 1 and the
-// weight λ = slopePrior: (Sxy+λ)/(Sxx+λ). It is near 1 while x has moved little, and later near the
-// least-squares slope Sxy/Sxx.
+// slope returns the slope of y(x), the line that says how sensor y of the pair follows sensor x. It
+// is computed by a ridge regression with the prior slope 1 and the weight λ = slopePrior:
+// (Sxy+λ)/(Sxx+λ). It is near 1 while x has moved little, and later near the least-squares slope
+// Sxy/Sxx.
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
 // doubt returns by how much the slope may be off. It is slopeDoubt times the weight that the prior
@@ -114,11 +116,12 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
 // off returns the least distance, in percent, by which two sensors disagree if one is somewhere in
-// the range x and the other somewhere in the range y. It is the larger of two distances: that of y
-// from the range expected for x, and that of x from the range expected for y. While the slope is in
-// doubt, one of the two may be zero although the sensors disagree, for example if one moves while
-// the other does not. conclusive is false if both expected ranges are so wide that almost any value
-// agrees, so that an agreement shows nothing.
+// the range x and the other somewhere in the range y. Each range gives another one in which the
+// other sensor is expected. The result is the larger of two distances: of y from the range expected
+// from x, and of x from the range expected from y. While the slope is in doubt, one of these may be
+// zero although the sensors disagree, for example if one moves while the other does not. The result
+// conclusive is false if both expected ranges are so wide that almost any value agrees, so that an
+// agreement shows nothing.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
@@ -152,10 +155,10 @@ func expect(a span, from, to, flat, steep float32) span {
 }
 
 // learn folds the position x of one sensor and the position y of the other at the same time into
-// the moments, as in D. H. D. West's incremental algorithm for a weighted mean and sum of squares
-// (1979). Before that, it scales the earlier moments down to a weight of at most 300 s (the
-// constant memory), which is exponential forgetting. The weight of a position far from the mean is
-// limited to leverage/(x-MeanX)².
+// the pair's weighted moments, from which the line y(x) is computed. It does so as D. H. D. West's
+// incremental algorithm for a weighted mean and sum of squares (1979). Before that, it scales the
+// earlier moments down to a weight of at most 300 s (the constant memory), which is exponential
+// forgetting. The weight of a position far from the mean is limited to leverage/(x-MeanX)².
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
@@ -182,10 +185,10 @@ func (p *PairMemory) forget(weight float32) {
 }
 
 // observe folds a sensor's reading r into the memory. The parameter partner is the range of the
-// other sensor of the pair in its recent readings, and began the time of the oldest of them. If
-// sure is false, the other sensor may have been outside this range when r was read, so its previous
-// range is included. The parameter after is the time, in seconds, that is added to For if the
-// sensor is stuck.
+// pair's other sensor in its recent readings, and began is the time of the oldest of these
+// readings. If sure is false, the other sensor may have been outside this range when r was read, so
+// its previous range is included. If the sensor is stuck, observe adds the parameter after, in
+// seconds, to For.
 func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}

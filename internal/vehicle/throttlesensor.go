@@ -1,9 +1,10 @@
 package vehicle
 
-// observeThrottle folds the readings of a sample into the memories of their sensors, if their bits
-// are set in fresh. It changes nothing but these memories, so the readings of one time may arrive
-// in any order and in several samples. The rules run over them when a sample with a later time
-// arrives, or when a verdict is asked for. Latest must still hold the previous readings.
+// observeThrottle folds the sensor readings of a sample into the memories of these sensors. Only
+// readings whose bits are set in fresh are folded. observeThrottle changes nothing but these
+// memories, so the readings of one time may arrive in any order and in several samples. The rules
+// run over the memories when a sample with a later time arrives, or when a verdict is asked for.
+// The field Latest must still hold the previous readings.
 func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
@@ -49,7 +50,7 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 
 // timeCovered returns the length of time, in seconds, that the last reading covers. That is the
 // time since the reading before it, limited to the constant most. If no reading was shortly before
-// it, that is aloneMost.
+// it, the result is aloneMost.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost

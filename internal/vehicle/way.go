@@ -46,8 +46,8 @@ type RoadAround struct {
 	Time UnixMilli
 	// FreeSecondsBehind and FreeSecondsAhead are travel times in light traffic, ordinary red lights
 	// included. FreeSecondsBehind is for those stretches behind the car whose free flow is known.
-	// FreeSecondsAhead is for those stretches of its likeliest way ahead where enough cars drive
-	// now.
+	// FreeSecondsAhead is for those stretches of the car's likeliest way ahead where enough cars
+	// drive now.
 	FreeSecondsBehind, FreeSecondsAhead float32
 	// DelayBehind and DelayAhead are the present travel times of the way behind and of the way
 	// ahead, as multiples of the travel times in light traffic. They are measured from the cars
@@ -56,8 +56,8 @@ type RoadAround struct {
 	// ShownBehind is the share of FreeSecondsBehind, from 0 to 1, on stretches where enough cars
 	// drive to measure DelayBehind.
 	ShownBehind float32
-	// FreeKmh is the mean speed on the way behind in light traffic. It is 0 if it is not known for
-	// enough of the road.
+	// FreeKmh is the mean speed on the way behind in light traffic. It is 0 if the free flow of too
+	// little of the road is known.
 	FreeKmh float32
 	// Cars is an estimate of the number of cars from which the delays were measured; 0 if there
 	// were none.
@@ -67,6 +67,6 @@ type RoadAround struct {
 	Young bool
 }
 
-// roadHolds is how long after a fix the knowledge of the road there is used. Later, a car without
-// newer fixes may be on another road.
+// roadHolds is how long after a fix (an accepted position) the knowledge of the road there is used.
+// Later, a car without newer fixes may be on another road.
 const roadHolds = maxStep
