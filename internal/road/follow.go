@@ -12,7 +12,7 @@ const (
 	// worstAccuracyMetres is the worst accuracy, in metres, with which a position can identify
 	// a stretch of road.
 	worstAccuracyMetres = 50
-	// fastestMetresPerSecond is 300 km/h, the highest speed that a car can have between two
+	// fastestMetresPerSecond is 300 km/h, in m/s: the highest speed that a car can have between two
 	// positions.
 	fastestMetresPerSecond = 300 / 3.6
 	// receiverMetres allows for the errors of receivers. A position is accepted if its distance from
@@ -46,7 +46,7 @@ const (
 	// mostGap is the longest time between two positions of one way. After a longer time, a new
 	// way begins.
 	mostGap = 75 * time.Second
-	// behindMetres is the length of the way behind a car that is kept.
+	// behindMetres is how many metres of the way behind a car are stored.
 	behindMetres = 300
 )
 
@@ -135,9 +135,9 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is the way's earlier step on this stretch. If there is none, the car has just entered
-	// the stretch: before has no metres and seconds, and from is the step on the stretch from which
-	// it came.
+	// before is what the car had driven on this stretch before, on the same way. If the car has
+	// just entered the stretch, before has no metres and seconds, and from is what the car drove on
+	// the stretch from which it came.
 	before, from vehicle.WayStep
 }
 
@@ -182,9 +182,9 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
 // turn sets the direction of travel in a car's way. The direction is the heading that the receiver
-// reports or, without one, the heading from the position at which it was last measured. The
-// direction of a stationary car stays as it is, and small changes of heading are ignored
-// (hysteresisDegrees).
+// reports or, without one, the heading from the position at which the heading was last measured to
+// the present one. The direction of a stationary car stays as it is, and small changes of heading
+// are ignored (hysteresisDegrees).
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return

@@ -9,9 +9,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// aheadMetres is how far ahead of a car the traffic on its likeliest way is examined. In
+// aheadMetres is how far ahead of a car the traffic on its likeliest way is examined, in metres. In
 // evaluations, the true state of a car is that of the traffic from 300 m behind it to 300 m ahead.
-// The car will soon reach the other 150 m.
+// The further 150 m are examined, too, because the car will soon reach them.
 const aheadMetres = 450
 
 // knownShare is the least share of a car's way, behind and ahead of it, on which the free flow (the
@@ -47,10 +47,10 @@ func (m *Map) Bound(most int) {
 // profile of it, because the map was full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, using what is
-// known of the road that the car is on, and reports whether the state changed. It also adds what the
-// car shows of that road, its evidence, to the map. From then on, verdicts on other cars use this
-// evidence.
+// Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, and reports
+// whether the state changed. It uses what is known of the road that the car is on. It also adds
+// what the car shows of that road, its evidence, to the map. From then on, verdicts on other cars
+// use this evidence.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
 	located := x.Time >= s.Time && x.Time > s.Way.Time && m.locate(s, x)
 	before := s.Time
@@ -304,8 +304,9 @@ func (m *Map) Len() (n int) {
 // Dropped returns the number of positions that were not accepted for the given reason.
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
-// Judged returns the number of samples with a speed whose driving verdict used a free flow (speed
-// in light traffic) from the given source.
+// Judged returns the number of folded samples after which the car had a driving state that used a
+// free flow (speed in light traffic) from the given source. Samples of one car with the same time
+// are counted once.
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 // Condition describes how traffic moves on a stretch at one time.

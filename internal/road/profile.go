@@ -12,8 +12,8 @@ import (
 // not by a search. They were varied in 69 random draws on the simulated roads of docs/verdicts.md,
 // where no single number had much influence.
 const (
-	// presentDecay is the time constant with which the sums of the metres and seconds that cars
-	// drove on a stretch decay exponentially.
+	// presentDecay is the time constant with which the present traffic of a stretch is forgotten:
+	// the sums of the metres and seconds that cars drove on it decay exponentially.
 	presentDecay = 180 * time.Second
 	// voicesSeconds is the length of a counting period for cars, in seconds. A car is counted
 	// on a stretch in the period in which it drove there and in the next one, so for 3 to 6
@@ -27,22 +27,22 @@ const (
 	lateSeconds = 60
 	// One passage of a car adds at most a certain time to the present traffic of a stretch, so that
 	// a stationary car makes no jam for others. The limit is the time of capPassages passages in
-	// light traffic, or capSeconds if that time is unknown. If capShare of the time that all cars
-	// have added is longer, that is the limit.
+	// light traffic, or capSeconds if that time is unknown. But the limit is never less than
+	// capShare of the time that all cars have added.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// quarterSeconds is the length of a quarter hour. The free flow of a stretch, its speed in
-	// light traffic, is the mean speed of the four fastest quarter hours in which at least
+	// quarterSeconds is the length of a quarter hour, in seconds. The free flow of a stretch, its
+	// speed in light traffic, is the mean speed of the four fastest quarter hours in which at least
 	// fewestCars drove on it.
 	quarterSeconds = 15 * 60
 	// periodSeconds is the length of a period, in seconds. The free flow (speed in light
 	// traffic) is computed from the fastest quarter hours of the present period and of the one
 	// before. So the speed at long roadworks is learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
-	// A stretch is young until two conditions hold: cars drove there in youngQuarters quarter
-	// hours, and two of them at streetKmh or faster. The free flow (speed in light traffic) of a
-	// young stretch is a guess. The guess is at least streetKmh, the mean speed that a street with
-	// traffic lights allows, and at least half of the highest speed that two different cars reached.
+	// A stretch is young until enough cars drove there in youngQuarters quarter hours, and two
+	// different cars reached streetKmh. The free flow (speed in light traffic) of a young stretch
+	// is a guess. The guess is at least streetKmh, the mean speed that a street with traffic lights
+	// allows, and at least half of the highest speed that two different cars reached.
 	youngQuarters = 4
 	streetKmh     = 25
 	// leastFreeKmh is the lowest possible speed in light traffic (free flow) on a road that is
@@ -75,7 +75,8 @@ type stretch struct {
 	// period that contains newest, and before has those seen in the preceding period. Each car
 	// sets one bit of 32, by a hash of its id.
 	voices, before uint32
-	// since is the time of the last change of the field state, in seconds since 1970.
+	// since is the time of the last change of the driving state (the field state), in seconds since
+	// 1970.
 	since uint32
 
 	// quarterMetres and quarterSeconds are how far and how long cars drove here in the quarter hour
@@ -87,9 +88,9 @@ type stretch struct {
 	next       [2]place
 	nextWeight [2]uint8
 
-	// The field best has the speeds of the fastest quarter hours of this period, and last has those
-	// of the period before, in cm/s; zero if there are fewer. free is the mean of the four fastest
-	// of them.
+	// best has the speeds, in cm/s, of the fastest quarter hours of the present period of two weeks
+	// (see periodSeconds), and last has those of the period before. An entry is zero if there are
+	// fewer. The field free is the mean of the four fastest of both.
 	best, last [fastest]uint16
 	free       uint16
 	period     uint16 // number of the period since 1970
@@ -156,8 +157,8 @@ func (s *stretch) add(c contribution) {
 	}
 }
 
-// capped returns how many of the metres and seconds that a car has driven on the stretch in one
-// passage are used for the present traffic (see capPassages).
+// capped limits what a car has driven on the stretch in one passage to the part that is used for
+// the present traffic, and returns the metres and seconds of that part (see capPassages).
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -174,24 +175,24 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 // for the present traffic.
 func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest }
 
-// close adds the quarter hour in progress to the stretch's profile, the part of it that is stored,
+// close adds the quarter hour in progress to the stretch's profile (what is stored of the stretch),
 // and begins another quarter hour.
 func (s *stretch) close() {
 	s.addQuarter(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
 	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
 }
 
-// lateQuarter has the sums of those readings of a stretch in one quarter hour that arrived late,
-// for example a day later. They are still useful for the speed in light traffic, which is computed
-// from the fastest quarter hours of the last weeks.
+// lateQuarter collects the readings of one quarter hour on a stretch that arrived late, for example
+// a day later. It has the sums of these readings. They are still useful for the speed in light
+// traffic, which is computed from the fastest quarter hours of the last weeks.
 type lateQuarter struct {
 	quarter         uint32 // number since 1970
 	metres, seconds float32
 	voices          uint16
 }
 
-// addQuarter adds the mean speed of a quarter hour to the stretch's profile, the part of it that is
-// stored, if enough cars drove in that time.
+// addQuarter adds the mean speed of a quarter hour to the stretch's profile (what is stored of the
+// stretch), if enough cars drove there in that quarter hour.
 func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return
@@ -293,8 +294,8 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 // passed adds a car's whole passage of the stretch. The parameter next is the stretch that the car
 // entered after it. The usual length of a passage is an exponentially weighted moving average with
 // the weight 1/8. The two most frequent next stretches are stored, each with a weight, as in the
-// Misra-Gries algorithm for heavy hitters: a passage to a third stretch halves the lower weight of
-// the two. When this becomes zero, the third stretch takes its place.
+// Misra-Gries algorithm for heavy hitters: a passage to a third stretch halves the lower of the two
+// weights. When that weight becomes zero, the third stretch replaces the one with that weight.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
 		kmh := uint8(min(3.6*metres/seconds, 255))

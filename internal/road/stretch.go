@@ -18,9 +18,9 @@ const Octants = 8
 
 const octantDegrees = 360.0 / Octants
 
-// stretchAt returns the stretch at a position in degrees, in one of the eight directions of travel.
-// All cells of one level have the same low bits in their numbers, so a stretch has the octant in
-// those bits.
+// stretchAt returns the stretch at a position in degrees, in one of the eight directions of travel
+// (octants). It stores the octant in the low bits of the cell's number: these bits are the same for
+// all cells of one level, so they are not needed to tell cells apart.
 func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return vehicle.Stretch(uint64(cell) | uint64(octant))

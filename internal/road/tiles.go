@@ -33,9 +33,9 @@ func ParseTile(token string) (Tile, error) {
 
 // profileBytes is the length of a packed profile, all little endian: the stretch (8 bytes), the
 // speeds of the fastest quarter hours of the present and of the last period (2 each), the present
-// period's number since 1970 (2), the number of quarter hours added so far, the fastest passage in
-// km/h and the usual length of a passage in metres (1 each), and the two most frequent next
-// stretches (8 each), each followed by its weight (1).
+// period's number since 1970 (2), the number of quarter hours added so far, the highest speed that
+// two cars reached, in km/h, and the usual length of a passage in metres (1 each), and the two most
+// frequent next stretches (8 each), each followed by its weight (1).
 const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 
 // Changed returns all profiles (what was learned of a stretch) of those tiles in which a profile
@@ -128,7 +128,8 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// load adds one packed profile to the map, unless the map is full.
+// load adds one packed profile to the map. It does nothing if the map is full, or if the map's own
+// profile of the stretch has at least as many quarter hours.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
 	for i := range fastest {
