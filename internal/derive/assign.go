@@ -15,9 +15,9 @@ func ownerOf(p int, members []string) (owner string) {
 }
 
 // score rates a member for a partition; the member with the highest score gets the partition. The
-// score is the FNV-1a hash of the member's name and the partition, followed by a mixing step, so that
-// similar inputs get very different scores. All nodes of a cluster must compute the same score, even
-// if they run different releases.
+// score is computed from the FNV-1a hash of the member's name and from the partition's number, with
+// a mixing step, so that similar inputs get very different scores. All nodes of a cluster must
+// compute the same score, even if they run different releases.
 func score(member string, p int) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)

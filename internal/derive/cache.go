@@ -8,9 +8,9 @@ type cache struct {
 	limit int // maximum number of entries, at least 1
 	index map[vehicle.ID]int32
 	// The entries form a ring, from the most recently used to the least recently used. They refer
-	// to each other by index, because the garbage collector would have to scan pointers. They are
-	// in chunks of fixed size, because a growing slice would for a moment need memory for its old
-	// and its new array.
+	// to each other by index and not by pointer, because the garbage collector would have to scan
+	// pointers. They are in chunks of fixed size, because a slice that grows needs memory for its
+	// old and its new array at the same time.
 	chunks [][]entry
 	used   int32 // number of entries in use
 	newest int32 // index of the most recently used entry, if there is one

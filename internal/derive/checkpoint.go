@@ -10,10 +10,10 @@ import (
 )
 
 // minLinger and maxLinger limit how long folded states wait for a larger commit if
-// Config.Checkpoint is 0. The states wait only if more samples are already there to be folded, and
-// for as long as the previous commit took. So answers, which may wait for the commit, are fast if
-// commits are fast, and a vehicle with many samples in a backlog is stored only once. maxLinger
-// limits the wait if commits are slow.
+// Config.Checkpoint is 0. The states wait only if more samples are already there to be folded. They
+// wait for as long as the previous commit took. So if commits are fast, answers, which may wait for
+// the commit, are fast, too. And a vehicle with many samples in a backlog is stored only once.
+// maxLinger limits the wait if commits are slow.
 const (
 	maxLinger = 100 * time.Millisecond
 	minLinger = 2 * time.Millisecond
@@ -23,15 +23,15 @@ const (
 // checkpoint, its acknowledgement waits until at most one slice, about 200 KB, is on the disk.
 const sliceStates = 256
 
-// donePoll is the interval at which a partition checks whether its previous checkpoint is stored,
-// while the next one is already due and no samples arrive.
+// donePoll is the interval at which a partition checks whether its checkpoint in progress is
+// stored. It checks while the next checkpoint is already due and no samples arrive.
 const donePoll = 5 * time.Millisecond
 
 // checkpoints stores the folded states of a partition in checkpoints. If the interval every is not
 // 0, it stores the states of a checkpoint in slices, spread over half of the interval, while
-// folding continues. Only the last slice moves the cursor. Before that, stored states are ahead of
-// the cursor. If the node crashes then, the samples of these states are folded again, which changes
-// nothing.
+// folding continues. Only the last slice moves the cursor. Until then, the stored states are ahead
+// of the cursor. If the node crashes in that time, the samples of these states are folded again,
+// which changes nothing.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
@@ -47,8 +47,8 @@ type checkpoints struct {
 // holdTime returns how long folded states wait, so that more states are stored together.
 func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
-// minWait returns how long a partition waits for samples at least, even if a checkpoint is due:
-// donePoll while the previous checkpoint is in progress, and otherwise 0.
+// minWait returns the minimum time for which a partition waits for samples, even if a checkpoint is
+// due: donePoll while the previous checkpoint is in progress, and otherwise 0.
 func (c *checkpoints) minWait() time.Duration {
 	if c.done != nil {
 		return donePoll
@@ -58,7 +58,7 @@ func (c *checkpoints) minWait() time.Duration {
 
 // checkpoint starts to store the folded states, if there are any. If the previous checkpoint is
 // still in progress, checkpoint does not start another. Instead, if many states wait, it makes the
-// previous one skip its pauses.
+// checkpoint in progress skip its pauses.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.every == 0 {
 		return c.commit(ctx)
@@ -100,7 +100,8 @@ func (c *checkpoints) checkpointNow(ctx context.Context) error {
 }
 
 // makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all
-// folded states. Afterwards folding.touched is empty, so other vehicles can be folded.
+// folded states. Afterwards folding.touched, the map of vehicles with states to store, is empty, so
+// other vehicles can be folded.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -108,7 +109,8 @@ func (c *checkpoints) makeRoom(ctx context.Context) error {
 	return c.checkpoint(ctx)
 }
 
-// store stores one checkpoint in slices. It pauses between them until hurried is closed.
+// store stores one checkpoint in slices. It pauses between the slices until the channel hurried is
+// closed.
 func (c *checkpoints) store(
 	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
 ) error {
@@ -140,7 +142,8 @@ func (c *checkpoints) storeNow(ctx context.Context, seq uint64, states map[vehic
 	return c.store(ctx, seq, states, hurried)
 }
 
-// finish ends the checkpoint in progress, given err, the result of storing it, and returns err.
+// finish ends the checkpoint in progress. The parameter err is the result of storing it, which
+// finish also returns.
 func (c *checkpoints) finish(err error) error {
 	c.stop()
 	c.done = nil
@@ -150,8 +153,8 @@ func (c *checkpoints) finish(err error) error {
 	return err
 }
 
-// settle waits until the checkpoint in progress is stored, and makes it skip its pauses. If there
-// is none, it returns at once.
+// settle waits until the checkpoint in progress is stored. So that this is soon, it makes the
+// checkpoint skip its pauses. If there is none, settle returns at once.
 func (c *checkpoints) settle(ctx context.Context) error {
 	if c.done == nil {
 		return nil

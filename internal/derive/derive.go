@@ -47,14 +47,14 @@ type Config struct {
 	Take func(ctx context.Context, p int) (store.Partition, error)
 	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
-	// Release gives up partition p if this node owns it. The caller may not know whether this node
-	// owns p, because the response to a Take may have been lost. If Members is nil, Release is not
-	// used.
+	// Release gives up partition p if this node owns it. Release is also called if this node does
+	// not own p, because the caller may not know: the response to a Take may have been lost. If
+	// Members is nil, Release is not used.
 	Release func(ctx context.Context, p int) error
 	// GiveUp is called when this node cannot fold a partition assigned to it, because a newer
-	// version wrote records of the partition. If nodes of that version fold partitions, GiveUp
-	// should end the context of Run. If GiveUp is nil, or does not end that context, this node
-	// tries again later.
+	// version of the service wrote records of the partition. If nodes of that version fold
+	// partitions, GiveUp should end the context of Run. If GiveUp is nil, or does not end that
+	// context, this node tries again later.
 	GiveUp func()
 	// MaxLoad is the maximum number of states that this node reads with one call of Load. 0 means
 	// 999.
@@ -103,9 +103,9 @@ func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 // retryAfter is the pause after an error before this node takes the partition again.
 const retryAfter = time.Second
 
-// newerPause is the pause before this node again takes a partition in which it met records of a
-// newer version, if Config.GiveUp has not ended Run. It equals the default interval of lease
-// renewals.
+// newerPause is the pause after this node has met records of a newer version of the service in a
+// partition, before it takes the partition again. There is such a pause only if Config.GiveUp has
+// not ended Run. It equals the default interval of lease renewals.
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. If an error prevents the
@@ -179,10 +179,10 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 }
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
-// assigned to another node. Before p is assigned to it, this node must not own p: another node
-// could not take p from a live owner. So await releases p, and retries until that has succeeded.
-// Then it releases p again at intervals, because a Take whose response was lost may have made this
-// node the owner.
+// assigned to another node. While it waits, this node must not own p, because another node could
+// not take p from a live owner. So await releases p, and retries until that has succeeded. Then it
+// releases p again at intervals, because a Take whose response was lost may have made this node the
+// owner.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -207,8 +207,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// storeWithin is the time limit for storing the folded states when the only node of a machine ends.
-// On a busy machine, 50,000 states took 1.3 s.
+// storeWithin is the time limit for storing the folded states when a node ends that runs without a
+// cluster. On a busy machine, 50,000 states took 1.3 s.
 const storeWithin = 2 * time.Second
 
 // foldPartition folds partition p, which this node has taken, until an error occurs or the context

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// folding holds states of a partition's vehicles in memory: all that are not committed yet, and a
-// cache of others.
+// folding holds states of a partition's vehicles in memory: all states that are not committed yet,
+// and a cache of other states.
 type folding struct {
 	fold       func(*vehicle.State, *vehicle.Sample) (changed bool)
 	maxTouched int // maximum length of touched
@@ -64,8 +64,8 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 }
 
 // load puts the states of the samples' vehicles into the map touched, unless they are there
-// already. It takes them from memory or from the store, and returns how many of them it looked up
-// in the store.
+// already. It takes them from memory or, if they are not in memory, from the store. It returns how
+// many states it looked up in the store.
 func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
 	var ids []vehicle.ID // vehicles whose state is not in memory
 	var misses []*touched
@@ -162,8 +162,8 @@ func (f *folding) state(id vehicle.ID) *vehicle.State {
 	return nil
 }
 
-// begin starts a commit of all folded states. It returns the new sequence of the cursor and the
-// states to store. finish must be called before begin is called again.
+// begin starts a commit of all folded states. It returns the sequence number to which the commit
+// moves the cursor, and the states to store. finish must be called before begin is called again.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	clear(f.dirty)
 	for id, t := range f.touched {

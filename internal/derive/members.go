@@ -54,7 +54,7 @@ type Members struct {
 	// were stored. So once it has delivered one of our own renewals, it has delivered every renewal
 	// that was stored before that.
 	//   - asOf: the start time of our newest renewal that the feed has delivered.
-	//   - pending: by beat, the start times of our renewals that are stored but not delivered yet.
+	//   - pending: by number (beat), when our renewals began that are stored but not delivered yet.
 	//   - lastStored: when a renewal of ours was last acknowledged.
 	//   - resumedAt: when a renewal of ours was first acknowledged after a gap.
 	asOf                  time.Time
@@ -132,7 +132,8 @@ func (m *Members) leave() {
 	}
 }
 
-// renew renews our lease until the context ends.
+// renew renews our lease until the context ends. Then it stores a last lease, which says that this
+// node leaves.
 func (m *Members) renew(ctx context.Context) {
 	every := m.stale / renewalsPerLease
 	rest := time.NewTimer(every)
@@ -243,8 +244,8 @@ func (m *Members) isPartitioned(now time.Time) bool {
 	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
 }
 
-// silence returns how long this node has received no renewal of a member's lease. It ignores the
-// time before the feed last resumed, because no renewal could arrive then.
+// silence returns for how long this node has received no renewal of a member's lease. The time
+// before the feed of leases last resumed is not counted, because no renewal could arrive then.
 func (m *Members) silence(now time.Time, is *member) time.Duration {
 	if m.reconnectedAt.After(is.at) {
 		return now.Sub(m.reconnectedAt)
@@ -252,12 +253,12 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 	return now.Sub(is.at)
 }
 
-// isAlive reports whether a node may be alive. A node is dead if it has been silent for a lease
-// time. After an outage of the store, two thirds of a lease time are enough, because every live
-// node renews its lease as soon as the store is back. The two thirds are counted from our first
-// renewal after the outage (resumedAt) to our newest renewal that the feed has delivered (asOf).
-// The feed may be late, but it delivers renewals in the order in which they were stored. So it has
-// also delivered the renewals of other nodes from before asOf.
+// isAlive reports whether a node may be alive. A node is dead if no renewal of its lease has
+// arrived for a lease time. After an outage of the store, two thirds of a lease time are enough,
+// because every live node renews its lease as soon as the store is back. The two thirds are counted
+// from our first renewal after the outage (resumedAt) to our newest renewal that the feed of leases
+// has delivered (asOf). Even if the feed is late, it has delivered what other nodes renewed before
+// asOf, because it delivers renewals in the order in which they were stored.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false
