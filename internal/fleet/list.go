@@ -23,29 +23,29 @@ type Order struct {
 
 // Question defines which vehicles a list contains, and their order.
 type Question struct {
-	// Rank returns the rank of a vehicle, given the outcomes of both verdicts (answered, stale
-	// and so on) and the verdicts. The vehicles of the lowest rank come first. A vehicle of
-	// negative rank is not listed. Rank is called once for each combination of arguments, not
-	// for each vehicle.
+	// Rank returns the rank of a vehicle, given its driving state, the state of its throttle
+	// system, and for each of the two whether it is known, stale and so on (the outcome). The
+	// vehicles of the lowest rank come first. A vehicle of negative rank is not listed. Rank is
+	// called once for each combination of arguments, not for each vehicle.
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
 	// OldestFirst sorts vehicles of equal rank by the time of their newest verdict, the oldest
 	// first. If false, the newest come first.
 	OldestFirst bool
-	// Now and MaxAge determine which verdicts are stale: those older than MaxAge at the time
-	// Now. If MaxAge is 0, no verdict is stale. [Table.First] calls Now once, [Table.Each] for
-	// each vehicle.
+	// Now returns the present time. A verdict that is older than MaxAge at that time is stale. If
+	// MaxAge is 0, no verdict is stale. [Table.First] calls Now once, [Table.Each] for each
+	// vehicle.
 	Now    func() vehicle.UnixMilli
 	MaxAge time.Duration
-	// Match reports whether the list contains the vehicle of a vid, as far as the vid determines
-	// this. It is called by several goroutines. If nil, every vid matches.
+	// Match reports whether a vehicle with the given vid may be in the list; vehicles whose vid
+	// does not match are left out. It is called by several goroutines. If nil, every vid matches.
 	Match func(vid []byte) bool
 }
 
 // order is a Question in a form that is fast to evaluate on packed values (see value), because
 // every page of a list evaluates it on the values of all vehicles.
 type order struct {
-	// ranks has the rank of a vehicle for each combination of the outcomes of its two verdicts
-	// and the state bits of its value.
+	// ranks has the rank of a vehicle for each combination of the outcomes of its two verdicts and
+	// the lowest bits of its packed value, which have its two states.
 	ranks     [1 << (2*outcomeBits + stateBits)]int8
 	oldest    int64  // verdicts before this time are stale
 	fresh     uint64 // verdicts more than this many milliseconds later are stale, too (too far ahead)
@@ -73,7 +73,8 @@ func (q *Question) order() *order {
 	return r
 }
 
-// asOf sets oldest and fresh, the limits by which verdicts are stale, for the present time of q.
+// asOf sets oldest and fresh, the limits that decide which verdicts are stale, for the present time
+// that q.Now returns.
 func (r *order) asOf(q *Question) {
 	r.oldest, r.fresh = math.MinInt64, math.MaxUint64
 	if now := q.Now(); q.MaxAge > 0 {
@@ -81,9 +82,9 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome returns whether a verdict is answered, unknown or stale. The parameter at is the time of
-// the verdict in Unix milliseconds, 0 if there is none. outcome agrees with
-// [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At].
+// outcome returns whether a verdict is answered (present and recent enough), unknown or stale. The
+// parameter at is the time of the verdict in Unix milliseconds, 0 if there is none. outcome agrees
+// with [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At].
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -121,10 +122,10 @@ type Listed struct {
 }
 
 // First returns one page of a list: the n vehicles that follow the place after, or the first n of
-// the list if after is nil. The result matched is the number of vehicles in the whole list. To get
-// the next page, pass the result next as after; it is nil if there is no next page. A vehicle is
-// left out if its vid could not be stored for lack of memory. First scans the table on all
-// processors and collects about 2n vehicles on each processor.
+// the list if after is nil. The result matched is the number of vehicles in the whole list. The
+// result next is the place to pass as after for the next page; it is nil if there is no next page.
+// A vehicle is left out if its vid could not be stored for lack of memory. First scans the table on
+// all processors and collects about 2n vehicles on each processor.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {
@@ -193,8 +194,9 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare scans one shard of the table, and adds its vehicles that belong to the list to the
-// parameter into. Writers of the shard wait during the scan; readers do not.
+// walkShare scans one shard of the table, the one with the number share. It adds the shard's
+// vehicles that belong to the list to the parameter into. Writers of the shard wait during the
+// scan; readers do not.
 func (t *Table) walkShare(share int, by *order, into *leading) {
 	s := &t.shards[share]
 	s.mu.Lock()
@@ -211,8 +213,8 @@ func (t *Table) walkShare(share int, by *order, into *leading) {
 	}
 }
 
-// walkNames scans the vids of one shard. It adds the vehicles that belong to the list, and whose
-// vid matches, to the parameter into.
+// walkNames scans the vids of one shard, the one with the number share. It adds the vehicles that
+// belong to the list, and whose vid matches, to the parameter into.
 func (t *Table) walkNames(share int, by *order, into *leading) {
 	into.vids = t.names.appendShard(share, into.vids[:0])
 	for _, vid := range vidsOf(into.vids) {

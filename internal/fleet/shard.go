@@ -102,15 +102,16 @@ func lookup(a []slot, k key) (v value, found bool) {
 }
 
 // home returns the slot at which the search for a key begins, in an array of n slots. The parameter
-// lo is that half of the key by which arrays are sorted. A greater lo never has a lower slot, so
-// vehicles have the same order in arrays of any size.
+// lo is the half of the key by which arrays are sorted. The slot for a greater lo is the same or a
+// later one, so vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
 }
 
-// away returns how many slots after its home slot a key is, if it is in slot i of an array of n
-// slots. The parameter lo is a word of the key (see home).
+// away returns how many slots lie between the home slot of a key and slot i, where the key is, in
+// an array of n slots. The parameter lo is the half of the key that determines its home slot (see
+// home).
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -180,8 +181,8 @@ func (s *shard) put(k key, v value) bool {
 	return true
 }
 
-// insert stores a vehicle in slot i, where it belongs. To make slot i free, it first moves the
-// vehicles there and in the following slots, up to the next free slot, one slot further.
+// insert stores a vehicle in slot i, where it belongs. To make slot i free, insert first moves the
+// vehicles from slot i up to the next free slot by one slot each.
 func insert(a []slot, i int, e slot) {
 	end := i
 	for !a[end].free() {
