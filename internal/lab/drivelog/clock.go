@@ -49,8 +49,8 @@ func plainClock(t *table, a *account) []time.Duration {
 }
 
 // dailyClock returns the time of each row since the first row, for logs that have only times of
-// day. If the time of day falls by more than half a day, midnight has passed. If it rises by more
-// than half a day, the clock was set back across midnight.
+// day. If the time of day falls by more than half a day from one row to the next, midnight has
+// passed. If it rises by more than half a day, the clock was set back across midnight.
 func dailyClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration {
 		switch {
@@ -65,9 +65,9 @@ func dailyClock(t *table, a *account) []time.Duration {
 
 // clockBy returns the time of each row since the first row: the sum of the steps between rows, each
 // corrected by the function step. If a corrected step goes back, or ahead by more than a day, the
-// clock was set, so the step says nothing about the time that passed. It is replaced by 1 ms, the
-// smallest step that the service can distinguish, so that the row does not get the time of the row
-// before. Once the rows span more than longestDrive, every step is replaced by 1 ms.
+// clock was set. Such a step says nothing about the time that passed, so it is replaced by 1 ms.
+// That is the smallest step that the service can distinguish, so the row does not get the time of
+// the row before. Once the rows span more than longestDrive, every step is replaced by 1 ms.
 func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
@@ -124,10 +124,9 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is the column of the TDS logs by which the beginning of a recording is found. It is
-// an average over the last minute, so it is blank in the first rows of a recording. Each published
-// file consists of several recordings joined together. At each joint, the column is blank for 10 to
-// 59 rows.
+// sessionColumn is the column of the TDS logs by which the beginning of a recording is found. Each
+// published file consists of several recordings joined together. The column is an average over the
+// last minute, so it is blank in the first rows of a recording: at each joint, for 10 to 59 rows.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
@@ -153,7 +152,7 @@ func sessionClock(t *table, a *account) []time.Duration {
 }
 
 // blankRuns returns for each row how many consecutive rows, beginning with that row, have no value
-// in the session column. That column is the only one in the table that no rule uses.
+// in the session column. It finds that column as the only one in the table that no rule uses.
 func blankRuns(t *table) []int {
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	runs := make([]int, len(t.records)+1)

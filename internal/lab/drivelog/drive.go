@@ -177,9 +177,9 @@ func because(rows []Count) string {
 	return ": " + strings.Join(reasons, "; ")
 }
 
-// assemble returns the rows of a drive, with only the cells that were newly read. For each row of
-// the table, at has the time and reads has the newly read cells. A row without a reading or a label
-// is left out and counted in a.
+// assemble returns the rows of a drive, with only the cells that were newly read. The parameters at
+// and reads have, for each row of the table, its time and its newly read cells. A row without a
+// reading or a label is left out and counted in a.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {

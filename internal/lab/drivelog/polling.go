@@ -53,8 +53,8 @@ func changes(t *table) []readSet {
 }
 
 // pollingPause is the longest gap between two rows of a KIT log after which it is still known which
-// sensor comes next. The logger reads a sensor about every 0.09 s, and a read that fails writes no
-// row. So after a longer gap, reads may have failed.
+// sensor is read next. The logger reads a sensor about every 0.09 s, in a fixed order, and a read
+// that fails writes no row. So after a longer gap, reads may have failed.
 const pollingPause = 2 * time.Second
 
 // roundRobin returns for each row the cells that were newly read. It is for loggers that read one
@@ -77,8 +77,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	for k, c := range order {
 		place[c] = k
 	}
-	// turnOf returns the row at which the order begins if row i reads column c: its number modulo
-	// turns.
+	// turnOf returns where the order of reading begins if row i reads column c: the number, modulo
+	// turns, of a row that reads the first column of the order.
 	turnOf := func(i int, c int) int {
 		return ((t.records[i].line-place[c])%turns + turns) % turns
 	}
@@ -116,10 +116,10 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	return reads
 }
 
-// polled returns the columns that the logger reads, in the order of reading, which is that of the
-// header. A column that never has a value is not read, because the logger skips what the car does
-// not support. The order in which the columns get their first values is not used, because a failed
-// read delays the first value of a column.
+// polled returns the columns that the logger reads, in the order of reading. That is the order of
+// the header, without the columns that never have a value, because the logger skips what the car
+// does not support. The order in which the columns get their first values is not used, because a
+// failed read delays the first value of a column.
 func polled(t *table, changed []readSet) []int {
 	var ever readSet
 	for _, s := range changed {
@@ -147,9 +147,9 @@ func only(s readSet) (column int, single bool) {
 
 // Times and counts that describe how the logger program carOBD reads the sensors of a car.
 const (
-	// snapshotCycle is the number of rows within which each sensor is read again. Between two
-	// changes of a cell there are 3, 4, 7, 8, 11, 12, 14, 15 … rows in all 54 files, never 1,
-	// 2, 5 or 6. So reading all sensors once takes 1.8 s, or 3 to 4 rows.
+	// snapshotCycle is the number of rows within which each sensor is read again. In all 54 files,
+	// two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, never 1, 2, 5 or 6. So
+	// reading all sensors once takes 1.8 s, or 3 to 4 rows.
 	snapshotCycle = 4
 	// snapshotPause is the longest gap between two rows of a cycle. After a longer gap, a new
 	// cycle begins.
