@@ -50,19 +50,19 @@ type FleetResult struct {
 // origin may be any date, as long as no reading gets a time before 1970.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// dayBefore is the time from the last reading for learning to the last reading of the fleet. The
-// readings for learning are dated accordingly (see Fleet).
+// dayBefore is by how much the readings for learning are dated before those of the fleet: the time
+// from the last reading for learning to the last reading of the fleet (see Fleet).
 const dayBefore = 24 * time.Hour
 
 // progressEvery is the number of readings between two calls of Progress.
 const progressEvery = 4096
 
-// Fleet compares the answers of the service with labels. A label has the true driving state of a car
-// at a time. It folds the readings of fleet in their order, and takes at the time of each label
-// the answer about the label's car. The labels must be ordered by time. The readings of learn are
-// folded before those of fleet, dated one day earlier, so that the map knows the roads. Fleet returns
-// an error if all labels are about cars that FleetConfig.Share leaves out. If learn is nil, only
-// fleet is folded.
+// Fleet compares the answers of the service with labels. A label has the true driving state of a
+// car at a time. Fleet folds the readings of the parameter fleet in their order. At the time of
+// each label, it takes the answer about the label's car. The labels must be ordered by time. The
+// readings of learn are folded before those of fleet, dated one day earlier, so that the map knows
+// the roads. Fleet returns an error if all labels are about cars that FleetConfig.Share leaves out.
+// If learn is nil, only fleet is folded.
 func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	if learn != nil {
@@ -179,8 +179,9 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 // cars whose readings are used.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// phase returns by how much a car's second reading is delayed, from 0 to less than every. Without
-// this delay, cars that begin at the same time would send all their readings at the same times.
+// phase returns by how much a car's second reading, after the first, is delayed beyond the interval
+// every: from 0 to less than every. Without this delay, cars that begin at the same time would send
+// all their readings at the same times.
 func phase(id vehicle.ID, every time.Duration) time.Duration {
 	return time.Duration(fraction(id, 1) * float64(every))
 }

@@ -22,8 +22,8 @@ type spot struct {
 const spotDegrees = 0.0001
 
 const (
-	// pictureLasts is how long after a verdict the map shows it, at the place where the car was
-	// then.
+	// pictureLasts is how long the map shows a verdict after it was given, at the place where the
+	// car was then.
 	pictureLasts = 2 * time.Minute
 	// pictureEvery is the time between two checks of how many places have the verdict "jam".
 	pictureEvery = time.Minute
@@ -70,9 +70,9 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look counts the places of the map at which a car is in a jam now. If there are more than at every
-// earlier call, it keeps the present driving states at all places, so that the map shows the worst
-// moment.
+// look counts the places of the map at which a car is in a jam now. If this number is greater than
+// at every earlier call, look stores the present driving states at all places, so that the map
+// shows the worst moment.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
@@ -97,8 +97,8 @@ func (p *Picture) Map(name string) string {
 		spots)
 }
 
-// worst returns all places, with their driving states at the time with most jams. It also returns
-// how long after the first sample that time was.
+// worst returns all places, with their driving states at the time with most jams, and how long
+// after the first sample that time was.
 func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
