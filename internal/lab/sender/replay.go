@@ -60,8 +60,8 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live is like All, but sends each sample at the sample's own time. Before that, it changes all
-// times by the same amount, so that the first sample has the present time.
+// Live is like All, but sends each sample at the sample's own time. To make the first sample due at
+// once, it first changes the times of all samples by the same amount.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil
