@@ -34,7 +34,7 @@ type standingFault struct {
 	// sensor may be off (see deviation), so that it could be found; 0 if it has not yet.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
-	// asked is the number of queries about the car that were sent when the fault had been
+	// asked is the number of queries about the car that were sent after the fault had been
 	// observable for at least a minute. found is the time of the first query that was answered
 	// "anomaly"; 0 if there was none.
 	asked int
@@ -86,8 +86,8 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 }
 
 // deviation returns how far, in percent, the readings of a healthy sensor may be off for some
-// seconds. The sensor is of the kind that the fault f affects. A fault is observable once it
-// changes a reading by at least that much; docs/verdicts.md has the values.
+// seconds, for a sensor of the kind that the fault f affects. A fault is observable once it changes
+// a reading by at least that much; docs/verdicts.md has the values.
 func deviation(f faults.Fault) float64 {
 	switch {
 	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:

@@ -7,11 +7,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A fleet is mixed at a time if each of the three driving states has at least 1/mixedShare of the
-// cars, without a break from mixedBefore that time until mixedAfter it. The period before is needed
-// because verdicts change later than the traffic. [Mixed] begins its search at mixedFirst, when
-// there are throttle faults too. It simulates until mixedLast, when the number of cars on each road
-// has risen and fallen at least once.
+// A fleet is mixed at a time t if each of the three driving states has at least 1/mixedShare of the
+// cars, without a break from mixedBefore before t until mixedAfter after t. The period before t is
+// needed because verdicts change later than the traffic. [Mixed] looks for such a time from
+// mixedFirst on, because earlier there are no throttle faults. It simulates until mixedLast, when
+// the number of cars on each road has risen and fallen at least once. It checks the fleet at
+// intervals of mixedStep.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute

@@ -85,9 +85,9 @@ type known struct {
 const lateMost = 2 * time.Second
 
 // behind reports whether an answer is too old for a comparison with the truth, because it does not
-// include the car's latest sample. The answer about a driving car may be older than that sample by
-// lateMost. The answer about a parked car may not be older at all, because the latest sample may be
-// the first that says that the car is parked.
+// include the car's latest sample. The answer about a driving car may be up to lateMost older than
+// that sample. The answer about a parked car may not be older at all, because the latest sample may
+// be the first that says that the car is parked.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	latest := k.latest
 	if !k.Parked {
@@ -110,9 +110,9 @@ func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
 }
 
 // driving compares the verdict on a car with the true state of the road around it. A car in a side
-// street is left out, because its true state is unknown; for a parked car, the answer should be
-// that it is not driving. An answer that is not based on the car's latest samples (see behind) is
-// compared only at the end, when the service has had time to process them.
+// street is left out, because its true state is unknown. For a parked car, the right answer is that
+// it is not driving. An answer that is not based on the car's latest samples (see behind) is
+// compared only at the end, when the service has had time to process these samples.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
@@ -202,9 +202,9 @@ type roadScore struct {
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// Precision is the share of the alarms that were about a fault. Recall is the share of the
-	// faults in faultKind.Telling that were found. Each alarm and each fault is counted once,
-	// however many answers report it.
+	// FalseAlarms is the number of alarms about healthy cars. Precision is the share of all alarms
+	// that were about a fault. Recall is the share of the faults in faultKind.Telling that were
+	// found. Each alarm and each fault is counted once, however many answers report it.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`

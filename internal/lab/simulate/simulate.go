@@ -163,8 +163,8 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return err
 }
 
-// end records that all samples are acknowledged. It sets judgedBy, when the wait for answers based
-// on the last samples ends.
+// end records that all samples are acknowledged. It sets judgedBy, the time until which queries
+// wait for answers that are based on the last samples.
 func (s *Simulation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +190,8 @@ func (s *Simulation) drive(ctx context.Context) error {
 }
 
 // step advances the fleet by one step of time, applies the faults to the readings of the cars, and
-// puts the samples into the lanes of the connections. All samples of a car use the same lane.
+// puts the samples into the lanes, the queues of the connections. All samples of a car use the same
+// lane.
 func (s *Simulation) step(ctx context.Context) (err error) {
 	var samples []vehicle.Sample
 	var cars []int
@@ -222,8 +223,8 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 	return nil
 }
 
-// send sends the samples of a lane over its connection, in batches: all samples that wait in the
-// lane, but at most sender.Batch.
+// send sends the samples of a lane, the queue of a connection, over that connection. It sends them
+// in batches: all samples that wait in the lane, but at most sender.Batch.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -306,8 +307,8 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// lightTime is how long the cars drive in light traffic for Teach. lightPerSecond is how often each
-// of them reports, per second.
+// lightTime is how long the cars drive in light traffic for Teach. lightPerSecond is the number of
+// reports that each of them sends per second.
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1 // readings of each car
