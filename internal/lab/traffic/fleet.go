@@ -66,9 +66,8 @@ const (
 	// tide is the period in which the number of cars on a road rises and falls once. Other comments
 	// call this rise and fall the tide: it is high when the road has the most cars.
 	tide = 30 * time.Minute
-	// leastSwell limits the difference between roads of one kind. When a road is fullest, it has
-	// gained at least 1-leastSwell of the cars per kilometre that the busiest road of its kind
-	// gains.
+	// leastSwell limits how much roads of one kind differ: when a road is fullest, it has gained at
+	// least 1-leastSwell times as many cars per kilometre as the busiest road of its kind gains.
 	leastSwell = 0.8
 	// stay is the mean time for which a car stays on one road, unless the falling number of
 	// cars there makes it leave earlier.
@@ -107,8 +106,8 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads to the fleet. Each road is so long that, averaged over time, it has the number
-// of cars in the parameter mean.
+// build adds roads to the fleet. The parameter mean is the number of cars that each road has,
+// averaged over time; the length of the road is chosen accordingly.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -210,8 +209,8 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 	return nil
 }
 
-// target returns how many cars a road should have at the time now. The number rises and falls
-// periodically (see tide). Most of the time it is low.
+// target returns how many cars a road should have at the time now. This number rises and falls
+// periodically (see tide), and is low most of the time.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
@@ -287,8 +286,8 @@ func (f *Fleet) nearest(to point) *car {
 	return c
 }
 
-// wander moves a car through side streets, where no other car is in its way, until it has turned
-// into its road or has stopped to park.
+// wander moves a car through side streets until it has turned into its road or has stopped to park.
+// In side streets, no other car is in its way.
 func (f *Fleet) wander(c *car, wholeSecond bool) {
 	want := sideStreetMps
 	switch {

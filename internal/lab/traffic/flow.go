@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed of the cars on each part of a road over a period of some minutes
-// that ends now, its window. The mean speed is the distance that all cars drove there, divided by
+// flow measures the mean speed of the cars on each part of a road over the last minutes, a period
+// that is called its window. The mean speed is the distance that all cars drove there, divided by
 // the time that they took (L. C. Edie's definition, 1963).
 type flow struct {
 	cells     []cell // sums over the whole window
@@ -26,8 +26,9 @@ const (
 	// cellMeter is the length of a cell; a road has a whole number of cells.
 	cellMeter = 50
 	flowParts = 12
-	// aroundMeter is how far the road around a car extends, in front of the car and behind it,
-	// when the true state of the traffic there is measured.
+	// aroundMeter is how far the road around a car extends, in front of the car and behind it, when
+	// the true state of the traffic there is measured. On a short road, it is at most a quarter of
+	// the road.
 	aroundMeter = 300
 )
 
@@ -50,8 +51,8 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick removes from the sums the distances and times that are older than the window. It is called
-// at each step of time.
+// tick removes from the sums the distances and times that are older than the window, the period
+// over which the mean speeds are measured. It is called at each step of time.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return

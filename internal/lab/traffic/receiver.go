@@ -25,9 +25,9 @@ const (
 	jitterSeconds = 1 // a receiver smooths faster changes
 
 	accuracyMeter = 5
-	// courseMps is the standard deviation of the error of the receiver's velocity, from which
-	// its heading is computed, in m/s. The receiver reports no heading at speeds below
-	// leastCourseMps.
+	// courseMps is the standard deviation, in m/s, of the error of the receiver's velocity, from
+	// which its heading is computed. The receiver reports no heading at speeds below
+	// leastCourseMps, in m/s.
 	courseMps, leastCourseMps = 0.2, 1
 )
 

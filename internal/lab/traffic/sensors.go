@@ -84,7 +84,8 @@ const (
 )
 
 // read returns the readings of all sensors at the time in the parameter at. The parameter seconds
-// is how many seconds ago that was; read computes the car's speed then from the present one.
+// is how many seconds before the present that was; read computes the car's speed then from its
+// present speed. The readings of a parked car are only speed 0, engine speed 0 and ignition off.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
 	var r vehicle.Readings
 	var errs []error
