@@ -64,7 +64,7 @@ func (n *Node) registerMetrics() {
 		}
 		for by := range vehicle.NumFreeFlowSources {
 			n.registry.MustRegister(labeledCounter("carstate_driving_judged_total",
-				"Samples with a speed that were folded, by the source of their free-flow speed.",
+				"Folded samples after which their car had a driving state, by the source of its free-flow speed.",
 				"free_flow", by.String(), func() uint64 { return n.roads.Judged(by) }))
 		}
 	}
