@@ -94,8 +94,8 @@ type jsonFlag struct {
 
 func (f jsonFlag) asJSON() bool { return f.JSON }
 
-// askFlags are the flags that [ask] needs. A command that has flags of its own lists them between
-// these.
+// askFlags are the flags that [ask] needs. A command with flags of its own embeds adminFlags and
+// jsonFlag instead, with its own flags between them, because that is the order in the help.
 type askFlags struct {
 	adminFlags
 	jsonFlag
@@ -124,7 +124,8 @@ func ask[T any](c adminCommand, w streams, call func(*client.Client) (T, error),
 	return show(v)
 }
 
-// tell is like [ask]. The function text returns a line for w.out, and one for w.err or "".
+// tell is like [ask], but without --json it prints the lines that the function text returns: out to
+// w.out, and note to w.err if note is not "".
 func tell[T any](
 	c adminCommand, w streams, call func(*client.Client) (T, error), text func(T) (out, note string),
 ) error {
@@ -138,8 +139,8 @@ func tell[T any](
 	})
 }
 
-// list is like [ask]. It prints a table that has a row for each record, or the line none if there are
-// no records.
+// list is like [ask] for a list of records. Without --json, it prints a table with the heading head
+// and a row for each record. If there are no records, it prints the text in the parameter none.
 func list[T any](
 	c adminCommand, w streams, call func(*client.Client) ([]T, error), none, head string, row func(T) []string,
 ) error {
@@ -157,7 +158,8 @@ func list[T any](
 	})
 }
 
-// sureFlag is the flag of the commands that ask before an operation that cannot be undone.
+// sureFlag is the flag --yes of the commands that ask for confirmation before an operation that
+// cannot be undone.
 type sureFlag struct {
 	Yes bool `env:"-" help:"Do not ask for confirmation. Without a terminal the command never asks."`
 }
@@ -250,9 +252,9 @@ func span(s string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// oldUntil returns a sentence for people that says until when a replaced secret stays valid: the
-// latest of the times in until. If until is empty, the sentence says that the secret is no longer
-// valid.
+// oldUntil returns a sentence for people that says until when a replaced secret stays valid. The
+// parameter until has the times at which the earlier secrets end; the sentence gives the latest. If
+// until is empty, the sentence says that the replaced secret is no longer valid.
 func oldUntil(until []time.Time) string {
 	if len(until) == 0 {
 		return "The old one is no longer valid."
@@ -271,8 +273,8 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// day formats a time for people, in UTC and without seconds. If t is nil, day returns the parameter
-// never.
+// day formats a time for people: the day, hour and minute in UTC. If t is nil, day returns the text
+// in the parameter never.
 func day(t *time.Time, never string) string {
 	if t == nil {
 		return never
@@ -288,8 +290,7 @@ func count(c ops.VehicleCount) string {
 	return fmt.Sprint(c.N)
 }
 
-// optionalVIDs is like parseVIDs, but returns no ids for an empty s, because the flag may be
-// missing.
+// optionalVIDs is like parseVIDs, for a flag that may be missing: if s is empty, it returns no ids.
 func optionalVIDs(s string) ([]vehicle.ID, error) {
 	if s == "" {
 		return nil, nil

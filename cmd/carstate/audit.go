@@ -74,9 +74,10 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 	return query, nil
 }
 
-// auditTime returns a day or a time unchanged, and for an age such as 7d the time so long before
-// now. It accepts the layouts that the API accepts: a time without a zone is in UTC. The result ok
-// is false if text is none of these.
+// auditTime converts the value of --since or --until into a time for the API. A day or a time is
+// returned unchanged, in the layouts that the API accepts; a time without a zone is in UTC. An age
+// such as 7d becomes the time that long before now. The result ok is false if text is none of
+// these.
 func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0
@@ -114,8 +115,9 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 	return nil
 }
 
-// mayConcernInWords says that n events may concern the vehicle that was searched for although they do
-// not list it. If n is 0, it returns "".
+// mayConcernInWords returns a line for people about n events that may concern the vehicle that was
+// searched for: they do not list the vehicle, but they name more vehicles than they list. If n is
+// 0, it returns "".
 func mayConcernInWords(n int) string {
 	if n == 0 {
 		return ""

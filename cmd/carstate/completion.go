@@ -23,7 +23,8 @@ type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words so far; the last one is being typed."`
 }
 
-// Run prints each possible completion of the last word, with its help, on a line of its own.
+// Run prints the possible completions of the last word that the user has typed. Each is on a line
+// of its own, with its help.
 func (c *completeCommand) Run(w streams, given *kong.Context) error {
 	for _, next := range cmdline.Candidates(given.Model.Node, c.Words) {
 		if _, err := fmt.Fprintln(w.out, next); err != nil {

@@ -169,7 +169,8 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// syncInterval parses the value of --sync-interval. For "always" it returns 0.
+// syncInterval parses the value of --sync-interval. For "always" it returns 0: data is then synced
+// to the disk before it is acknowledged.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil
@@ -187,8 +188,8 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// A node on a cluster would not read these records, so it would know none of their tokens and
-	// vehicles.
+	// On a cluster, a node does not read the records in the data directory. It would know none of
+	// their tokens and vehicles.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine "+

@@ -93,7 +93,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 }
 
 // untilAsked waits until a signal ends the demo or the node fails. After a signal, the node keeps
-// serving for the duration in the flag --drain.
+// serving for the duration of the flag --drain.
 func untilAsked(ctx context.Context, n *node.Node) error {
 	if err := n.Wait(ctx); err != nil {
 		return err
@@ -101,8 +101,9 @@ func untilAsked(ctx context.Context, n *node.Node) error {
 	return n.Drain(context.Background())
 }
 
-// demoService returns how the demo reaches its node n. The files of the node are in dataDir, and its
-// certificate is in tlsCert, or "" if it has none.
+// demoService returns the addresses of the node n, and the keys and certificates with which the
+// demo calls it. The data directory of the node is dataDir. The file of its certificate is tlsCert,
+// or "" if it has none.
 func demoService(n *node.Node, dataDir, tlsCert string) (demo.Service, error) {
 	key, err := ops.LoadKey(dataDir)
 	if err != nil {

@@ -67,7 +67,8 @@ func printVerdict(w io.Writer, what string, now time.Time, v ops.VerdictRecord) 
 	return t.Flush()
 }
 
-// ago formats for people how long before now t was. If t is nil, it returns "".
+// ago returns a text for people that says how long before now the time t was. If t is nil, it
+// returns "".
 func ago(now time.Time, t *time.Time) string {
 	if t == nil {
 		return ""

@@ -53,7 +53,8 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 }
 
 // forgetPrompt returns the question that the user must confirm. The parameter err is the error of
-// reading the vehicle's record: it says whether the vehicle is unknown or forgotten.
+// reading the vehicle's record. If it shows that the vehicle is unknown or already forgotten, the
+// question says so.
 func forgetPrompt(err error) string {
 	known := "Everything that is known of this vehicle will be erased on every node"
 	if errors.Is(err, access.ErrNotFound) {

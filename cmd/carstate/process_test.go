@@ -17,7 +17,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// endAtOnce is the value of the environment variable GORACE for the programs that tests start.
+// endAtOnce is the value of the environment variable GORACE for the programs that tests start. With
+// it, the race detector does not delay the exit of a program by a second.
 const endAtOnce = "atexit_sleep_ms=0"
 
 // demoDrive is the recorded drive of the demo.

@@ -109,8 +109,8 @@ func queried(a client.Answer) (string, error) {
 }
 
 // print prints the result of a query: the text that line returns or, with --json, the answer a as
-// one JSON object. If the service has no verdict, print returns errNoAnswer. If the query failed
-// with the error err, print returns err with a hint of what to do.
+// one JSON object. If the service has no verdict, print then returns errNoAnswer. If the query
+// failed with the error err, print prints nothing and returns err with a hint of what to do.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	switch {
 	case errors.Is(err, client.ErrBaseURL):
@@ -143,8 +143,9 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	return errNoAnswer
 }
 
-// sandboxHint returns a hint for the user if only the token or only the vehicle belongs to the
-// sandbox, which has reserved vehicles with known answers. Otherwise it returns "".
+// sandboxHint returns a hint for the user if the token and the vehicle do not match: only one of
+// them belongs to the sandbox, which has reserved vehicles with known answers. Otherwise it returns
+// "".
 func (f *queryFlags) sandboxHint() string {
 	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
 	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))

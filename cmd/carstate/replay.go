@@ -69,8 +69,8 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// mostAgo is the maximum of --ago, the age that the last reading of a replayed fleet gets. The
-// limit keeps the times of all readings within the range that the service accepts.
+// mostAgo is the maximum of the flag --ago, which sets the age that the last reading of a replayed
+// fleet gets. The limit keeps the times of all readings within the range that the service accepts.
 const mostAgo = 365 * 24 * time.Hour
 
 // validate rejects flags that are invalid, exclude each other, or lack a flag that they need.

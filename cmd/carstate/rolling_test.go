@@ -109,8 +109,8 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 }
 
 // seen waits until every client has finished the query that it was sending when a node was
-// replaced. Otherwise that query could fail twice: on the replaced node, and on the next node,
-// which is stopped after seen returns.
+// replaced. If the next node were stopped earlier, that query could fail twice: on the replaced
+// node, and on the next one.
 func (l *callers) seen(t *testing.T) {
 	t.Helper()
 	for client := range l.queries {

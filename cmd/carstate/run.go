@@ -47,7 +47,7 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// settings are the defaults of serve for those flags whose default differs between serve and demo.
+// settings are the defaults of serve for those flags that have another default in demo.
 var settings = kong.Vars{
 	"max_age": "5m", "log_level": "info", "drain": "5s",
 	"query_connections": "16384", "ingest_connections": "4096", "mqtt_connections": "20000", "admin_connections": "512",
@@ -56,8 +56,9 @@ var settings = kong.Vars{
 // demoSettings are the defaults of demo for the flags in [settings]. Readings stay fresh for a day,
 // so that queries about the recorded drive are answered as long as somebody tries the demo. Only
 // warnings are logged, because log lines appear between the lines that the demo prints. The limits
-// on connections suit a process that may open 2,048 files. The time drain, in which load balancers
-// stop sending to a node before it ends, is zero, because a demo has no load balancer.
+// on connections suit a process that may open 2,048 files. With drain, a node keeps serving for a
+// time until load balancers stop sending to it. In a demo this time is zero, because there is no
+// load balancer.
 var demoSettings = kong.Vars{
 	"max_age": "24h", "log_level": "warn", "drain": "0s",
 	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
@@ -82,8 +83,8 @@ const (
 // streams are the outputs of a command: results go to out, everything else to err.
 type streams struct{ out, err io.Writer }
 
-// exited is the panic value by which the parser ends the program with an exit code, for example
-// after --help. The function run recovers it.
+// exited is the value with which the parser panics to end the program, for example after --help. It
+// is the exit code. The function run recovers from the panic.
 type exited int
 
 // run runs one command line and returns the exit code. It writes an error to stderr in one line. If
@@ -171,7 +172,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	return code
 }
 
-// partialError is an error whose text ends with how much of the work was done.
+// partialError is an error that stopped work halfway. Its text ends with how much of the work was
+// done.
 type partialError struct {
 	error
 	text string
@@ -189,7 +191,8 @@ func progressOf(err error) string {
 	return ""
 }
 
-// errNoAnswer means that a command succeeded and has printed that there is no answer.
+// errNoAnswer means that the service has no verdict. The command has already printed the reason, so
+// the program adds no error and ends with exitNoAnswer.
 var errNoAnswer = errors.New("there is no answer")
 
 // errUsage marks, for errors.Is, an error in how the command was called, such as a wrong flag.

@@ -47,7 +47,8 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	return err
 }
 
-// lostTime returns the text of a bound of the time in which records are lost, or "-" if there is none.
+// lostTime formats for people the beginning or the end of the period in which records are lost. For
+// the zero time, which means that this limit does not exist, it returns "-".
 func lostTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -39,8 +39,8 @@ type trafficFlags struct {
 	Prefix           string        `default:"SIM" placeholder:"LETTERS" help:"Prefix of the vids of the cars (${default})."`
 }
 
-// The maximum number of cars, the maximum length of --prefix in characters, and how long ago a
-// simulation may begin (--backdate).
+// Limits on the flags: the maximum number of cars, the maximum length of --prefix in characters,
+// and how long ago a simulation may begin (--backdate).
 const (
 	mostCars     = 100_000
 	mostPrefix   = 200

@@ -64,7 +64,8 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	t.Logf("%d rows, %d answers behind", d.Rows, d.Behind)
 }
 
-// drive starts the command and waits until the first car of its fleet has an answer of the present.
+// drive starts the command and waits until the first car of its fleet has an answer that is based
+// on a reading since that start.
 func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan error, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	ended, stdout, stderr = make(chan error, 1), new(bytes.Buffer), new(bytes.Buffer)

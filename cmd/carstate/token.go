@@ -195,8 +195,9 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 		})
 }
 
-// changeFlags are the flags that select what to change about a token or a source. These flags have
-// no environment variables, because a user must ask for a change explicitly.
+// changeFlags are the flags that select what to change about a token or a source. They have no
+// environment variables, because a change must never happen unless the user asks for it in the
+// command.
 type changeFlags struct {
 	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, instead of the present ones; a file has one vid on each line."`
 	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`
