@@ -30,8 +30,8 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	return log, nil
 }
 
-// fileError marks an error of a file that the configuration names as a [configError], if the same
-// configuration will meet it again.
+// fileError returns err, the error of a file that the configuration names. If a start with the same
+// configuration would fail in the same way, fileError wraps err in a [configError].
 func fileError(err error) error {
 	if err != nil && staysWrong(err) {
 		return configError{err}
@@ -39,10 +39,11 @@ func fileError(err error) error {
 	return err
 }
 
-// staysWrong reports whether err, from reading a file or opening it for writing, will occur again
-// with the same configuration: the path is wrong, a permission is missing, or the content is wrong.
-// Other errors of the operating system, such as a full disk, may pass by themselves. So does a key
-// that does not match its certificate, if a renewal has written only one of them so far.
+// staysWrong reports whether an error of reading a file, or of opening it for writing, will occur
+// again with the same configuration. Such an error means that the path, a permission or the content
+// is wrong. Other errors of the operating system, such as a full disk, may pass by themselves. A
+// key that does not match its certificate may also pass: a renewal may have written only one of the
+// two files so far.
 func staysWrong(err error) bool {
 	if _, ok := errors.AsType[syscall.Errno](err); !ok {
 		return !strings.Contains(err.Error(), "does not match public key") // crypto/tls has no value for it

@@ -28,8 +28,8 @@ func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	}
 }
 
-// Put replaces what the tables hold about a vehicle by its verdicts. The engine of one machine
-// calls Put while it opens; after that, changes arrive by PutState.
+// Put replaces the verdicts of a vehicle in the tables. Only the engine of one machine calls Put,
+// while it opens. After that, changes arrive by PutState.
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.update(id, d, t, nil)
 }
@@ -62,11 +62,11 @@ func (a answers) Delete(id vehicle.ID) {
 // this time, queries for the vehicle are answered "stale" and not "unknown".
 const expireAfter = 30 * 24 * time.Hour
 
-// expiryCutoff returns the present time minus expireAfter. A vehicle that last reported before that
-// has expired. The present time is the earlier of two times: now, from the wall clock, and began
-// plus ran. The parameter ran is how long the process has run since began. It never jumps, so a
-// wall clock that jumps ahead does not make vehicles expire. An expired vehicle would be unknown
-// until it reports again.
+// expiryCutoff returns the present time minus expireAfter. A vehicle whose last report is older
+// than the result has expired, and is unknown until it reports again. A wall clock that jumps ahead
+// must not make vehicles expire. So the present time is the earlier of two times: now, which is
+// from the wall clock, and began plus ran. The parameter ran is the time since began on the
+// monotonic clock, which never jumps.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

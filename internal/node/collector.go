@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// Go collects garbage when the heap has grown by a percentage. This percentage is set so that the
-// heap may grow by leastGarbageBytes, but it is at least leastGarbagePercent and at most
-// mostGarbagePercent. It is set again every collectorEvery. Go's default of 100 percent is much
-// memory for a large heap. Collecting earlier is cheap, because most of a large heap (states of
-// vehicles and cached blocks of the store) has few pointers. With 600,000 vehicles and a flood of
-// samples, 30 percent instead of 100 lowered the peak from 1,076 MB to 684 MB and took no more
-// processor time. Small heaps keep a high percentage, so that a flood does not cause one collection
-// after another.
+// The settings of Go's garbage collector. Go collects garbage when the heap has grown by a
+// percentage since the last collection. By default it is 100 percent, which is much memory for a
+// large heap. So every collectorEvery, the node sets the percentage that lets the heap grow by
+// leastGarbageBytes. The percentage is at least leastGarbagePercent and at most mostGarbagePercent.
+//
+// Collecting a large heap earlier is cheap, because most of it (states of vehicles and cached
+// blocks of the store) has few pointers. With 600,000 vehicles and a flood of samples, 30 percent
+// instead of 100 lowered the peak from 1,076 MB to 684 MB and took no more processor time. Small
+// heaps keep a high percentage, so that a flood does not cause one collection after another.
 const (
 	leastGarbagePercent = 30
 	mostGarbagePercent  = 100
@@ -29,9 +30,9 @@ func garbagePercent(live uint64) int {
 	return int(min(max(leastGarbagePercent, leastGarbageBytes*100/max(live, 1)), mostGarbagePercent))
 }
 
-// tuneCollector sets the percentage for Go's garbage collector to that of garbagePercent, every
-// collectorEvery until ctx ends. It does nothing if GOGC is set, because then the operator has
-// chosen the percentage.
+// tuneCollector sets the percentage of Go's garbage collector to the result of garbagePercent,
+// every collectorEvery until ctx ends. It does nothing if GOGC is set, because then the operator
+// has chosen the percentage.
 func tuneCollector(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return

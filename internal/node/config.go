@@ -88,14 +88,15 @@ const (
 )
 
 // Listeners returns the listeners that a node with the given roles needs. The parameter cert says
-// whether the node has a certificate. The map has the addresses of the listeners by their names.
+// whether the node has a certificate. The map addresses has the address of each listener by the
+// listener's name.
 func Listeners(roles []string, cert bool, addresses map[string]string) []Listener {
 	var mine []Listener
 	for _, l := range []struct {
 		name     string
 		role     string // the role that needs it; "": every node has it
 		tls      bool
-		optional bool // if its address is empty, there is none
+		optional bool // an empty address means that the node does not have it
 	}{
 		{name: QueryAddr, role: Query, tls: cert},
 		{name: IngestAddr, role: Ingest, tls: cert},
@@ -114,9 +115,9 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// Check returns an error, which matches [ErrConfig], if the listener's address is invalid, or if the
-// listener would send secrets to other machines without TLS. If behindProxy is true, a proxy
-// terminates TLS.
+// Check returns an error that matches [ErrConfig] if the listener's address is invalid, or if the
+// listener would send secrets to other machines without TLS. The parameter behindProxy is true if a
+// proxy terminates TLS; the listener itself then needs none.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):

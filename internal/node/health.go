@@ -19,16 +19,16 @@ type health struct {
 	maxFeedAge atomic.Int64             // ns
 	ingests    bool                     // whether the node has the ingest role
 	feeds      atomic.Int32             // how many feeds have not caught up yet
-	records    atomic.Int32             // how many of them are feeds of tokens and sources
+	records    atomic.Int32             // how many feeds of tokens and sources have not caught up yet
 	started    chan struct{}            // closed once records is 0
-	draining   atomic.Bool              // load balancers are to send nothing more here
+	draining   atomic.Bool              // the probes fail, so that load balancers send nothing more
 	ending     atomic.Bool              // telemetry is refused
 	readOnly   atomic.Bool              // set by an operator
 
 	origin time.Time // monotonic origin of until
-	// until is the time up to which the node's tables are new enough to answer queries from them,
-	// in ns after the field origin. The tables are copies of what the engine stores. until is read
-	// for every query.
+	// until is the end of the time in which queries may be answered from the node's tables, which
+	// are copies of what the engine stores. After that, the tables may be too old. The unit is ns
+	// after the field origin. Every query reads until.
 	until atomic.Int64
 }
 
@@ -59,7 +59,8 @@ func newHealth(
 
 func (h *health) caughtUp() { h.feeds.Add(-1) }
 
-// drain makes the probes fail. The node continues to answer queries and to accept telemetry.
+// drain makes the probes fail, so that load balancers send nothing more to this node. The node
+// continues to answer queries and to accept telemetry.
 func (h *health) drain() { h.draining.Store(true) }
 
 // end makes the probes fail, as drain does, and refuses telemetry.
@@ -75,9 +76,9 @@ func (h *health) bound(maxFeedAge time.Duration) {
 	h.until.Store(math.MinInt64)
 }
 
-// recordsCaughtUp is called twice: by the feed of tokens and by that of sources, when the feed has
-// delivered everything that was stored before the start. The second call closes the channel
-// started.
+// recordsCaughtUp is called twice: once by the feed of tokens and once by the feed of sources. A
+// feed calls it when it has delivered all records that were stored before the start. The second
+// call closes the channel started, because callers can be authenticated from then on.
 func (h *health) recordsCaughtUp() {
 	if h.records.Add(-1) == 0 {
 		close(h.started)
@@ -86,7 +87,7 @@ func (h *health) recordsCaughtUp() {
 }
 
 // canAnswer returns nil, or the reason why a query that arrived at the time now cannot be answered.
-// In nearly all calls it costs two atomic loads.
+// Nearly every call costs only two atomic loads.
 func (h *health) canAnswer(now time.Time) error {
 	if err := h.inTouch(now); err != nil {
 		return err
@@ -96,10 +97,10 @@ func (h *health) canAnswer(now time.Time) error {
 
 // inTouch returns nil, or the reason why this node's tables are too old for a query that arrived at
 // the time now. The tables are copies of what the engine stores. They are new enough until
-// maxFeedAge has passed since they were last known to be complete. inTouch stores when that period
-// ends, so nearly every call costs only one atomic load and a comparison with now. It does not
-// store the result of the comparison, because a process that was paused would resume with an old
-// result.
+// maxFeedAge has passed since the copies were last known to be complete. inTouch stores the end of
+// that period in the field until, so nearly every call costs only one atomic load and a comparison
+// with now. It does not store the result of the comparison: after a pause of the process, an old
+// result would be wrong.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -180,9 +181,9 @@ func (h *health) takes() error {
 }
 
 // ready returns what /readyz reports: nil, or the reason why the node does not do all of its work.
-// A node without the ingest role is ready even if nothing can be stored. No node can store while
-// the engine elects a leader, but all nodes can answer queries; so load balancers must still find
-// nodes that are ready.
+// A node without the ingest role is ready even if nothing can be stored. While the engine elects a
+// leader, no node can store, but all nodes can answer queries. Load balancers must still find ready
+// nodes for the queries then.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

@@ -30,8 +30,8 @@ type keyPair struct {
 }
 
 // checkEvery is the interval at which the files of the certificate and the key are read. Reading
-// two small files costs less than subscribing to changes of files, which symbolic links and mounted
-// secrets make difficult.
+// two small files costs less than subscribing to their changes. Such subscriptions are also
+// difficult if the files are symbolic links or mounted secrets.
 const checkEvery = 2 * time.Second
 
 // openKeyPair reads a certificate and its key from two files. If certFile is "", it returns nil.
@@ -83,9 +83,10 @@ func (c *keyPair) watch(ctx context.Context) {
 	}
 }
 
-// check reads the files. It uses a changed pair of certificate and key as soon as two checks in a
-// row have read the same pair, because a renewal writes one file after the other. If a pair cannot
-// be used, the old pair stays in use and the error is logged once.
+// check reads the files, and uses the pair of certificate and key in them if it has changed. A
+// renewal writes one file after the other, so check uses a pair only once two checks in a row have
+// read the same pair. If a pair cannot be used, the old pair stays in use and the error is logged
+// once.
 func (c *keyPair) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +122,9 @@ func (c *keyPair) checkOnce() {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// read returns the contents of the two files, and a hash of these contents. If a file cannot be
-// read, the hash is that of the error's text.
+// read returns the contents of the two files, and a hash of these contents, by which a change is
+// recognized. If a file cannot be read, the hash is that of the error's text, so that the same
+// error is recognized, too.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -138,9 +140,10 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 
 var errExpired = errors.New("the certificate has expired")
 
-// use makes a pair of certificate and key the one in use. It returns an error if the certificate
-// has expired. An expired pair is used only at the start, because an operator can repair a running
-// service more easily than a service that does not start.
+// use makes a pair of certificate and key the current one. If the certificate has expired, use
+// returns an error and the current pair stays in use. At the start there is no current pair, so
+// even an expired one is used: an operator can repair a running service more easily than a service
+// that does not start.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

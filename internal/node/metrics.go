@@ -13,7 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// expiringWithin is the time before a token's expiry in which the token is reported as expiring.
+// expiringWithin is the time before a token's expiry in which the metrics report the token as
+// expiring.
 const expiringWithin = 7 * 24 * time.Hour
 
 // registerMetrics registers the metrics that belong to no single package. Each value is read at the
@@ -90,8 +91,8 @@ func (n *Node) registerMetrics() {
 	}
 }
 
-// labeledCounter returns a counter with one constant label. At each scrape its value is the result
-// of n.
+// labeledCounter returns a counter with one constant label. Its value at each scrape is the result
+// of the function n.
 func labeledCounter(name, help, label, value string, n func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help,
 		ConstLabels: prometheus.Labels{label: value}},

@@ -45,12 +45,12 @@ type Node struct {
 	answers   answers   // writes fleet and monitor
 	roads     *road.Map // empty on a node that neither folds nor has the console
 	engine    store.Engine
-	cluster   *cluster.Engine // the same engine if it is shared with other nodes, else nil
+	cluster   *cluster.Engine // the field engine if it is shared with other nodes, else nil
 	unclean   bool            // the last process did not close the engine; false if that is not known
 	records   *store.RecordStore
 	health    *health
 	probe     overload.Probe
-	member    string // names this process among those that fold
+	member    string // name of this process, random, among the processes that fold
 
 	maxVehicles atomic.Int64 // how many vehicles may become known; 0: no limit
 
@@ -60,15 +60,15 @@ type Node struct {
 	failed  chan error // receives the error of a server or background work that failed
 }
 
-// The time limits of the steps of Close. A node ends within stopWithin even if its parts are busy,
-// so that a supervisor need not kill it.
+// The time limits of the steps of Close. Even if parts of the node are busy, all steps together end
+// within stopWithin, so that a supervisor need not kill the process.
 const (
 	stopWithin       = 4500 * time.Millisecond
 	answersWithin    = 2 * time.Second         // for requests in progress
 	backgroundWithin = time.Second             // for work in the background to end by itself
-	storeWithin      = 2500 * time.Millisecond // the same on one machine, where it stores up to 50,000 states
+	storeWithin      = 2500 * time.Millisecond // backgroundWithin on one machine, where up to 50,000 states are stored
 	cutWithin        = 500 * time.Millisecond
-	closeWithin      = time.Second // at least, for the engine of one machine to close
+	closeWithin      = time.Second // minimum time for the engine of one machine to close
 )
 
 // Start starts a node. When it returns, the listeners accept requests, but the tables may still be
@@ -158,9 +158,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check reads the certificate, its key, the credentials and the admin key from their files, and
-// returns an error if a node could not start with them. It opens no port and changes nothing.
-// certificateEnds is the time when the certificate expires, or zero if there is none.
+// Check reads the certificate, its key, the credentials and the admin key from their files. It
+// returns an error if a node could not start with them. It opens no port and changes nothing. The
+// result certificateEnds is the time when the certificate expires, or zero if there is none.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openFiles(&c)
 	if err != nil {
@@ -219,9 +219,9 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 	return err
 }
 
-// openWithin waits until open returns an engine. If ctx ends first, it waits for at most stopWithin
-// more and then gives up. The process then exits while the engine is being opened; for the engine
-// that is the same as a crash.
+// openWithin calls open, which opens an engine, and waits for its result. If ctx ends first,
+// openWithin waits for at most stopWithin more and then gives up. The process then exits while the
+// engine is being opened. For the engine that is the same as a crash.
 func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
 	type result struct {
 		engine Engine
@@ -284,9 +284,9 @@ func (n *Node) Wait(ctx context.Context) error {
 	return err
 }
 
-// Drain makes the probes report that the node is ending, while the node keeps serving. So load
-// balancers stop sending to it before the listeners close. Drain returns after Config.Drain, or
-// earlier if ctx ends or the node fails.
+// Drain makes the probes report that the node is ending, while the node keeps serving. Load
+// balancers then stop sending requests to the node before its listeners close. Drain returns after
+// Config.Drain, or earlier if ctx ends or the node fails.
 func (n *Node) Drain(ctx context.Context) error {
 	// The supervisor may give a service less time to end than Drain and Close take, so it is asked
 	// for more.
@@ -298,12 +298,12 @@ func (n *Node) Drain(ctx context.Context) error {
 	return n.Wait(ctx)
 }
 
-// Close ends the node. It first ends the servers, so that nothing is acknowledged that can no
+// Close ends the node. It first ends the servers, so that no telemetry is acknowledged that can no
 // longer be stored. Then it ends the work in the background, and finally the engine. A step that
 // exceeds its time limit is abandoned. A crash during Close loses nothing that was acknowledged,
-// unless Local.SyncInterval allows that.
+// unless Local.SyncInterval permits such a loss.
 func (n *Node) Close() error {
-	// This message says to the supervisor that the end is intended. From now on the probes fail and
+	// STOPPING tells the supervisor that the end is intended. From now on the probes fail and
 	// telemetry is refused.
 	notify(daemon.SdNotifyStopping)
 	deadline, cancel := context.WithTimeout(context.Background(), stopWithin)

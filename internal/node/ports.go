@@ -17,8 +17,8 @@ import (
 const filesBesideConnections = 512
 
 // fitToFiles lowers the limits of connections if the process may open too few file descriptors for
-// them. Otherwise the clients of one listener could use up the descriptors that the other listeners
-// and the store need, and the process would end.
+// them. With higher limits, the clients of one listener could use up the descriptors that the other
+// listeners and the store need, and the process would end.
 func (c *Config) fitToFiles() {
 	reserve := filesBesideConnections
 	var flags []string

@@ -29,7 +29,7 @@ func (n *Node) Reload(c Config) {
 	}
 }
 
-// boundVehicles sets the maximum number of known vehicles; 0 means no limit.
+// boundVehicles sets the maximum number of known vehicles to most; 0 means no limit.
 func (n *Node) boundVehicles(most int) {
 	n.maxVehicles.Store(int64(most))
 	n.fleet.Bound(most)
@@ -45,8 +45,8 @@ func (n *Node) Settings() wire.NodeSettings {
 	return s
 }
 
-// Change applies those fields of s that are set. The settings are valid until the node ends or
-// until the next change.
+// Change applies those fields of s that are set. They are not stored, and are valid until the node
+// ends or until the next change.
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" && n.config.LogLevel != nil {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {

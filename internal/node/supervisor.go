@@ -10,9 +10,9 @@ import (
 	"carstate/internal/periodic"
 )
 
-// notifySupervisor reports to systemd, until the context ends, that the node is ready or why it is
-// not, and that it is alive. If systemd did not start the process, notifySupervisor returns at
-// once.
+// notifySupervisor reports the node's condition to systemd until the context ends: that the node is
+// alive, and that it is ready or why it is not. If systemd did not start the process,
+// notifySupervisor returns at once.
 func (n *Node) notifySupervisor(ctx context.Context) {
 	if present, err := daemon.SdNotify(false, "STATUS=starting"); !present || err != nil {
 		return

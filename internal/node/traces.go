@@ -52,9 +52,9 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	)}, nil
 }
 
-// proxyOf returns the proxy for a request that sends traces, from the environment. The tracing
+// proxyOf returns the proxy, from the environment, for a request that sends traces. The tracing
 // library calls proxyOf before each request. If the request follows a redirect, proxyOf returns an
-// error, because the library would send the collector's key, in a header, to the target of the
+// error, because the request would send the collector's key, in a header, to the target of the
 // redirect. Every other way to prevent redirects would make the library ignore variables such as
 // OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
@@ -110,9 +110,9 @@ func withoutResponse(text string) string {
 	return strings.TrimRight(text, " (")
 }
 
-// TracesURL returns the value of [Config.OTLPEndpoint] for the flag --otlp-endpoint. If the URL has
-// no path, TracesURL adds /v1/traces, the path that OTLP prescribes. The result ok is false if
-// endpoint is neither empty nor a URL that may be used.
+// TracesURL converts the value of the flag --otlp-endpoint into that of [Config.OTLPEndpoint]. If
+// the URL has no path, TracesURL adds /v1/traces, the path that OTLP prescribes. The result ok is
+// true if endpoint is empty, or is an http or https URL with a host and without a user.
 func TracesURL(endpoint string) (_ string, ok bool) {
 	if endpoint == "" {
 		return "", true

@@ -14,10 +14,10 @@ import (
 
 // Constants from which the default of --max-vehicles is computed.
 const (
-	// storedBytes is the memory that one vehicle takes on a single machine, with its part of the
-	// memory of the store and of garbage that is not collected yet. knownBytes is the memory that
-	// one vehicle takes on a node of a cluster, which has only the table of the latest answers.
-	// docs/install.md has the measurement.
+	// storedBytes is the memory that one vehicle takes on a single machine. It includes the
+	// vehicle's part of the store's memory, and of garbage that is not collected yet. knownBytes is
+	// the memory that one vehicle takes on a node of a cluster, which has only the table of the
+	// latest answers. docs/install.md has the measurement.
 	storedBytes = 256
 	knownBytes  = 64
 	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
@@ -27,13 +27,14 @@ const (
 	vidsShare = 8
 	// leastVehicles is the lowest default of --max-vehicles, for machines with little memory.
 	leastVehicles = 100_000
-	// mostMemory is the upper limit of the result of the function memory, in bytes.
+	// mostMemory is the maximum result of the function memory, in bytes.
 	mostMemory = 1 << 40
 )
 
-// vehicleBound returns how many vehicles this node may know before it refuses telemetry of new
-// ones; 0 means no limit. A node that does not ingest has no limit. An ingest node that does not
-// follow the states of vehicles has none either, because it cannot tell which vehicles are new.
+// vehicleBound returns the maximum number of vehicles that this node may know; 0 means no limit. At
+// the limit, the node refuses telemetry of new vehicles. A node that does not ingest has no limit.
+// A node that ingests, but does not follow the states of vehicles, has no limit either, because it
+// cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -48,8 +49,8 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// logVehicleBound logs, at the start, at how many known vehicles new ones are refused, or that
-// there is no limit.
+// logVehicleBound logs at the start the maximum number of known vehicles, or that there is no
+// limit. At the limit, the node refuses new vehicles.
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
@@ -87,14 +88,16 @@ func memory(root fs.FS) uint64 {
 	return least
 }
 
-// controlGroup is a control group whose files about memory are in dir joined with name.
+// controlGroup is a control group of Linux. Its files, such as the memory limit, are in the
+// directory dir/name.
 type controlGroup struct {
 	dir, name string
 	version   int
 }
 
 // controlGroups yields the process's control group and then all its ancestors, because each of them
-// can limit the memory. A container may see its own group as the root.
+// can limit the memory. In a container, the ancestors may be invisible: the container's own group
+// then looks like the root.
 func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 	return func(yield func(controlGroup) bool) {
 		groups, _ := fs.ReadFile(root, "proc/self/cgroup")
@@ -116,10 +119,11 @@ func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 	}
 }
 
-// logUnclean logs a warning that the last process did not end in order, with the possible causes. If
-// the kernel has ended a process of this control group or of one above for lack of memory, the
-// warning names the group. A group above has the processes of other services, too. The own group
-// has no such count if a supervisor has created the group again since then.
+// logUnclean logs a warning that the last process ended without closing the engine, with the
+// possible causes. If the kernel has killed a process of this control group, or of an ancestor
+// group, for lack of memory, the warning names the group. In an ancestor group, the killed process
+// may belong to another service. The process's own group has no count of kills if a supervisor has
+// created the group again since then.
 func logUnclean(log *slog.Logger, root fs.FS) {
 	var kills []any
 	own, isOwn := "", false
