@@ -15,15 +15,15 @@ import (
 type auditView struct {
 	ops.AuditPage
 	Form         url.Values // the requested filters
-	Since, Until time.Time  // as in Form; zero: not requested, or not valid
+	Since, Until time.Time  // the period in Form; zero: not requested, or not valid
 }
 
 // eventsListed is the number of events on a page of the audit.
 const eventsListed = 50
 
-// auditFields are the fields of the form that become part of the URL. The field vid is not one of
-// them, because proxies and browsers store URLs; the field vehicle has the beginning of the
-// vehicle's hash instead.
+// auditFields are the fields of the filter form that become part of the URL. The field vid is not
+// one of them, because proxies and browsers store URLs. In its place, the field vehicle has the
+// beginning of the vehicle's hash.
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
 
 // Chosen reports whether a filter is set.
@@ -32,8 +32,8 @@ func (v auditView) Chosen() bool { return len(v.asked()) > 0 }
 // Later reports whether this is not the first page.
 func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 
-// Address returns the path of the first page, with one more parameter or another value of it. If the
-// value is "", the parameter is left out.
+// Address returns the path of the first page with the present filters, after the parameter name was
+// set to value. If the value is "", the parameter is left out.
 func (v auditView) Address(name string, value any) string {
 	asked := v.asked()
 	if asked.Set(name, fmt.Sprint(value)); value == "" {

@@ -24,7 +24,7 @@ type fleetChart struct {
 	Axis   axis
 	Read   readouts
 	Rows   []chartRow // the same data as a table, newest first
-	Short  bool       // the data begin later than the requested time
+	Short  bool       // the data begin later than the requested period
 	Empty  bool
 	Choice []int // selectable numbers of hours
 }
@@ -42,9 +42,9 @@ type chartRow struct {
 	Anomaly           int
 }
 
-// newFleetChart returns a chart of the given points, with the counts in the parameter now as the
-// last point. The parameter hours is the number of hours for which the chart was requested; the
-// points may cover less.
+// newFleetChart returns a chart of the given points. The last point of the chart is made of the
+// counts in the parameter now. The parameter hours is the number of hours for which the chart was
+// requested; the points may cover less.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, pointOf(now))
@@ -92,9 +92,9 @@ func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	return c
 }
 
-// ribbon returns the SVG path around the area between two lines. over and under return the points
-// of the upper and the lower line. The path is interrupted where there is no point for three
-// minutes or more.
+// ribbon returns the SVG path around the area between two lines of a chart. The functions over and
+// under return the points of the upper and the lower line. The path is interrupted where there is
+// no point for three minutes or more.
 func ribbon(points []point, over, under func(point) plot.Point) (path string) {
 	for start := 0; start < len(points); {
 		end := start + 1

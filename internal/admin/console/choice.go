@@ -40,8 +40,8 @@ func (c choice) finds(names ...string) bool {
 	})
 }
 
-// compareTimes compares two times for sorting. If the parameter none is -1, nil is before all other
-// times; if none is 1, nil is after them.
+// compareTimes compares two times for sorting. A nil time is before all other times if the
+// parameter none is -1, and after them if none is 1.
 func compareTimes(a, b *time.Time, none int) int {
 	switch {
 	case a == nil && b == nil:
@@ -57,17 +57,17 @@ func compareTimes(a, b *time.Time, none int) int {
 // chooser is the form with which a list is filtered and sorted.
 type chooser struct {
 	choice
-	Path          string   // of the list
-	What          string   // the records in the list
-	Names         string   // the names in which Find is searched
+	Path          string   // path of the list
+	What          string   // name of the listed records, such as "tokens"
+	Names         string   // description of the names in which Find is searched
 	States, Sorts []option // empty: no such field
 }
 
 // option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns a copy of the form for a request in the session s. The copy shows the filters and the
-// order in the request's URL.
+// of returns a copy of the form for one request. The copy shows the filters and the order in the
+// request's URL, and its paths are those of the session s.
 func (c chooser) of(r *http.Request, s *session) chooser {
 	c.choice, c.Path = choiceOf(r), s.at(c.Path)
 	return c

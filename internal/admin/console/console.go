@@ -30,8 +30,8 @@ import (
 type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
-	// Known is called with the context of each request that has a session. The listener then does
-	// not close the request's connection to make room for a new one.
+	// Known is called with the context of each request that has a session. It prevents the eviction
+	// of the request's connection, which a full listener could otherwise close to admit a new one.
 	Known func(request context.Context)
 
 	// Recent reads a vehicle's newest retained samples: at least the number in most, or all if
@@ -56,7 +56,7 @@ type Config struct {
 	Now       func() time.Time      // if nil, time.Now
 }
 
-// Console serves all pages. Make one with [New].
+// Console serves the pages for operators. Make one with [New].
 type Console struct {
 	Config
 	pages    pages
@@ -103,7 +103,8 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// Close ends the responses of the live pages, which would otherwise continue.
+// Close ends the responses of the live pages. These are responses that stay open to keep a page up
+// to date, and would otherwise continue.
 func (c *Console) Close() { c.close() }
 
 // policy is the Content-Security-Policy of all pages. With it, pages may load and call only this

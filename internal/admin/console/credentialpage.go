@@ -24,7 +24,7 @@ type listing func(w http.ResponseWriter, r *http.Request, s *session, status int
 // handler answers a request that has a session.
 type handler func(http.ResponseWriter, *http.Request, *session)
 
-// first returns the handler of a page with a form, before the form was submitted.
+// first returns the handler that shows a page with an empty form: the form was not submitted yet.
 func first(show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) { show(w, r, s, http.StatusOK, "", nil) }
 }
@@ -37,11 +37,11 @@ type credentialsView struct {
 	Form    url.Values // contents of a refused form
 	All     int        // number of all credentials of the kind
 	Soon    int        // number of tokens that expire soon
-	Began   time.Time  // start of the process, from which on this node's observations date
+	Began   time.Time  // start of the process; this node has observed the use of credentials since then
 }
 
-// credentials returns the requested page of a list of credentials. The function choose applies the
-// filters and the order of the URL, and row returns a row of the page.
+// credentials returns the data of the requested page of a list of credentials. The function choose
+// applies the filters and the order in the URL. The function row returns the row of one credential.
 func credentials[S any](
 	c *Console, r *http.Request, s *session, form url.Values, list chooser, all []S,
 	choose func(choice, []S) []S, row func(S) (any, error),
@@ -118,9 +118,9 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 	}
 }
 
-// end returns the handler of the form that revokes or removes a credential. The handler first asks
-// for confirmation with the question ask, and at the end shows the text notice. The holder of the
-// credential replaces NAME in ask and %s in notice.
+// end returns the handler of the form that revokes or removes a credential. The handler first shows
+// the question ask for confirmation. After the operation it shows the text notice. In both texts it
+// inserts the holder of the credential: for NAME in ask, and for %s in notice.
 func (c *Console) end(kind access.Kind, ask question, notice string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if _, ok := c.form(w, r, s, smallForm); !ok {
@@ -202,8 +202,8 @@ func (c *Console) grant(kind access.Kind, show listing) handler {
 }
 
 // changeOf parses the form that changes a token or a source. A field that still has the value that
-// the page showed is not part of the change. So a change of this field by another operator in the
-// meantime is kept.
+// the page showed is not part of the change. Otherwise the change would undo what another operator
+// has changed in this field in the meantime.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -298,7 +298,8 @@ var (
 	}
 )
 
-// confirmView is the page that asks a question. It contains the submitted form, to submit it again.
+// confirmView is the page that asks a question before an operation is carried out. It contains the
+// submitted form as hidden fields, which are submitted again with the answer yes.
 type confirmView struct {
 	question
 	Path   string // where the form is sent
@@ -350,7 +351,7 @@ type secretView struct {
 	ID         string // only of a token
 	Secret     string
 	Old        string // what happens to the replaced secret; empty: there was none
-	Back       string // path of the list of its kind
+	Back       string // path of the list of this kind of credential
 	Query      string // an example request; empty: none
 	Telemetry  bool   // the secret is a key for the ingest listener
 	Login      bool   // the secret is a key for the console

@@ -19,7 +19,7 @@ import (
 const (
 	maxScans    = 2               // concurrent scans
 	scanTime    = 2 * time.Second // maximum time of one scan
-	maxSamples  = 20_000          // samples of the vehicle that one scan looks for
+	maxSamples  = 20_000          // samples of the vehicle after which a scan ends
 	maxPoints   = 20_000          // points in one curve, about 800 KB
 	maxCurves   = 16              // cached curves, of the vehicles that were viewed last
 	curveSpan   = time.Hour       // time span that is drawn
@@ -33,7 +33,7 @@ type curve struct {
 	points   []speedPoint
 	throttle throttleCurve
 	begun    time.Time // when reading began
-	since    time.Time // all samples stored since were read
+	since    time.Time // all samples that were stored since this time were read
 	all      bool      // no older samples are stored
 	failed   bool      // reading failed
 	damaged  bool      // reading failed because of damaged files
@@ -59,8 +59,9 @@ type curves struct {
 	all map[vehicle.ID]*curve
 	// hours holds the strips that were made last. A strip shows a vehicle's last hour.
 	hours map[vehicle.ID]strip
-	// forgotten counts how often any vehicle was forgotten. If it changes while a curve or strip is
-	// made, the vehicle may be a forgotten one, so the result is not cached.
+	// forgotten counts how often any vehicle was forgotten. If the count changes while a curve or
+	// strip is made, the curve or strip is not cached, because its vehicle may be the forgotten
+	// one.
 	forgotten int
 }
 
@@ -75,9 +76,10 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// curve returns the curve of a vehicle with the state s. The cached curve is used if an open page
-// keeps it up to date, and if it was made for the throttle anomaly in s, because the anomaly
-// decides which sensors it shows. Otherwise, the retained samples are read again.
+// curve returns the curve of a vehicle with the state s. It returns the cached curve if an open
+// page keeps that curve up to date, and if that curve was made for the throttle anomaly in s. The
+// anomaly matters because it decides which sensors a curve shows. In all other cases, curve reads
+// the retained samples again.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -135,13 +137,13 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.Sta
 
 // scan reads the retained samples of a vehicle and computes its verdicts again, because past
 // verdicts are not stored. The first verdicts may differ from those that the service gave at that
-// time, because samples before the retained ones are missing.
+// time, because those were also based on samples that are no longer retained.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
 		made.failed, made.damaged = true, errors.Is(err, access.ErrDamaged)
-		if !made.damaged { // the store has logged damage once
+		if !made.damaged { // the store itself has logged the damage
 			c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
 		}
 		return made
@@ -157,7 +159,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 }
 
 // note adds the newest readings of a state to the curve, if they are newer than its last points.
-// The caller must hold mu, unless no other goroutine has the curve yet.
+// The caller must hold mu, or be the only goroutine that has the curve yet.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -181,8 +183,9 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.note(s)
 }
 
-// curveFresh is the maximum time since a page last used a cached curve. After that, the curve is
-// not up to date, and the samples are read again.
+// curveFresh is the maximum time since a page last used a cached curve. An open page adds the
+// newest readings to its curve, so the curve is up to date until then. After that, the samples are
+// read again.
 const curveFresh = 5 * time.Second
 
 // isCurrent reports whether an open page keeps the curve up to date, and the curve shows the right
@@ -204,8 +207,8 @@ func (k *curve) lastUsed() time.Time {
 type curveView struct {
 	Line       string
 	Bands      []band
-	Spells     []band // the same as text, newest first
-	More       int    // number of spells that are not listed
+	Spells     []band // the newest Bands, which the page lists as text, newest first
+	More       int    // number of bands that are not in Spells
 	Levels     []level
 	Axis       axis
 	Read       readouts

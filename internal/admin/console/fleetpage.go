@@ -59,7 +59,7 @@ type flowView struct {
 	Streams          []streamBar
 	FeedAge          string // empty: unknown
 	Backlog          string // empty: unknown
-	Ready, Writable  string // why not; empty if it is
+	Ready, Writable  string // why the node is not ready, or not writable; empty if it is
 }
 
 // refusedKind has the numbers of refusals of one kind, such as "sample", by reason.
@@ -125,7 +125,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 
 // list returns one of the two lists of the fleet page: the vehicles in a jam if name is "jam", or
 // those with an anomaly if name is "anomaly". The parameter root is the prefix of the session's
-// paths, and s has the counts of the fleet.
+// paths. The parameter s has the counts of the fleet.
 func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) listView {
 	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()
@@ -134,7 +134,7 @@ func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) li
 		rows, counted = anomalies, s.Anomaly
 	}
 	l.Total = len(rows)
-	if l.Total == maxWatched { // the list is full, so only the count of the fleet knows the number
+	if l.Total == maxWatched { // the list is full, so only the fleet's counts have the true number
 		l.Total = max(l.Total, counted)
 	}
 	for _, row := range rows[:min(fewListed, len(rows))] {
@@ -201,7 +201,8 @@ func (c *Console) flow() flowView {
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
 		codec.Roads} {
-		// Without its first table on the disk, a stream of one machine has the size 0, which may be wrong.
+		// A stream of the engine of one machine has the size 0 as long as none of its tables are on
+		// the disk. The true size may be larger, so no bar is shown.
 		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
 			percent := 100 * s.Bytes / s.Limit
 			v.Streams = append(v.Streams, streamBar{name, s.Bytes, s.Limit, percent, percent >= 80})

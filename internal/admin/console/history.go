@@ -19,7 +19,7 @@ type point struct {
 	normal, slow, jam, other, anomaly int32
 }
 
-// history is a ring buffer of points.
+// history is a ring buffer of the fleet's counts, one point per minute.
 type history struct {
 	mu     sync.Mutex // guards points and next
 	points []point    // a ring once it is full

@@ -13,8 +13,8 @@ import (
 
 // Limits of live pages.
 const (
-	maxStreams    = 64               // of all sessions
-	maxOwnStreams = 8                // of one session
+	maxStreams    = 64               // live pages of all sessions
+	maxOwnStreams = 8                // live pages of one session
 	streamLife    = 10 * time.Minute // after this time, the browser must reconnect
 	heartbeat     = 15 * time.Second // so that a proxy does not close the connection
 	streamWrite   = 10 * time.Second // a reader that takes longer is disconnected
@@ -54,14 +54,14 @@ func (s *streams) count() float64 {
 // in its attribute data-live.
 type parts map[string]string
 
-// errAnotherPage means that an open page cannot be updated, because its URL would now lead to a
-// different page, for example after the vehicle was forgotten. The browser must reload the page.
+// errAnotherPage means that a live page cannot be updated, because its URL now leads to a different
+// page, for example after the vehicle was forgotten. The browser must reload the page.
 var errAnotherPage = errors.New("the page is another one now")
 
-// serveLive sends the changed parts of a page as server-sent events. It ends when the browser
-// disconnects, the session ends, the console is closed or the page must be reloaded. It also ends
-// after streamLife; the browser then connects again. The function render returns all parts of the
-// page.
+// serveLive keeps a page up to date: it sends the changed parts of the page as server-sent events.
+// It ends when the browser disconnects, the session ends, the console is closed or the page must be
+// reloaded. It also ends after streamLife; the browser then connects again. The function render
+// returns all parts of the page.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {
@@ -122,8 +122,8 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 	}
 }
 
-// endOfPage is the event that makes the browser reload the page. The browser then gets the login or
-// another page.
+// endOfPage is the event that makes the browser reload the page. After the end of the session the
+// browser then gets the login, and otherwise another page.
 const endOfPage = "event: end\ndata: {}\n\n"
 
 // eventWriter writes server-sent events.

@@ -12,26 +12,26 @@ import (
 	"carstate/internal/netguard"
 )
 
-// The limits on wrong keys, from one client (see [netguard.Client]) and from all addresses together.
-// A right key is always accepted, so that an attacker cannot lock the operators out. A key has 178
-// random bits and cannot be guessed at any rate. The limits are for callers that mistype the key or
-// flood the login.
+// The limits on the rate of wrong keys: from one client (see [netguard.Client]), and from all
+// addresses together. A right key is always accepted, so that an attacker cannot lock the operators
+// out. A key has 178 random bits and cannot be guessed at any rate. So the limits only restrain
+// callers that mistype the key or flood the login.
 var (
 	wrongFromOne = access.Rate{Calls: 10, Window: time.Minute}
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
 )
 
-// attempts holds the budgets for the two limits on wrong keys. The field all is for all addresses
-// together. The field one is for single clients: a hash of the client selects one of 1,024 budgets,
-// so that the memory is bounded.
+// attempts holds how many more wrong keys the two limits permit at present (budgets). The field all
+// is the budget for all addresses together. The field one holds the budgets for single clients: a
+// hash of the client selects one of 1,024 budgets, so that the memory is bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget
 	all  access.Budget
 }
 
-// wait counts a wrong key. It returns zero, or, if a limit is exceeded, how long the caller has to
-// wait.
+// wait counts a wrong key. If a limit is exceeded, it returns how long the caller has to wait, and
+// otherwise zero.
 func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	budget := &a.one[maphash.Comparable(a.seed, netguard.Client(from.Addr()))%uint64(len(a.one))]
@@ -47,9 +47,9 @@ func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 
 // showLogin answers with the login page in place of the requested page.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
-	next := localPath(r.PostForm.Get("next")) // after a wrong key
+	next := localPath(r.PostForm.Get("next")) // not empty after a login with a wrong key
 	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {
-		next = localPath(page) // the query is dropped: it may contain something that was put there by mistake
+		next = localPath(page) // without the URL's query, which may contain a secret by mistake
 	}
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)

@@ -39,9 +39,10 @@ type Monitor struct {
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age of the fleet's counts on a page. If a count takes longer than
-	// a twentieth of countMaxAge, its maximum age is countRest times the time that it took, so that
-	// counting uses at most a twentieth of one processor.
+	// countMaxAge is the maximum age of the fleet's counts on a page; older counts are counted
+	// again. In a large fleet, a count may take longer than a twentieth of countMaxAge. The maximum
+	// age is then the duration of the count times countRest, so that counting uses at most a
+	// twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
 )
@@ -86,7 +87,7 @@ func (m *Monitor) Run(ctx context.Context) {
 }
 
 // readMetrics reads the present values of the metrics and appends them to the field figures. It
-// removes values that are not needed for the rates over the last minute.
+// removes values that are too old for the rates over the last minute.
 func (m *Monitor) readMetrics() {
 	f := throughput.Read(m.gatherer, m.now())
 	m.mu.Lock()

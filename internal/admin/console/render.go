@@ -21,7 +21,7 @@ import (
 )
 
 // chosen reports whether a page shows a checkbox as ticked. In a new form, every box is ticked. In
-// a refused form, a box is ticked if it was ticked when the form was submitted.
+// a form that was submitted and refused, a box is ticked if it was ticked before.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }
@@ -29,7 +29,7 @@ func chosen(form url.Values, name, value string) bool {
 // page is the data of every page.
 type page struct {
 	Title   string
-	Section string // in the navigation
+	Section string // the page's section in the navigation
 	Live    string // path of the live updates; empty: none
 	Problem string // what went wrong
 	Notice  string // what was done
@@ -133,8 +133,8 @@ func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
 		page{Title: "There is nothing here", Data: "The navigation above has all pages."})
 }
 
-// export answers with a complete list as a file, which the function serve writes. If the format is
-// unknown or serve returns an error, export answers with an error page with the given title. The
+// export answers with a complete list as a file. The function serve writes the file. If the format
+// is unknown or serve returns an error, export answers with an error page with the given title. The
 // parameter action is the name of the operation in the log.
 func (c *Console) export(w http.ResponseWriter, s *session, title, action, format string, serve func() error) {
 	if _, known := ops.ExportFormats[format]; !known {
@@ -201,7 +201,7 @@ func pageNumber(r *http.Request) int {
 
 // paging is the navigation between the pages of a list.
 type paging struct {
-	From, To, Of       int // of the records shown
+	From, To, Of       int // numbers of the first and last record shown, and of all records
 	Previous, Next     int // page numbers; 0: none
 	Number, PagesInAll int
 	Path               string // the page number is appended to it

@@ -127,8 +127,9 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers with status 401. The script that draws the map then reloads the page, and the
-// browser gets the login or a page without a map.
+// noMap answers a request for a map's data with status 401, because there is no session or no map.
+// The script that draws the map then reloads the page, and the browser gets the login or a page
+// without a map.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "log in first", http.StatusUnauthorized)
 }
@@ -161,8 +162,8 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, selection, roadmap.MaxStretches, way)
 }
 
-// addWay adds the map of the vehicle's way, the stretches of road that it drove last, to the
-// vehicle's page. The page itself contains no positions; a script requests them.
+// addWay adds the map of a vehicle's way to the vehicle's page. The way is the stretches of road
+// that the vehicle drove last. The page itself contains no positions; a script requests them.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.Roads = c.roads != nil
 	if !v.Roads || s.Way.Count == 0 {

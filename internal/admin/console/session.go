@@ -17,8 +17,8 @@ import (
 const (
 	sessionIdle  = time.Hour
 	sessionLife  = 12 * time.Hour
-	maxSessions  = 256  // of all operators
-	maxOwn       = 16   // of one operator
+	maxSessions  = 256  // sessions of all operators
+	maxOwn       = 16   // sessions of one operator
 	maxFormsSent = 1024 // submitted forms whose marks are kept
 )
 
@@ -50,11 +50,13 @@ type sessions struct {
 }
 
 // The cookie and the paths of a session. All pages of a session have paths that begin with a random
-// prefix, the session's root. A request needs both the root and the cookie. A browser sends a
-// cookie to every port of a host, but only with requests for paths below the cookie's path. So
-// without TLS, the path of the cookie is the root: another server on the same host does not know
-// the root and never receives the cookie. With TLS, the cookie has the prefix __Host-, so that no
-// other host and no plain HTTP response can set it; its path must then be /.
+// prefix, the session's root. A request needs both the root and the cookie.
+//
+// A browser sends a cookie to every port of a host, but only with requests for paths below the
+// cookie's path. Without TLS, the cookie's path is the root. Another server on the same host does
+// not know the root, so it never receives the cookie. With TLS, the cookie has the prefix __Host-,
+// so that no other host and no plain HTTP response can set it. With this prefix, the cookie's path
+// must be /.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
@@ -130,8 +132,8 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 }
 
 // of returns the session of a request, or nil if the request has no valid session. The parameter
-// made is true if a person made the request, and false if a script of a page did. Only a person's
-// request restarts the idle timeout.
+// made is true if a person made the request, and false if a script of a page did. A session ends if
+// no person makes a request for the idle timeout; requests of scripts do not extend it.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -179,9 +181,9 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, n.cookie("", -1))
 }
 
-// first reports whether the form with this mark is submitted for the first time, in any session.
-// The mark is a random value that the page puts into the form. So a form that is sent again does
-// not issue a second token.
+// first reports whether a form is submitted for the first time, so that a form that is sent twice
+// does not issue a second token. The parameter mark is a random value that the page puts into the
+// form. The mark of a form is compared with those of all sessions.
 func (s *sessions) first(mark string) bool {
 	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
 	s.mu.Lock()

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// sourceRow is one source and the prefix of the URL paths to which its links lead.
+// sourceRow is one source, as the list of sources and the page of the source show it. Their links
+// lead to paths that begin with Root.
 type sourceRow struct {
 	Root string // prefix of the session's paths
 	ops.SourceRecord

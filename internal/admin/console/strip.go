@@ -13,8 +13,8 @@ import (
 
 // The limits of strips. A strip is a small chart of a vehicle's last hour, in a list of vehicles. A
 // page requests the strips only of the rows that are visible, two at a time. To make a strip, the
-// vehicle's retained samples are read (a scan). All scans for strips together use at most one
-// processor, and only while a reader waits, because a canceled request cancels its scan.
+// node reads the vehicle's retained samples (a scan). All scans for strips together use at most one
+// processor. They use it only while a reader waits, because a canceled request cancels its scan.
 const (
 	maxStrips  = 1                      // concurrent scans
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
@@ -75,10 +75,10 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	}
 	now := c.Now()
 	kept, forgotten := k.strip(id, now)
-	if kept != "" { // another page requested it in the meantime
+	if kept != "" { // another request has made the strip in the meantime
 		return kept, nil
 	}
-	s, ok, err := c.Ops.State(ctx, id) // the newest one, which may not be stored yet
+	s, ok, err := c.Ops.State(ctx, id) // the newest state, which may not be stored yet
 	if err != nil || !ok {
 		return "", err
 	}
@@ -92,8 +92,8 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	return html, nil
 }
 
-// strip returns the cached strip of a vehicle, or "" if there is none or it is too old. It also
-// returns the number of times that any vehicle was forgotten, which the caller passes to keepStrip.
+// strip returns the cached strip of a vehicle as HTML, or "" if there is none or it is too old. The
+// result forgotten counts how often any vehicle was forgotten; the caller passes it to keepStrip.
 func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,8 +103,8 @@ func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int
 	return html, k.forgotten
 }
 
-// keepStrip caches a strip, unless any vehicle was forgotten since [curves.strip] returned the
-// number in the parameter forgotten.
+// keepStrip caches a strip, unless any vehicle was forgotten while the strip was made. The
+// parameter forgotten is the count that [curves.strip] returned before that.
 func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 // expiringSoon is how long before its expiry a token is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
-// tokenRow is one token and the prefix of the URL paths to which its links lead.
+// tokenRow is one token, as the list of tokens and the page of the token show it. Their links lead
+// to paths that begin with Root.
 type tokenRow struct {
 	Root string // prefix of the session's paths
 	ops.TokenRecord

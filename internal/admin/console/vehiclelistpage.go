@@ -37,8 +37,9 @@ func (v vehiclesView) Filtered() bool {
 	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != "" || v.Source != ""
 }
 
-// Address returns the path of the first page, with one more parameter if value is not "". An export,
-// whose parameter is the format, is not sorted.
+// Address returns the path of the first page with the present filters and order. If value is not
+// "", the parameter name is set to it. If the parameter is the format of an export, the order is
+// left out, because an export is not sorted.
 func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
 	q.Limit, q.Cursor = 0, ""

@@ -77,12 +77,13 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	c.showTo(w, s, status, "vehicle", p)
 }
 
-// unknownYet is appended to the URL of the live updates if the open page says that there is no data
-// yet. Once there is data, the live updates make the browser reload the page.
+// unknownYet is appended to the URL of a page's live updates if the open page says that there is no
+// data yet. Once there is data, the live updates make the browser reload the page.
 const unknownYet = "?unknown"
 
-// withWay is appended to the URL of the live updates if the open page has a map of the vehicle's
-// way, the stretches of road that it drove last.
+// withWay is appended to the URL of a vehicle page's live updates if the open page has a map of the
+// vehicle's way, the stretches of road that it drove last. If the page gets such a map later, as
+// after the first position of the vehicle, the live updates make the browser reload the page.
 const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +149,8 @@ var outcomeWords = map[string]string{
 	vehicle.NotDriving.String(): "not driving: the car is stationary with its engine or ignition off",
 }
 
-// forget handles the form that forgets a vehicle. To confirm, the operator must have typed the vid.
+// forget handles the form by which an operator forgets a vehicle. The operator must have typed the
+// vid into the form as a confirmation.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	switch {

@@ -10,7 +10,8 @@ import (
 )
 
 // maxWatched is the maximum number of vehicles in each list of a [watchlist]. A full list accepts
-// no more vehicles. The fleet page then shows the total number that the fleet table has.
+// no more vehicles. The fleet page then shows how many such vehicles there are in all, counted in
+// the fleet table.
 const maxWatched = 10_000
 
 // watchlist lists the vehicles in a jam and the vehicles with an anomaly. It stores when each jam
@@ -47,7 +48,7 @@ func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	if s != nil {
 		jamSince, anomalySince = s.Traffic.Changed, s.ThrottleMemory.Alarm.Since
 		if s.FaultCode != (vehicle.TroubleCode{}) || anomalySince == 0 {
-			anomalySince = t.Time // no state contains when a trouble code began
+			anomalySince = t.Time // time of the reading, because no state contains when a trouble code began
 			if known, ok := w.anomalies[id]; ok && known.since != 0 {
 				anomalySince = known.since
 			}
@@ -71,8 +72,8 @@ func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool
 	}
 }
 
-// listed returns those vehicles of a list whose verdict is not too old to answer a query at time
-// now. The vehicle whose verdict began last is first.
+// listed returns the vehicles of a list, without those whose verdict is too old at time now to
+// answer a query. The vehicle whose verdict began last is first.
 func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []Watched {
 	oldest := vehicle.UnixMilli(0)
 	if maxAge > 0 {
@@ -92,8 +93,8 @@ func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge ti
 	return all
 }
 
-// dropStale removes vehicles whose verdict is too old to answer a query, from each list that is at
-// least half full.
+// dropStale makes room in lists: from each list that is at least half full, it removes the vehicles
+// whose verdict is too old to answer a query.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return
