@@ -11,9 +11,9 @@ import (
 	"carstate/internal/ops"
 )
 
-// AuditPages yields the audit in pages, the newest events first, until it has yielded limit events.
-// If limit is 0, it yields all. The parameter query holds filters as for SearchAudit. After an
-// error, AuditPages ends.
+// AuditPages yields the pages of the audit, the newest events first. It ends after limit events, or
+// after all if limit is 0. The parameter query holds filters as for SearchAudit. After an error,
+// AuditPages ends.
 func (c *Client) AuditPages(ctx context.Context, query url.Values, limit int) iter.Seq2[wire.EventList, error] {
 	return func(yield func(wire.EventList, error) bool) {
 		query := maps.Clone(query)

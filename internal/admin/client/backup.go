@@ -24,7 +24,7 @@ func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 }
 
 // Restore merges a backup into the service. While the service restores, Restore calls progress with
-// the numbers of records that are done and of all records.
+// two numbers: how many records are done, and how many there are in all.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -62,8 +62,8 @@ func (c *Client) Restore(
 	return report, errorf("%s disconnected without a report: the restore may be repeated", where)
 }
 
-// Bury forgets again the vehicles of old forget receipts, for example after a restore of an older
-// backup.
+// Bury makes the service forget again the vehicles in old forget receipts, for example after the
+// restore of a backup that was made before they were forgotten.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }

@@ -26,8 +26,8 @@ type Client struct {
 	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
 }
 
-// clientTimeout is the timeout of a call, except of a backup, a restore or an export. It is long
-// enough for a list of a million vehicles.
+// clientTimeout is the timeout of every call except a backup, a restore or an export, which have
+// none. It is long enough for a call with a list of a million vehicles.
 const clientTimeout = 2 * time.Minute
 
 // directly is a client that ignores the environment's proxies and follows no redirect, so that the
@@ -251,9 +251,9 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 	return out, nil
 }
 
-// do makes an API call and returns the response if its status is a success. The header may have
-// further fields of the request. If patient is true, the call has no time limit, because a body is
-// long.
+// do makes an API call and returns the response. If the status of the response is not a success, it
+// returns an error. The parameter header has further header fields of the request. If patient is
+// true, the call has no time limit, because one of its bodies is long.
 func (c *Client) do(
 	ctx context.Context, method, path string, body io.Reader, header http.Header, patient bool,
 ) (*http.Response, error) {

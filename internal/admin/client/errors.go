@@ -52,8 +52,8 @@ func unreachable(where string, err error) *Error {
 	return e
 }
 
-// innermost returns an error of an HTTP client without the method and the URL that net/http adds to
-// it.
+// innermost returns the cause of an error of an HTTP client, without the method and the URL that
+// net/http adds.
 func innermost(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err

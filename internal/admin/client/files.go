@@ -27,8 +27,8 @@ func ReadKey(file string) (string, error) {
 	return string(text), nil
 }
 
-// ReadBackupKey returns the key of a service's backups in a file. If file is "-", it reads standard
-// input.
+// ReadBackupKey reads from a file the key that authenticates the backups of a service. If file is
+// "-", it reads standard input.
 func ReadBackupKey(file string) (key string, err error) {
 	in := os.Stdin
 	if file != "-" {

@@ -10,10 +10,11 @@ import (
 	"path/filepath"
 )
 
-// SaveBackup writes a backup of the service to the file name. It writes to a temporary file, and
-// calls verify with that file. If verify accepts it, SaveBackup gives the file its final name, and
-// returns once the name is synced to the disk. It replaces an existing file only if replace is true;
-// otherwise the error is [fs.ErrExist]. The bytes are also written to the parameter meter.
+// SaveBackup writes a backup of the service to the file with the given name. It first writes a
+// temporary file and calls verify with that file. If verify accepts the file, SaveBackup gives it
+// the final name, and returns once the name is synced to the disk. It replaces an existing file
+// only if replace is true; otherwise the error is [fs.ErrExist]. The bytes of the backup are also
+// written to the parameter meter, which shows the progress.
 func (c *Client) SaveBackup(
 	ctx context.Context, name string, replace bool, meter io.Writer, verify func(io.Reader) error,
 ) error {
@@ -41,8 +42,8 @@ func (c *Client) SaveBackup(
 	return publish(tmp.Name(), name, replace)
 }
 
-// publish gives the finished file tmp the name name, and returns once the name is synced to the
-// disk. It replaces an existing file only if replace is true.
+// publish moves the finished file tmp to the path name, and returns once the new name is synced to
+// the disk. It replaces an existing file only if replace is true.
 func publish(tmp, name string, replace bool) (err error) {
 	if replace {
 		err = os.Rename(tmp, name)
