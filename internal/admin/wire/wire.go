@@ -26,7 +26,7 @@ type RotatedToken struct {
 	AccessToken  string      `json:"access_token"`
 	Developer    string      `json:"developer"`
 	ExpiresAt    *time.Time  `json:"expires_at"`    // null: never; rotation does not change it
-	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced secrets that are still valid
+	EarlierUntil []time.Time `json:"earlier_until"` // when the replaced secrets that are still valid will end
 }
 
 // AddedSource is a new source with its key, which is shown only here.
@@ -42,7 +42,7 @@ type AddedSource struct {
 type RotatedSource struct {
 	Name         string      `json:"name"`
 	Key          string      `json:"key"`
-	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced keys that are still valid
+	EarlierUntil []time.Time `json:"earlier_until"` // when the replaced keys that are still valid will end
 }
 
 // OperatorKey is an operator with a new key, which is shown only here.
@@ -58,7 +58,7 @@ type RotatedAdminKey struct {
 
 // Request bodies.
 type (
-	// TokenRequest issues a token.
+	// TokenRequest is the body of a request to issue a token.
 	TokenRequest struct {
 		Developer  string           `json:"developer"`
 		Operations []string         `json:"operations,omitzero"` // if left out: all
@@ -67,33 +67,36 @@ type (
 		Rate       string           `json:"rate,omitzero"`
 		Sandbox    bool             `json:"sandbox,omitzero"`
 	}
-	// RotateRequest gives a token or a source a new secret.
+	// RotateRequest is the body of a request to give a token or a source a new secret.
 	RotateRequest struct {
 		OverlapSeconds *int64 `json:"overlap_seconds,omitzero"` // if left out: access.DefaultOverlap
 	}
-	// GrantRequest adds vehicles to a token's grant and removes others.
+	// GrantRequest is the body of a request to add vehicles to a token's grant and to remove
+	// others.
 	GrantRequest struct {
 		Add    ops.VIDs `json:"add,omitzero"`
 		Remove ops.VIDs `json:"remove,omitzero"`
 	}
-	// TokenChange changes a token. A member that is left out is not changed.
+	// TokenChange is the body of a request to change a token. A member that is left out is not
+	// changed.
 	TokenChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the token's grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
 		Rate      *string          `json:"rate,omitzero"` // empty: no limit
 	}
-	// SourceChange changes a source. A member that is left out is not changed.
+	// SourceChange is the body of a request to change a source. A member that is left out is not
+	// changed.
 	SourceChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the source's grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
 		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: no limit
 		Strict    *bool            `json:"strict,omitzero"`
 	}
-	// OperatorRequest adds an operator.
+	// OperatorRequest is the body of a request to add an operator.
 	OperatorRequest struct {
 		Name string `json:"name"`
 	}
-	// SourceRequest adds a source.
+	// SourceRequest is the body of a request to add a source.
 	SourceRequest struct {
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
@@ -121,8 +124,8 @@ type (
 	EventList struct {
 		Events []access.Event `json:"events"`
 		Older  uint64         `json:"older"` // value of "before" for the next page; 0: last page
-		// MayConcern is the number of events that name more vehicles than they list, and so may
-		// concern the vehicle that was searched for; see [ops.AuditPage].
+		// MayConcern is the number of events that may concern the vehicle that was searched for:
+		// they do not list it, but they name more vehicles than they list. See [ops.AuditPage].
 		MayConcern int `json:"may_concern"`
 	}
 	// Failure is the response body of an error. It says what was wrong and what to do.
@@ -142,9 +145,9 @@ type NodeSettings struct {
 // BackupType is the media type of a backup.
 const BackupType = "application/vnd.carstate.backup"
 
-// BackupKeyHeader is the request header of a restore. Its value is the backup key of the service
-// that made the backup, or [AnyBackup]. Without this header, a service restores only its own
-// backups.
+// BackupKeyHeader is a request header of the call that restores a backup. Its value is the backup
+// key of the service that made the backup, or [AnyBackup]. Without this header, a service restores
+// only its own backups.
 const BackupKeyHeader = "Carstate-Backup-Key"
 
 // AnyBackup is the value of [BackupKeyHeader] with which a restore accepts a backup of any origin,
@@ -156,16 +159,18 @@ type (
 	BackupKey struct {
 		Key string `json:"key"`
 	}
-	// BuryRequest holds receipts of vehicles that are to be forgotten again.
+	// BuryRequest holds the receipts of forgotten vehicles that the service must forget again, for
+	// example after a restore.
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}
-	// BuryReport holds the number of vehicles that are forgotten now and were not before the call.
+	// BuryReport is the response to a BuryRequest. It holds the number of vehicles that the call
+	// made forgotten; those that were forgotten before are not included.
 	BuryReport struct {
 		Buried int `json:"buried"`
 	}
-	// RestoreLine is one line of the response to a restore. Each line but the last reports the
-	// progress: how many of the records are done. The last line has the report or the error.
+	// RestoreLine is one line of the response to a restore. The last line has the report or the
+	// error. Each line before it has the progress: how many of the records are done.
 	RestoreLine struct {
 		Done   int                   `json:"done"`
 		Total  int                   `json:"total"`
