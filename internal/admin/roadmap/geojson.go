@@ -20,8 +20,8 @@ type Collection struct {
 	Type string    `json:"type"` // "FeatureCollection"
 	At   time.Time `json:"at"`
 	// Known is the number of stretches in the requested area whose free-flow speed is known. If
-	// Truncated is set, Features contains only those with the slowest traffic, compared to free
-	// flow.
+	// Truncated is set, Features does not contain all of them, but only those with the slowest
+	// traffic, compared to free flow.
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
 	// Way holds the names of the stretches that a car drove last, newest first.
@@ -52,14 +52,14 @@ type Stretch struct {
 	FreeFlowKmh float64    `json:"free_flow_kmh"` // speed in light traffic
 	Share       *float64   `json:"share"`         // share of the free-flow speed; null: too few cars are there
 	Cars        int        `json:"cars"`          // in the last 6 minutes; 0: too few
-	Since       *time.Time `json:"since"`         // when State changed; null: unknown
+	Since       *time.Time `json:"since"`         // when the traffic got into this State; null: unknown
 	Young       bool       `json:"young"`         // free-flowing traffic was not observed yet
 }
 
-// Lengths for drawing a stretch as a line, in metres.
+// Lengths of the line that represents a stretch on a map, in metres.
 const (
 	halfMetres  = 35 // half of the line's length
-	asideMetres = 8  // distance from the middle of the cell, to the right
+	asideMetres = 8  // distance of the line from the middle of the cell, to the right
 	// metresPerDegree is the length of one degree of latitude.
 	metresPerDegree = 111_195
 )
@@ -72,8 +72,8 @@ func Name(s vehicle.Stretch) string {
 		[...]string{"n", "ne", "e", "se", "s", "sw", "w", "nw"}[uint64(s)%road.Octants])
 }
 
-// State returns the name of a driving state: "normal", "slow" or "jam". For the zero value, it
-// returns "unknown": too few cars are on the stretch.
+// State returns the name of a driving state: "normal", "slow" or "jam". For the zero value, which
+// means that too few cars are on the stretch, it returns "unknown".
 func State(s vehicle.DrivingState) string {
 	return [...]string{"unknown", "normal", "slow", "jam"}[s]
 }
@@ -114,9 +114,9 @@ func lineOf(s vehicle.Stretch) Line {
 // round rounds x to a multiple of 1/parts.
 func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
-// Serve answers a request with a [Collection]: the worst stretches of a selection, at most limit of
-// them, and the way, the names of the stretches that a car drove last. If way is nil, it is left
-// out.
+// Serve answers a request with a [Collection] of the worst stretches of a selection, at most limit
+// of them. The parameter way has the names of the stretches that a car drove last; if it is nil,
+// the Collection has no way.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")

@@ -10,7 +10,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// MaxStretches is the maximum number of stretches in one answer.
+// MaxStretches is the maximum number of stretches in one answer to a request for traffic.
 const MaxStretches = 20_000
 
 // keepFor is the time for which the selection of [Reader.All] is cached.
@@ -19,8 +19,8 @@ const keepFor = 2 * time.Second
 // world is a box around all of the earth.
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
-// Reader selects stretches from a map of the roads. It makes only one selection at a time. Make a
-// Reader with [NewReader].
+// Reader selects stretches from a map of the roads. Concurrent calls wait for each other, because
+// it makes only one selection at a time. Make a Reader with [NewReader].
 type Reader struct {
 	roads *road.Map
 
@@ -31,8 +31,8 @@ type Reader struct {
 // NewReader returns a reader of this map of the roads.
 func NewReader(roads *road.Map) *Reader { return &Reader{roads: roads} }
 
-// Selection describes the traffic in a box at one time, on the stretches whose free-flow speed is
-// known.
+// Selection describes the traffic in a box (an area of the map) at one time. It includes only
+// stretches whose free-flow speed is known.
 type Selection struct {
 	At time.Time
 	// Worst holds at most [MaxStretches] stretches. The stretch with the lowest share of its
