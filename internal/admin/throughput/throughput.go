@@ -32,8 +32,8 @@ type Figures struct {
 	Streams map[string]Fill
 }
 
-// bucket is one bucket of the histogram of query durations. The field count is the number of
-// queries that took at most the duration in the field seconds.
+// bucket is one bucket of the cumulative histogram of query durations. The field count is the
+// number of queries that took at most as long as the field seconds.
 type bucket struct{ seconds, count float64 }
 
 // Fill is the size of a stream of the store, and its limit. If the limit is unknown, it is 0.
@@ -42,11 +42,11 @@ type Fill struct{ Bytes, Limit float64 }
 // answeredOutcomes are the outcomes of queries that were not refused.
 var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "documentation", "sandbox"}
 
-// None are the figures before the first reading.
+// None are the figures before the metrics are first read. A FeedAge or Backlog of -1 means unknown.
 var None = Figures{FeedAge: -1, Backlog: -1}
 
-// Read reads the metrics. Missing metrics stay zero or unknown, because nodes with other roles and
-// engines have other metrics.
+// Read reads the metrics. Nodes with other roles and engines have other metrics; the figures of
+// missing metrics stay zero or unknown.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
 	f := Figures{At: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
 		conns: map[string]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}
@@ -107,7 +107,7 @@ func (f *Figures) take(name string, labels map[string]string, value float64) {
 
 // Rates are the rates of samples, queries and refusals between two readings of the metrics.
 type Rates struct {
-	Over             time.Duration // time between the figures; zero: unknown
+	Over             time.Duration // time between the two readings; zero: unknown
 	Samples, Queries float64       // per second
 	P99              float64       // seconds; 0: no queries
 	Beyond           bool          // P99 is beyond the last bucket; the value is then the bucket's bound
@@ -119,7 +119,7 @@ type Rates struct {
 type Reason struct {
 	Name  string
 	Count float64 // since the node started
-	Rate  float64 // per second, between the figures
+	Rate  float64 // per second, between the two readings
 }
 
 // Between returns the rates between two readings of the metrics of one process.
@@ -141,8 +141,8 @@ func Between(old, now *Figures) Rates {
 }
 
 // reasons lists all reasons for which something was refused since the node started, the most
-// frequent first. old and now are the numbers of refusals by reason, at two times. The parameter
-// each is a function that converts the increase between these times into a rate.
+// frequent first. The parameters old and now hold the numbers of refusals by reason, at two times.
+// The function each converts the increase between these times into a rate.
 func reasons(old, now map[string]float64, each func(float64) float64) (list []Reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {
@@ -153,16 +153,16 @@ func reasons(old, now map[string]float64, each func(float64) float64) (list []Re
 	return list
 }
 
-// quantile estimates the quantile q of the durations that were added to a histogram between the
-// readings old and now. total is the number of these durations. As in Prometheus, durations are
-// assumed to be uniform within a bucket. If the quantile is above the last bucket's bound, quantile
-// returns that bound, and beyond is true.
+// quantile estimates the quantile q of the query durations that were added to a histogram between
+// the readings old and now of its buckets. The parameter total is the number of these durations. As
+// in Prometheus, durations are assumed to be uniform within a bucket. If the quantile is above the
+// last bucket's bound, quantile returns that bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false
 	}
 	in := func(i int) float64 {
-		if i < len(old) { // otherwise no query had been timed then
+		if i < len(old) { // otherwise no query had been timed at the reading old
 			return now[i].count - old[i].count
 		}
 		return now[i].count
