@@ -163,8 +163,8 @@ func TestAuditUnreadable(t *testing.T) {
 	}
 }
 
-// TestAudit_Damaged checks that an answer that damage prevents says so, and is not logged, because
-// the store logs the damage once.
+// TestAudit_Damaged checks the answer of a call that fails because a part of the store is damaged.
+// The answer must say that. The call must log nothing, because the store logs the damage once.
 func TestAudit_Damaged(t *testing.T) {
 	s := start(t)
 	s.store.Fail("AuditPage", fmt.Errorf("block 7: %w", access.ErrDamaged))

@@ -11,8 +11,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// wrongKeys is the rate limit on wrong keys, for all callers together. A right key is always
-// accepted, so an attacker cannot lock the operators out.
+// wrongKeys is the limit on the rate of calls with a wrong key, for all callers together. A right
+// key is always accepted, so an attacker cannot lock the operators out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
 // callerKey is the key under which the context of a request holds its caller.
@@ -27,8 +27,8 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, _, ok := s.ops.Identify(key); ok {
-			// Only requests with a valid key hold their connection, because the body of any other
-			// request may never arrive.
+			// Only a request with a valid key protects its connection from eviction. Without a
+			// valid key, the body may never arrive, and the connection would stay open.
 			netguard.HoldUntilAnswered(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}

@@ -12,7 +12,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// explainBody returns an error for an invalid body, in one line that repeats nothing of the body.
+// explainBody converts the error of reading a request body into one line for the caller. The line
+// says what is wrong, and repeats nothing of the body.
 func explainBody[In any](err error) *ops.Refusal {
 	var (
 		r      *ops.Refusal
@@ -44,7 +45,8 @@ func explainBody[In any](err error) *ops.Refusal {
 	return ops.Refuse(http.StatusBadRequest, "the body could not be read to its end")
 }
 
-// members returns the names of a body's JSON members, in the order of the fields of t.
+// members returns the names of the JSON members that a request body of type t may have, in the
+// order of the fields of t.
 func members(t reflect.Type) []string {
 	var names []string
 	for field := range t.Fields() {

@@ -16,8 +16,8 @@ import (
 // nothing is the request body of a call that takes no JSON members.
 type nothing struct{}
 
-// endpoint is the handler of one API call, with the call's name, its status on success, and the
-// types of the JSON bodies of request and response. A test compares these with the OpenAPI
+// endpoint is the handler of one API call. It also has the call's name, the status on success, and
+// the types of the JSON bodies of request and response. A test compares these with the OpenAPI
 // document. The types are nil if the handler reads and writes the bodies by itself.
 type endpoint struct {
 	http.Handler
@@ -26,9 +26,9 @@ type endpoint struct {
 	in, out reflect.Type
 }
 
-// handle returns the handler of an API call whose function do reads the request and writes the
-// response. The handler identifies the caller, calls do, maps errors to HTTP statuses, and counts
-// the call. The parameter status is the status on success.
+// handle returns the handler of an API call. The handler identifies the caller and calls do, which
+// reads the request and writes the response. If do returns an error, the handler answers with the
+// error's HTTP status. It also counts the call. The parameter status is the status on success.
 func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *http.Request) error) endpoint {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,8 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	}), name: name, status: status}
 }
 
-// call is like handle, for a call with JSON bodies.
+// call is like handle, for an API call whose request and response have JSON bodies. It decodes the
+// request body, and encodes what do returns.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)
@@ -62,8 +63,9 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return e
 }
 
-// readBody decodes the body while it arrives. It refuses unknown and repeated members, and anything
-// after the value. An empty body is treated as an object without members.
+// readBody decodes the request body while the body arrives. It refuses unknown and repeated
+// members, and anything after the JSON value. An empty body is treated as an object without
+// members.
 func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if r.ContentLength == 0 {
 		return in, nil
@@ -96,8 +98,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// noNulls makes the decoder refuse null for optional strings, booleans and vehicle lists. A client
-// that sends null may mean something else than a client that leaves the member out.
+// noNulls makes the decoder refuse null for optional strings, booleans and vehicle lists. Null is
+// ambiguous: the client may mean the same as without the member, or may want to remove the value.
 var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](),
 	refuseNull[ops.VehicleList]()))
 

@@ -149,7 +149,8 @@ func TestClientPatience(t *testing.T) {
 }
 
 func TestClient_OverTLS(t *testing.T) {
-	// httptest's TLS server lends its certificate, and a client that trusts the certificate.
+	// httptest's TLS server is started only for its certificate, and for a client that trusts this
+	// certificate.
 	lender := httptest.NewTLSServer(http.NotFoundHandler())
 	defer lender.Close()
 	s := start(t, func(c *admin.Config) {

@@ -22,8 +22,8 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-// tokenRequest converts the body of a request for a token into the parameters of [access.New]. It sets
-// the defaults for members that were left out.
+// tokenRequest converts the body of a request for a new token into the parameters of [access.New].
+// For members that were left out it sets the defaults.
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
 	kind := access.TokenKind
 	switch {

@@ -12,15 +12,15 @@ import (
 	"carstate/internal/ops"
 )
 
-// guard returns a handler that passes requests on to next. It refuses requests that a browser may
-// have been tricked into sending, paths that are not clean, and calls that arrive before the node's
-// tables are filled.
+// guard returns a handler that passes requests on to next. It refuses three kinds of requests:
+// those that a browser may have been tricked into sending, those with a path that is not clean, and
+// API and console calls that arrive before the node's tables are filled.
 //
-// The listener usually listens on the loopback address, where any page that the operator opens can
-// send requests to it. guard recognizes a page of another site by the Origin or Sec-Fetch-Site
-// header. A page may also have its own host name resolved to 127.0.0.1 (DNS rebinding); guard then
-// recognizes it by that name in the Host header. No CORS headers are sent, so no page of another
-// site can read a response, either.
+// A browser can be tricked because the listener usually listens on the loopback address, and any
+// page that the operator opens can send requests to that address. guard recognizes a page of
+// another site by the Origin or Sec-Fetch-Site header. A page may also have its own host name
+// resolved to 127.0.0.1 (DNS rebinding); guard then recognizes it by that name in the Host header.
+// No CORS headers are sent, so no page of another site can read a response, either.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
@@ -98,9 +98,9 @@ func (s *Server) answersTo(host string) bool {
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether a page of another origin made the request automatically, or
-// loaded the response into a frame. That page cannot read the response, but such requests could
-// keep live pages open and make the node read telemetry. If a user follows a link to this listener,
+// loadedElsewhere reports whether a page of another origin made the request automatically, or loads
+// the response into a frame. That page cannot read the response. But its requests could keep live
+// pages open and make the node read telemetry. If a user follows a link to this listener,
 // loadedElsewhere returns false.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {

@@ -16,9 +16,9 @@ import (
 	"carstate/internal/access"
 )
 
-// health returns a handler that answers with one line of text. The line begins with the parameter
-// well if check returns nil or is nil. Otherwise, it begins with the error of check, and the status
-// is 503. The text that add returns is the end of the line.
+// health returns a handler that answers a probe with one line of text. If check is nil or returns
+// nil, the line begins with the text well, and the status is 200. Otherwise, it begins with the
+// error of check, and the status is 503. The line ends with the text that add returns.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -62,8 +62,8 @@ func oneLine(err error) string {
 	return text
 }
 
-// gatherings limits how often the metrics are gathered. A request beyond the limit gets the cached
-// text, so callers without a key cannot exhaust the processor or block a scraper.
+// gatherings is the limit on the rate at which the metrics are gathered. A request beyond the limit
+// gets the cached text, so callers without a key cannot exhaust the processor or block a scraper.
 var gatherings = access.Rate{Calls: 5, Window: time.Second}
 
 // metricsText caches the text of the metrics, plain and compressed.
@@ -71,7 +71,7 @@ type metricsText struct {
 	gather http.Handler
 	now    func() time.Time
 
-	mu   sync.Mutex // guards left and kept; held while the metrics are gathered
+	mu   sync.Mutex // guards left and kept, and is held while the metrics are gathered
 	left access.Budget
 	kept map[string]*keptAnswer // by encoding
 }

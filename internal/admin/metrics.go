@@ -13,8 +13,8 @@ type metrics struct {
 	wrong   prometheus.Counter
 }
 
-// newMetrics creates the metrics and registers them. If the registry is nil, they are counted but
-// not shown.
+// newMetrics creates the metrics of this package and registers them with r. If r is nil, they are
+// counted but not shown.
 func newMetrics(r prometheus.Registerer, version string) *metrics {
 	auto := promauto.With(r)
 	auto.NewGauge(prometheus.GaugeOpts{

@@ -47,17 +47,18 @@ type Config struct {
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
-	// FeedAge returns how far this node's copies of the records lag behind: the copies contain
-	// every change that was made at least that long ago. ok is false before the copies are first
-	// loaded. If FeedAge is nil, /readyz does not report the age.
+	// FeedAge returns the age of this node's copies of the records: the copies contain every change
+	// that is at least that old. ok is false before the copies are first loaded. If FeedAge is nil,
+	// /readyz does not report the age.
 	FeedAge func() (age time.Duration, ok bool)
 	// Newer returns the names of the streams in which a newer version has stored records that this
 	// node cannot read. If nil, there are none.
 	Newer func() []string
 
 	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
-	// calls of the API and the console are refused after a short wait, because they would report
-	// that a record does not exist. If nil, the tables are already filled.
+	// calls of the API and the console wait for a short time and are then refused. With an empty
+	// table, they would report that an existing record does not exist. If nil, the tables are
+	// already filled.
 	Started <-chan struct{}
 
 	// Gatherer provides the metrics for /metrics. If nil, /metrics is not found.
@@ -66,9 +67,10 @@ type Config struct {
 	Registry prometheus.Registerer
 
 	// MaxConnections is the maximum number of open connections. At the limit, the server accepts a
-	// new connection by closing an open one that has no request in progress from a caller with a
-	// key or a session. If there is none, it closes the new one. If 0, the limit is 512, far more
-	// than operators, their pages and their scrapers need.
+	// new connection by closing an open one. It never closes a connection with a request in
+	// progress from a caller with a key or a session; if there are only such connections, it closes
+	// the new one. If 0, the limit is 512, far more than operators, their pages and their scrapers
+	// need.
 	MaxConnections int
 
 	Now     func() time.Time // if nil, time.Now
@@ -93,14 +95,14 @@ type Console interface {
 
 // Limits of the listener.
 const (
-	// maxBody is large enough for a list of a million vehicles of about 25 bytes each, with a
-	// reserve. The list is decoded while it arrives.
+	// maxBody is the maximum size of a request body, in bytes. It is enough for a list of a million
+	// vehicles of about 25 bytes each, with a reserve. Such a list is decoded while it arrives.
 	maxBody       = 64 << 20
 	maxHead       = 16 << 10
 	headTimeout   = 5 * time.Second
-	readTimeout   = time.Minute // head and body
+	readTimeout   = time.Minute // for the head and the body of a request
 	answerTimeout = 2 * time.Minute
-	// startPatience is the time for which an early call waits for the tables to be filled.
+	// startPatience is the time for which a call waits if it arrives before the tables are filled.
 	startPatience = 2 * time.Second
 	idleTimeout   = time.Minute
 )
@@ -151,7 +153,7 @@ func New(cfg Config) *Server {
 }
 
 // Serve accepts connections on l until [Server.Shutdown] is called; then it returns nil. It closes
-// l.
+// the listener l.
 func (s *Server) Serve(l net.Listener) error {
 	l = s.conns.Listener(l)
 	var err error

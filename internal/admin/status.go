@@ -44,7 +44,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if err != nil {
 		return wire.Status{}, err
 	}
-	failed := false // set by a failure, until its intention, which is older and listed later
+	failed := false // from the event that a backup failed until the event that it was intended, which is older
 	for _, e := range page.Events {
 		switch {
 		case e.Outcome != "intended":
@@ -60,8 +60,8 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	return status, nil
 }
 
-// figuresOf returns the values of all gauges that have no labels, by name. It leaves out values
-// that are not a number.
+// figuresOf returns the values of all gauges that have no labels, by the names of the gauges. It
+// leaves out values that are NaN.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)
 	if g == nil {
