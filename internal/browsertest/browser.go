@@ -41,7 +41,7 @@ type Browser struct {
 	referers   []string
 }
 
-// patience is the maximum time of every wait. It is long enough for a busy machine.
+// patience is the maximum time of every wait for the browser. It is long enough for a busy machine.
 const patience = testkit.Patience
 
 // Open opens a browser tab for the pages below the URL base and closes it when the test ends.
@@ -79,8 +79,8 @@ func Open(t *testing.T, base string) *Browser {
 	return b
 }
 
-// hear records an event of the browser: an error that it logs, or a request with its address and
-// Referer.
+// hear records an event that the browser reports: either an error in the browser's log, or a
+// request, with its address and its header Referer.
 func (b *Browser) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,8 +132,8 @@ func (b *Browser) said() []string {
 	return slices.Clone(b.complaints)
 }
 
-// Complains waits until the browser has logged an error that contains text. It removes the error
-// from the list that StayedHere checks.
+// Complains waits until the browser has logged an expected error: one that contains text. It
+// removes this error from the list of errors for which StayedHere fails the test.
 func (b *Browser) Complains(text string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
@@ -156,8 +156,8 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses the Tab key until the wanted element has the focus: until the JavaScript expression
-// in the parameter where has the value true.
+// TabTo presses the Tab key until the wanted element has the focus. The parameter where is a
+// JavaScript expression that is true when that element has the focus.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
@@ -169,8 +169,8 @@ func (b *Browser) TabTo(where string) {
 	b.t.Fatalf("the Tab key does not reach an element with %s", where)
 }
 
-// Eval returns the value of a JavaScript expression, or of the promise that it returns, as text:
-// a truth value is "true" or "false".
+// Eval returns the value of a JavaScript expression as text: a truth value becomes "true" or
+// "false". If the expression returns a promise, Eval waits for the promise and returns its value.
 func (b *Browser) Eval(expression string) string {
 	b.t.Helper()
 	value, err := b.eval(expression)
@@ -213,8 +213,8 @@ func (b *Browser) IsClean(axe string) {
 	}
 }
 
-// StayedHere fails the test if the browser has logged an error, or has sent a request to another
-// server than the tested one.
+// StayedHere fails the test if the browser has logged an error, or has sent a request to a server
+// other than the tested one.
 func (b *Browser) StayedHere() {
 	b.t.Helper()
 	b.mu.Lock()
