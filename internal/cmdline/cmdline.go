@@ -10,10 +10,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Texts returns an option of the parser that adds long help texts. It gives each command the section
-// of text that has the command's name, and replaces each ${more_…} at the end of a flag's help by the
-// section of that name, as one line. These texts are no kong.Vars, because the parser interpolates
-// every variable again for every flag, which took 45 ms at the start of each command.
+// Texts returns an option of the parser that adds long help texts. The parameter text has a section
+// for each of them (see [Sections]). The section with the name of a command becomes the long help
+// of that command. A help text of a flag may end with ${more_NAME}; the section more_NAME replaces
+// that, as one line. The parser's own variables (kong.Vars) are not used for this, because the
+// parser interpolates every variable again for every flag, which took 45 ms at the start of each
+// command.
 func Texts(text string) kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		texts := Sections(text)
@@ -31,7 +33,8 @@ func Texts(text string) kong.Option {
 	})
 }
 
-// Sections returns the sections of a text by their names. The line "## NAME" is before each section.
+// Sections splits a text into sections and returns them by name. Each section begins after a line
+// "## NAME".
 func Sections(text string) map[string]string {
 	sections := make(map[string]string)
 	for section := range strings.SplitSeq("\n"+text, "\n## ") {
@@ -41,7 +44,8 @@ func Sections(text string) map[string]string {
 	return sections
 }
 
-// IsGroup reports whether the arguments name a command that only has subcommands.
+// IsGroup reports whether the arguments name a command that does nothing itself and only has
+// subcommands.
 func IsGroup(root *kong.Node, args []string) bool {
 	n := root
 	for _, name := range args {

@@ -6,9 +6,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// CompletionScript returns the completion script of a shell: bash, zsh or fish. The script passes the
-// words typed so far to `carstate __complete`, which prints the [Candidates]. If there are none, the
-// shell completes file names.
+// CompletionScript returns the completion script for a shell: bash, zsh or fish. The script passes
+// the words typed so far to `carstate __complete`, which prints the [Candidates]. If there are
+// none, the shell completes file names.
 func CompletionScript(shell string) string { return completions[shell] }
 
 var completions = map[string]string{
@@ -34,8 +34,9 @@ complete -c carstate -n '__carstate_next | string length -q' -f -a '(__carstate_
 `,
 }
 
-// Candidates returns the possible completions of the last word in words, which the user typed after
-// the name of the command n. Each completion is followed by a tab and its help.
+// Candidates returns the possible completions of the last word in words. The parameter words holds
+// what the user typed after the name of the command n. Each completion is followed by a tab and its
+// help.
 func Candidates(n *kong.Node, words []string) (all []string) {
 	if len(words) == 0 {
 		words = []string{""}

@@ -25,9 +25,9 @@ var examples = map[string]string{
 	"a valid 64 bit uint": "a whole number such as 200",
 }
 
-// Unquoted returns the message of a parser's error, in one line and without the wrong value that the
-// message quotes, because the value may be a secret in the wrong place. The message still says what
-// was expected, and for which flag or variable.
+// Unquoted returns the message of a parser's error, as one line. It leaves out the wrong value that
+// the message quotes, because the value may be a secret in the wrong place. The message still says
+// what was expected, and for which flag or variable.
 func Unquoted(err error) string {
 	complaint, variable, fromEnv := strings.Cut(access.OneLine(err), " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
@@ -43,8 +43,9 @@ func Unquoted(err error) string {
 	return complaint
 }
 
-// ExampleOf returns an example for an error of the parser about a missing argument or a missing
-// value of a flag, as the end of the error's text. For other errors it returns "".
+// ExampleOf returns an example for an error of the parser: a missing argument, or a missing value
+// of a flag. The example, such as ", as in --vid=VID", can be appended to the error's text. For
+// other errors, ExampleOf returns "".
 func ExampleOf(err error) string {
 	p, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || p.Context == nil || p.Context.Selected() == nil {

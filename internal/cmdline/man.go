@@ -8,14 +8,16 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// ExitStatus is an exit code of the program, and a sentence that says when the program ends with it.
+// ExitStatus is an exit code of the program, with a sentence that says when the program ends with
+// that code.
 type ExitStatus struct {
 	Code int
 	Text string
 }
 
 // WriteMan writes the manual page of the program, with the macros of man(7), from the help of its
-// commands. The parameter purpose follows the name of the program.
+// commands. The parameter purpose says in a few words what the program is for; the page shows it
+// after the name of the program. The parameter exits has the exit codes.
 func WriteMan(w io.Writer, root *kong.Node, version, purpose string, exits []ExitStatus) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"%s %s\"\n", strings.ToUpper(root.Name), root.Name, roff(version))

@@ -38,10 +38,11 @@ type setting struct {
 // settings need.
 const maxConfigFile = 1 << 20
 
-// LoadSettings returns the settings of the selected command. It reads the configuration file that the flag
-// fileFlag names, if any, and checks each setting in it against the flags of the command. Then the
-// parser finds the values there, if the command's method BeforeResolve has called LoadSettings. The
-// flags in except, which select an action, are no settings.
+// LoadSettings returns the settings of the selected command. It reads the configuration file that
+// the flag fileFlag names, if any, and checks each setting in the file against the flags of the
+// command. It then registers the settings with the parser. LoadSettings must be called by the
+// command's method BeforeResolve, because the parser looks for values after that. The flags in
+// except, which select an action, are not settings.
 func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settings, error) {
 	s := Settings{except: except}
 	command := given.Selected()
@@ -99,8 +100,8 @@ func parseConfigFile(text []byte) (map[string]setting, error) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// check returns an error for the first line of the configuration file whose name is not a flag or
-// whose value the flag does not accept.
+// check returns an error for the first line of the configuration file that is wrong: its name is
+// not that of a setting, or its value is not one that the flag accepts.
 func (s Settings) check(command *kong.Node) error {
 	first := 0
 	var complaint string
@@ -129,8 +130,8 @@ func (s Settings) check(command *kong.Node) error {
 	return fmt.Errorf("line %d: %s", first, complaint)
 }
 
-// refusesValue returns "" if a flag accepts the value, and otherwise a description of the values
-// that the flag accepts, such as "a duration such as 5m".
+// refusesValue returns "" if the flag f accepts the value. Otherwise it describes the values that
+// the flag accepts, such as "a duration such as 5m".
 func refusesValue(f *kong.Flag, value string) string {
 	target := reflect.New(f.Target.Type()).Elem()
 	err := f.Parse(kong.Scan().PushTyped(value, kong.FlagValueToken), target)
@@ -155,7 +156,8 @@ func refusesValue(f *kong.Flag, value string) string {
 	return "a number"
 }
 
-// Validate does nothing, because LoadSettings has checked the file.
+// Validate implements [kong.Resolver]. It does nothing, because LoadSettings has already checked
+// the file.
 func (s Settings) Validate(*kong.Application) error { return nil }
 
 // Resolve returns the value that the configuration file has for a flag. It returns nil if the file
@@ -168,7 +170,8 @@ func (s Settings) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, err
 	return x.value, nil
 }
 
-// flags returns the flags of the command that are settings.
+// flags returns those flags of the command that are settings, which are all except those in the
+// field except.
 func (s Settings) flags(given *kong.Context) []*kong.Flag {
 	return slices.DeleteFunc(slices.Clone(given.Selected().Flags),
 		func(f *kong.Flag) bool { return slices.Contains(s.except, f.Name) })
