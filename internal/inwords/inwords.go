@@ -17,8 +17,8 @@ var units = [...]struct {
 	unit time.Duration
 }{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Duration formats d, rounded down, such as "90 s" or "3 h". It uses the largest unit that gives a
-// number of at least 2, or seconds if none does.
+// Duration formats d, rounded down, such as "90 s" or "3 h". The unit is the largest in which the
+// number is at least 2. If the number is below 2 in all units, the unit is the second.
 func Duration(d time.Duration) string {
 	for _, u := range units {
 		if d >= 2*u.unit {
@@ -28,8 +28,8 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago formats a time in the past, such as "3 h ago", or "now" if it was less than a second ago. d
-// is how long ago it was.
+// Ago formats how long ago a time in the past was, such as "3 h ago", or "now" if that is less than
+// a second. The parameter d is the time since then.
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"
@@ -37,8 +37,9 @@ func Ago(d time.Duration) string {
 	return Duration(d) + " ago"
 }
 
-// Until formats a time in the future, such as "in 90 days". d is the time until then. It is rounded
-// up, so that a period of 90 days that has just begun is said to end in 90 days.
+// Until formats the time until an event in the future, such as "in 90 days". The parameter d is
+// that time. It is rounded up, so that a period of 90 days that has just begun is said to end in 90
+// days.
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"
