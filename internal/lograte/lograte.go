@@ -1,6 +1,7 @@
 // Package lograte limits the rate of repeated log lines. A warning is logged at once, and then at
-// most once a minute, with the number of lines that were left out. Otherwise an outage could fill a
-// disk with one line for each attempt on each partition, and so could callers without a key.
+// most once a minute unless its limit is higher. The next line has the number of lines that were
+// left out. Without the limit, an outage could fill a disk with one line for each attempt on each
+// partition, and callers without a key could fill it in the same way.
 package lograte
 
 import (
@@ -9,11 +10,12 @@ import (
 	"time"
 )
 
-// Every is the time within which the number of lines of one warning is limited.
+// Every is the time to which the limit on the lines of a warning applies: a [Warning] logs at most
+// Warning.Limit lines in this time.
 const Every = time.Minute
 
 // Warning is one rate-limited warning. All callers that share a Warning share its limit. The zero
-// value is ready to use. It is safe for concurrent use.
+// value is ready to use and logs one line per [Every]. A Warning is safe for concurrent use.
 type Warning struct {
 	Limit int              // maximum number of lines within [Every]; if 0, one
 	Now   func() time.Time // if nil, time.Now is used
