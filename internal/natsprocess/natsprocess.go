@@ -19,9 +19,9 @@ import (
 	"syscall"
 )
 
-// Build builds nats-server, in the version that a Go module requires, into directory dir. It
-// returns the path of the binary. The parameter module is a directory of the module; "" is the
-// current directory.
+// Build builds nats-server into the directory dir and returns the path of the binary. The version
+// is the one that a Go module requires. The parameter module is a directory of that module; "" is
+// the current directory.
 func Build(ctx context.Context, module, dir string) (string, error) {
 	binary := filepath.Join(dir, "nats-server")
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/nats-io/nats-server/v2")
@@ -37,7 +37,7 @@ func Build(ctx context.Context, module, dir string) (string, error) {
 type Setup struct {
 	Binary    string // path of the built server
 	Name      string
-	Args, Env []string // added to the server's name and to the environment of this process
+	Args, Env []string // Args are added to the flag --name, and Env to the environment of this process
 	// Wrap is a command to which the server's command line is appended, such as "ip", "netns",
 	// "exec", NAME. If it is empty, the server is started directly.
 	Wrap []string
@@ -47,7 +47,7 @@ type Setup struct {
 // methods of Server, except [Server.Log], are not safe for concurrent use.
 type Server struct {
 	setup Setup
-	cmd   *exec.Cmd // nil if it is not running
+	cmd   *exec.Cmd // nil if the server is not running
 	log   logBuffer
 }
 
@@ -86,7 +86,8 @@ func (s *Server) end(g syscall.Signal) {
 	s.cmd = nil
 }
 
-// Pause suspends the process until Resume, like a frozen machine.
+// Pause suspends the process until Resume is called. To other machines, the server then looks like
+// a frozen machine.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
 // Resume continues a process that Pause has suspended.
