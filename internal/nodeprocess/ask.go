@@ -26,8 +26,8 @@ var browser = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// Until calls ask repeatedly until ask returns nil, the time limit has passed, or ctx has ended. In
-// the last two cases, the error of Until wraps the last error of ask.
+// Until calls ask repeatedly until ask returns nil. If the time limit passes or ctx ends first,
+// Until returns an error that wraps the last error of ask.
 func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -156,12 +156,13 @@ type Answer struct {
 	Driving  string    // "1" normal, "2" slow, "3" jam; set only by the driving operation
 	Throttle string    // "0" anomaly, "1" normal; set only by the throttle operation
 	Reason   string    // why there is no verdict; "" if there is one
-	Modified time.Time // time of the sample that decided the verdict, in whole seconds
+	Modified time.Time // time of the sample on which the verdict is based, in whole seconds
 	Header   http.Header
 }
 
-// Ask sends a query about the vehicle vid. The parameter path is DrivingPath or ThrottlePath. Ask
-// returns an error only if it received no valid answer. A refusal is an answer and not an error.
+// Ask sends a query about the vehicle vid. The parameter path is DrivingPath or ThrottlePath. If
+// the service refuses the query, the refusal is in the Answer. Ask returns an error only if it
+// received no valid answer.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
 	return n.AskWith(ctx, path, token, vid, nil)
 }
@@ -202,8 +203,8 @@ func (n *Node) AskWith(ctx context.Context, path, token, vid string, header http
 	return a, nil
 }
 
-// AwaitAnswer waits until a vehicle has a driving verdict that is based on a sample at least as new
-// as the parameter since, compared in whole seconds.
+// AwaitAnswer waits until a vehicle has a new driving verdict: one that is based on a sample from
+// the time since or later. The times are compared in whole seconds.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

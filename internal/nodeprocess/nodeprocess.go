@@ -39,15 +39,17 @@ type Options struct {
 	// appears twice, the last one applies.
 	Flags []string
 	Env   []string // the whole environment; if nil, the environment of this process
-	// Wrap is a command that runs the node's command line, such as "ip", "netns", "exec", NAME.
+	// Wrap is a command to which the node's command line is appended, such as "ip", "netns",
+	// "exec", NAME. If it is empty, the node is started directly.
 	Wrap []string
 	// Begin starts the process. If nil, [exec.Cmd.Start] is used.
 	Begin func(*exec.Cmd) error
 	// Addresses maps the name of a listener to the address on which it listens. For a listener
 	// that is not in Addresses, the system chooses a port on the loopback interface.
 	Addresses map[string]string
-	// Heard is called with each log line, for callers that need more than [Node.Log], which
-	// keeps the newest MiB. It must not keep the line. If nil, it is not called.
+	// Heard is called with each log line. It is for callers that need more than [Node.Log], which
+	// keeps only the newest MiB. It must not keep the slice line after it returns. If nil, it is
+	// not called.
 	Heard func(line []byte)
 }
 
@@ -134,8 +136,8 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("carstate ended with %d; last log line: %s", e.Code, e.Last)
 }
 
-// listeningLine matches the log line that has the name and address of a listener, in the text
-// format or the JSON format.
+// listeningLine matches the log line that a node writes for each listener once it listens. The line
+// has the listener's name and address, in the text format or the JSON format.
 var listeningLine = regexp.MustCompile(
 	`msg"?[:=]"?listening"?[ ,]"?for"?[:=]"?([\w-]+)"?[ ,]"?address"?[:=]"?([^\s",]+)`)
 
@@ -158,12 +160,12 @@ func (n *Node) follow(stderr io.Reader, listening chan<- struct{}) {
 	_ = n.cmd.Wait() // the result is in ProcessState
 }
 
-// lineLimit is the maximum length of a kept log line, in bytes. A longer line, such as one of a
-// stack trace, is cut off there.
+// lineLimit is the maximum length, in bytes, to which log lines are read. The rest of a longer
+// line, such as one of a stack trace, is dropped.
 const lineLimit = 64 << 10
 
-// eachLine calls take with each line of r. If a line is longer than lineLimit, the rest of the line
-// is read but dropped, so that the writer never blocks.
+// eachLine calls take with each line of r. It drops the part of a line beyond lineLimit, but still
+// reads that part, so that the process that writes the lines never blocks.
 func eachLine(r io.Reader, take func(line []byte)) {
 	lines := bufio.NewReaderSize(r, lineLimit)
 	for {
@@ -195,7 +197,7 @@ func (n *Node) Log() string { return n.log.String() }
 // Ended returns a channel that is closed when the process has ended.
 func (n *Node) Ended() <-chan struct{} { return n.ended }
 
-// PID returns the ID of the process, or of the command that wraps it.
+// PID returns the process ID of the node or, if Options.Wrap is set, of the command in Wrap.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
 // Signal sends a signal to the process.
