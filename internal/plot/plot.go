@@ -15,13 +15,13 @@ import (
 type Scale struct {
 	Ticks     []float64 // round values, evenly spaced, including both ends
 	from, to  float64   // the positions of the ends
-	low, high float64   // the values of the ends; their exponents if log is set
+	low, high float64   // the values of the ends; if log is set, the exponents of these values to base 10
 	log       bool
 }
 
-// NewScale returns a scale whose ends are at the positions from and to. The values of the ends are
-// round numbers that enclose low and high. On a logarithmic scale these values are powers of ten,
-// and low and high must be above 0.
+// NewScale returns a scale that includes the values low and high. Its ends have round values, at
+// most low and at least high, and are drawn at the positions from and to. If log is true, the scale
+// is logarithmic, the values of the ends are powers of ten, and low and high must be above 0.
 func NewScale(low, high, from, to float64, log bool) Scale {
 	s := Scale{from: from, to: to, log: log}
 	if log {
@@ -75,9 +75,9 @@ type Point struct {
 	Gap  bool // there is no line from the point before to this one
 }
 
-// Curve returns the SVG path of a curve. If column is above 0, the drawing is divided into columns
-// of this width, and only the lowest and the highest point in each column are drawn, so that the
-// path stays short for any number of points. If column is 0, all points are drawn.
+// Curve returns the SVG path of a curve through points. If column is 0, all points are drawn. If
+// column is above 0, the drawing is divided into columns of that width, and only the lowest and the
+// highest point in each column are drawn, so that the path stays short for any number of points.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
@@ -104,15 +104,16 @@ func Curve(points []Point, column float64) string {
 	return b.String()
 }
 
-// Span is a part of a curve in which a value stays the same.
+// Span is a part of a curve, from one X to another, in which a value stays the same.
 type Span[X any, V comparable] struct {
 	From, To X
 	Value    V
 }
 
-// Extend adds a point to spans, which are sorted, and returns the result. The parameter at is the
-// point's X, and value is its value. If gap is false, the last span is extended to this point. A
-// new span begins at the point if its value differs from that of the last span, or if gap is true.
+// Extend adds a point to spans, which are sorted by X, and returns the result. The parameter at is
+// the point's X, and value is its value. If gap is false, the last span is extended to this point,
+// whatever its value. If gap is true, or the point's value differs from that of the last span, a
+// new span begins at this point.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
 		spans[n-1].To = at
@@ -149,8 +150,8 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 }
 
 // Between returns the SVG path around the area between the curves over and under, which have the
-// same X values. A point of over with Gap set begins another area. Points whose distance in X from
-// the last drawn point is less than column are left out.
+// same X values. A point of over with Gap set ends the area and begins another. To keep the path
+// short, a point is left out if its X is less than column from that of the last drawn point.
 func Between(over, under []Point, column float64) string {
 	var b strings.Builder
 	for start := 0; start < len(over); {
