@@ -13,23 +13,25 @@ import (
 type journal struct{ w io.Writer }
 
 // writesJournal reports whether standard error is connected to the systemd journal, and not to a
-// pipe or a file. In that case, its device and inode are those in the environment variable
-// JOURNAL_STREAM, which systemd sets.
+// pipe or a file. systemd sets the environment variable JOURNAL_STREAM to the device and inode of
+// the stream that it has connected to the journal. writesJournal compares them with those of
+// standard error.
 func writesJournal() bool {
 	var s syscall.Stat_t
 	err := syscall.Fstat(int(os.Stderr.Fd()), &s)
 	return err == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", s.Dev, s.Ino)
 }
 
-// levelOf finds the level of a log line in the text format or the JSON format. The first match is
-// the true level, because in both formats the level comes before the message.
+// levelOf finds the level of a log line in the text format or the JSON format. Only the first match
+// is the level: in both formats the level comes before the message, which may contain a similar
+// text.
 var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 
 // priorities maps a log level to the prefix that gives a line its priority in the systemd journal.
 var priorities = map[string]string{"DEBUG": "<7>", "INFO": "<6>", "WARN": "<4>", "ERROR": "<3>"}
 
-// Write writes one log line, and before it the prefix that gives it its priority, such as "<6>". Each
-// call must have exactly one line, as the calls of slog's handlers do.
+// Write writes one log line after the prefix for its priority, such as "<6>". Each call must have
+// exactly one line, as the calls of slog's handlers do.
 func (j journal) Write(line []byte) (int, error) {
 	priority := priorities["INFO"]
 	if m := levelOf.FindSubmatch(line[:min(len(line), 100)]); m != nil {

@@ -16,10 +16,10 @@ import (
 	"carstate/internal/access"
 )
 
-// New returns a logger that writes to out, with a level and the format "text" or "json". It also
-// returns the level, as a variable that the caller may change. A [cleaner] removes secrets from
-// everything that is logged, including the messages of libraries. If standard error is connected to
-// the systemd journal, each line begins with its priority.
+// New returns a logger that writes to out, and the logger's level as a variable that the caller may
+// change. The parameter level is the first level. The parameter format is "text" or "json". A
+// [cleaner] removes secrets from everything that is logged, including the messages of libraries. If
+// standard error is connected to the systemd journal, each line begins with its priority.
 func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
 	if writesJournal() {
 		out = journal{out}
@@ -40,11 +40,13 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVa
 	return slog.New(slog.NewTextHandler(out, opts)), l
 }
 
-// cleaner cleans every text before it is logged. It removes tokens and keys. In the name of a
-// vehicle's record, which errors of the storage engine contain, it replaces the vehicle id with a
-// keyed hash. The key exists only in this process, so the hash of a vehicle stays the same as long
-// as the process runs, but readers of the log cannot find the id. cleaner also replaces characters
-// that control a terminal. It need not replace line breaks, because slog's handlers quote them.
+// cleaner cleans every text before it is logged. It removes tokens and keys. Errors of the storage
+// engine contain the names of records, and the name of a vehicle's record contains the vehicle id.
+// cleaner replaces this id with a keyed hash. The key exists only in this process. So the hash of a
+// vehicle stays the same as long as the process runs, but readers of the log cannot find the id.
+//
+// cleaner also replaces characters that control a terminal. It need not replace line breaks,
+// because slog's handlers quote them.
 type cleaner struct{ key []byte }
 
 func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
@@ -88,8 +90,8 @@ func (c *cleaner) vehicle(vid string) string {
 	return fmt.Sprintf("~%x", h.Sum(nil)[:6])
 }
 
-// steers reports whether r could control a terminal. Printable characters, line breaks and tabs
-// could not.
+// steers reports whether the character r could control a terminal. It returns false for printable
+// characters, line breaks and tabs.
 func steers(r rune) bool {
 	return r != '\n' && r != '\t' && !unicode.IsPrint(r)
 }
