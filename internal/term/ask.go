@@ -21,8 +21,8 @@ func Confirm(ctx context.Context, in io.Reader, prompt io.Writer, question strin
 	return nil
 }
 
-// Ask asks a question and returns the next line of input. If ctx ends first, as on Ctrl-C, it
-// returns an error at once. Its goroutine then reads on until the process ends.
+// Ask asks a question and returns the next line of input. If ctx ends first, as on Ctrl-C, Ask
+// returns an error at once. The goroutine that reads the input then remains until the process ends.
 func Ask(ctx context.Context, in io.Reader, prompt io.Writer, question string) (string, error) {
 	fmt.Fprint(prompt, question)
 	answer := make(chan string, 1)

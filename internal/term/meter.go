@@ -14,7 +14,8 @@ type Meter struct {
 	next  time.Time
 }
 
-// NewMeter returns a Meter of zero bytes.
+// NewMeter returns a Meter that begins at zero bytes. It shows their number on w if w is a
+// terminal.
 func NewMeter(w io.Writer) *Meter { return &Meter{w: Terminal(w)} }
 
 func (m *Meter) Write(p []byte) (int, error) {
@@ -26,7 +27,7 @@ func (m *Meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// End shows the last number of bytes and ends its line.
+// End shows the final number of bytes and ends the line on the terminal.
 func (m *Meter) End() {
 	if m.w != nil && m.bytes > 0 {
 		fmt.Fprintf(m.w, "\r%.1f MB\n", float64(m.bytes)/1e6)

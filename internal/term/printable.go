@@ -46,7 +46,8 @@ func (p *Printable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// End writes the bytes of a character that is still incomplete. It is called after the last Write.
+// End writes the rest of the output: the bytes of a character that is still incomplete. It is
+// called after the last Write.
 func (p *Printable) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,7 @@ type Progress struct {
 	unit  string
 	total int
 	done  int
-	next  time.Time // when the next line is due
+	next  time.Time // when the next line is due, if w is not a terminal
 
 	bars *mpb.Progress // nil if not on a terminal
 	bar  *mpb.Bar
@@ -25,7 +25,8 @@ type Progress struct {
 
 const progressEvery = 10 * time.Second
 
-// NewProgress shows on w the progress of work of total units, such as "samples".
+// NewProgress shows the progress of some work on w. The parameter total is the number of units of
+// work, and unit is their name, such as "samples".
 func NewProgress(w io.Writer, total int, unit string) *Progress {
 	p := &Progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}
 	if f := Terminal(w); f != nil {
@@ -38,7 +39,8 @@ func NewProgress(w io.Writer, total int, unit string) *Progress {
 }
 
 // Terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
-// written directly to that terminal is not cleaned by [Printable], so it must be text of our own.
+// that is written directly to that terminal is not cleaned by [Printable], so it must not contain
+// anything from outside this program.
 func Terminal(w any) *os.File {
 	if p, ok := w.(*Printable); ok {
 		w = p.w
