@@ -23,8 +23,8 @@ func Get(url string) (code int, text string, err error) {
 	return resp.StatusCode, strings.TrimSpace(string(body)), err
 }
 
-// Says returns a function that requests url. The function returns an error unless the response has
-// the status code and a text that matches pattern.
+// Says returns a function that requests url and checks the response. The function returns an error
+// if the response has another status code than code, or a text that does not match pattern.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {
@@ -36,11 +36,11 @@ func Says(url string, code int, pattern string) func() error {
 	}
 }
 
-// ErrRefused is returned by Post and PostLines if the response has another status than 202.
+// ErrRefused is returned by Post and PostLines if the status of the response is not 202 (Accepted).
 var ErrRefused = errors.New("refused")
 
-// Post sends one sample of each vehicle to the ingest listener at the URL ingest, and returns how
-// many samples were accepted. The parameter key is that of the source that sends.
+// Post sends one sample of each vehicle in vids to the ingest listener at the URL ingest, and
+// returns how many samples were accepted. The parameter key is the key of the sending source.
 func Post(ingest, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {
@@ -51,7 +51,7 @@ func Post(ingest, key string, vids []string) (int, error) {
 }
 
 // PostLines sends samples as NDJSON to the ingest listener at the URL ingest, and returns how many
-// were accepted. The parameter key is that of the source that sends.
+// were accepted. The parameter key is the key of the sending source.
 func PostLines(ingest, key, lines string) (int, error) {
 	req, err := http.NewRequest(http.MethodPost, ingest+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {

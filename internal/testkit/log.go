@@ -37,7 +37,7 @@ func CheckLog(t *testing.T, format, text string) {
 	}
 }
 
-// Hostile is a text with which an attacker would forge a line of the log or control the operator's
-// terminal.
+// Hostile is a text for tests of logs. An attacker could use such a text to forge a line of the log
+// or to control the operator's terminal.
 const Hostile = "x\n\rtime=2026-11-20T04:00:00Z level=ERROR msg=" +
 	"forged\x1b[2J\x1b]0;owned\a\u009b31m\u202e\u2028\x00\x7f\"'\\"

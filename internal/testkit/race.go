@@ -2,6 +2,7 @@
 
 package testkit
 
-// RaceDetector reports whether the test binary was built with the race detector. With it, code takes
-// ten times as long, so tests with much work do less of it, and make test runs them again without.
+// RaceDetector reports whether the test binary was built with the race detector. With the detector,
+// code takes ten times as long, so tests with much work do less of it. For that reason, make test
+// also runs these tests without the detector.
 const RaceDetector = true

@@ -56,8 +56,8 @@ func Context(t *testing.T) context.Context {
 // machine is busy.
 const Patience = time.Minute
 
-// Await waits until ok returns true. After [Patience], it fails the test with a text that ends with
-// the parameter what, which describes the expected event.
+// Await waits until ok returns true. If that takes longer than [Patience], it fails the test with a
+// text that ends with the parameter what, a description of the expected event.
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -73,8 +73,8 @@ func Await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Opened returns what a function has opened, and closes it with the test. The parameter err is the
-// error of that function; if it is not nil, Opened ends the test.
+// Opened returns what a function has opened, and closes it when the test ends. The parameter err is
+// the error of that function; if it is not nil, Opened fails the test at once.
 func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	t.Helper()
 	if err != nil {
@@ -136,8 +136,8 @@ func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text)
 
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
 // project. The directory is CARSTATE_DATA, or by default ../shared/data relative to the repository.
-// If it does not exist, RecordedDrives returns "" and prints a message. The message ends with the
-// parameter tested, a text that says what is tested without these drives.
+// If it does not exist, RecordedDrives returns "" and prints a message that ends with the parameter
+// tested. That text says what is tested without these drives.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {
