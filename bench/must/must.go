@@ -48,8 +48,8 @@ func Caught(f func()) (err error) {
 }
 
 // Catch sets the result of a function to the error with which a call of Do, Get or Fail has ended
-// it. The function defers Catch after the calls that clean up, so that they run later and see the
-// error.
+// it. The function must defer its clean-up before it defers Catch. Deferred calls run in reverse
+// order, so the clean-up then runs after Catch and sees the error.
 func Catch(err *error) {
 	switch f := recover().(type) {
 	case nil:
