@@ -12,8 +12,8 @@ import (
 	"carstate/bench/must"
 )
 
-// field holds what all peers share: the processor core on which each of them runs while it is
-// measured, and the files of their data.
+// field holds what all peers (the measured servers) share: the processor core on which each of them
+// runs while it is measured, and the files of their data.
 type field struct {
 	dir      string
 	self     string // this program
@@ -40,7 +40,7 @@ func (f *field) stopAll() {
 	f.started = nil
 }
 
-// peer is one server to be measured.
+// peer is one server to be measured: carstate, or one with which it is compared.
 type peer struct {
 	name    string
 	addr    string

@@ -21,7 +21,9 @@ import (
 
 const part = "query"
 
-// The limits of the aims, and the names of carstate and of the peers with which it is compared.
+// The names of carstate and of the peers with which it is compared, and the limits of the aims. The
+// limits are ratios of CPU times per request: carstate's to that of the expert, and that with a
+// large table to that with a small one.
 const (
 	self      = "carstate"
 	expert    = "nginx + lua"
