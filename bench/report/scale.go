@@ -31,8 +31,8 @@ const (
 	feedsOfSlice     = 4  // to three nodes and to the process that measures
 )
 
-// costs holds the measured unit costs. Times are µs of CPU. FirstDerive and FirstStore are for
-// samples whose state is not cached.
+// costs holds the measured unit costs. Times are µs of CPU. FirstDerive and FirstStore are the
+// values of Derive and Store for samples whose state is not cached.
 type costs struct {
 	Ingest, Derive, FirstDerive float64 // per sample, without the node's own feed
 	Feed                        float64 // per state, in each node
@@ -138,7 +138,7 @@ func (n need) StoreCores() float64  { return cores(n.StoreEach(), n.Samples()) }
 func (n need) SendCores() float64   { return cores(n.Send, n.Samples()) * n.Nodes() }
 func (n need) LeaderCores() float64 { return cores(n.Leader, n.Samples()) }
 
-// WorkCores is the number of cores for the nodes' work without their feeds.
+// WorkCores is the number of cores for the nodes' work, except following the feed of states.
 func (n need) WorkCores() float64 { return n.IngestCores() + n.DeriveCores() + n.QueryCores() }
 
 // AllCores is the number of cores for the work of the nodes and the servers.
@@ -164,8 +164,8 @@ func (n need) StoreEach() float64 {
 	return n.FirstStore
 }
 
-// Nodes is the number of nodes that share the work. It is infinite if the feed alone needs more
-// cores than a node has.
+// Nodes is the number of nodes that share the work. It is infinite if following the feed of states
+// alone needs all cores that a node may use (nodeCores).
 func (n need) Nodes() float64 {
 	room := nodeCores - n.FeedCores()
 	if room <= 0 {
@@ -219,8 +219,8 @@ func (n need) Partitions() float64 {
 	return math.Exp2(math.Ceil(math.Log2(max(n.Samples()/partitionSamples, nodePartitions*n.Nodes()))))
 }
 
-// Chosen is the same fleet with another reporting interval: the shortest at which one set of
-// streams can serve it with a reserve. It is nil if there is no such interval.
+// Chosen is the same fleet at the shortest reporting interval at which one set of streams can serve
+// the fleet and keep a reserve. If nil, there is no such interval.
 func (n need) Chosen() *need {
 	for _, n.Interval = range []float64{10, 20, 30, 60, 120, 180, 300, 600, 900, 1800} {
 		if n.LeaderCores() <= streamInUse && n.FeedCores() <= nodeCores/2 && n.Samples() <= n.FeedRate/2 &&
@@ -261,8 +261,8 @@ type bucketed struct {
 	Servers       float64
 }
 
-// Storing is the number of cores of all servers together. Each state is sent to two query nodes,
-// the group that answers for the bucket.
+// Storing is the number of cores of all servers together. Each state is sent to the two query nodes
+// that answer for its bucket.
 func (b bucketed) Storing() float64 { return b.StoreCores() + 2*cores(b.Send, b.Samples()) }
 
 // DiskOfServer is the disk space of each server, with three copies of all data.
@@ -270,7 +270,8 @@ func (b bucketed) DiskOfServer() float64 {
 	return 3 * (3*b.Cars*b.State + min(b.Hour(), b.Buckets*b.TelemetryLimit)) / b.Servers
 }
 
-// MemoryOfServer is the memory of each server for its part of the index and for its blocks.
+// MemoryOfServer is the memory of each server: for its part of the index of all states, and for the
+// blocks of stored data that it keeps in memory.
 func (b bucketed) MemoryOfServer() float64 {
 	return 3*b.Cars*b.Server/b.Servers + min(blocksBytes, b.DiskOfServer())
 }
