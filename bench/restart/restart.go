@@ -38,7 +38,7 @@ func planFor(o report.Options) plan {
 		reported: 500_000, steady: 20 * steadyRate, rounds: max(1, min(o.Rounds, 3))}
 }
 
-// Run measures the part.
+// Run measures the part restart: starts of a node with stores of different sizes.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	p := planFor(o)
 	m := &measurement{options: o, plan: p, results: r, dir: filepath.Join(o.Dir, "data")}
@@ -142,8 +142,9 @@ func (m *measurement) starts(ctx context.Context, n int) {
 		"under load"
 }
 
-// storeSize overwrites states of the store. It compares the size of the store's files afterwards,
-// and the largest size in between, with the parameter live, which is their size before.
+// storeSize overwrites states of the store. It compares two sizes of the store's
+// files with the parameter live, which is their size before: the largest size
+// during the updates, and the size afterwards.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	began := time.Now()
 	most := overwrite(ctx, m.dir, n, m.plan.updates)
@@ -174,7 +175,7 @@ func (m *measurement) cached(ctx context.Context, p *process, n int) {
 	} {
 		cars := m.cars(ctx, p)
 		if c.n == n {
-			cars.next.Store(int64(hot)) // the cars before are cached
+			cars.next.Store(int64(hot)) // the states of the cars before this one are cached
 		}
 		m.folded(ctx, p, cars, c.n, c.warm)
 		before := must.Get(p.Metrics(ctx))
@@ -207,9 +208,9 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) }))
 }
 
-// drained waits until a process has folded the samples that an earlier process left unfolded. That
-// is so when this backlog has been empty for longer than the interval at which the process looks
-// for a backlog.
+// drained waits until a process has folded the backlog of samples that an earlier
+// process left. It waits until the backlog has been empty for longer than the interval
+// at which the process measures the backlog.
 func drained(ctx context.Context, p *process) {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
