@@ -48,9 +48,9 @@ const (
 // answeredCars is the number of cars that send the background load.
 const answeredCars = 10_000
 
-// hearOfAll lets every car and probe report once and waits until these samples are folded. For a
-// car's first sample, derive has to look up the state in the engine, and the measurement must not
-// include that.
+// hearOfAll lets every car and probe report once and waits until these samples are folded. Only for
+// a car's first sample, derive has to look up the state in the engine. The measurement must not
+// include that look-up, so hearOfAll runs before it.
 func hearOfAll(ctx context.Context, n *node) {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)

@@ -28,7 +28,7 @@ type run struct {
 	cars    int           // number of cars of a flood
 }
 
-// Run measures the part.
+// Run measures the part sample: the cost of one sample on its way from a car to an answer.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	// More than three rounds would cost much time and add little.
 	b := run{Options: o, results: r, rounds: min(max(o.Rounds, 1), 3), lasting: 5 * time.Second, cars: 10_000}
