@@ -92,7 +92,7 @@ func (f *follower) close() error {
 type rig struct {
 	b       *bench
 	config  cluster.Config
-	nodes   map[string]*nodeprocess.Node // by their names in the figures
+	nodes   map[string]*nodeprocess.Node // by the names that they have in the figures
 	cars    restart.Cars                 // they report to the node with role ingest
 	derive  *nodeprocess.Node
 	folded0 float64
@@ -155,7 +155,7 @@ func (r *rig) kill() {
 // times. CPU is in seconds, memory and traffic in bytes.
 type counters map[string]float64
 
-// since returns the amounts that were used after the time at which before was read.
+// since returns the amounts that were used after the amounts in the parameter before were read.
 func (c counters) since(before counters) counters {
 	d := make(counters)
 	for name, v := range c {
@@ -167,7 +167,7 @@ func (c counters) since(before counters) counters {
 // all returns the CPU time of nodes and servers together.
 func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
 
-// during returns the amounts that are used while f runs.
+// during returns how much CPU, memory and traffic the nodes and servers use while f runs.
 func (r *rig) during(ctx context.Context, f func()) counters {
 	before := r.reading(ctx)
 	began := time.Now()
@@ -179,7 +179,7 @@ func (r *rig) during(ctx context.Context, f func()) counters {
 	return spent
 }
 
-// reading returns the amounts used so far.
+// reading returns how much CPU, memory and traffic the nodes and servers have used so far.
 func (r *rig) reading(ctx context.Context) counters {
 	c := r.b.servers.work(ctx)
 	for name, n := range r.nodes {
@@ -251,7 +251,8 @@ func (l *lags) add(now time.Time, t vehicle.UnixMilli) {
 	l.after = append(l.after, now.Sub(l.from))
 }
 
-// between returns the lags of the states that were put into the table between two times.
+// between returns the lags, in ms, of the states that were put into the table between two times,
+// which count from the beginning of the measurement.
 func (l *lags) between(from, to time.Duration) (ms []float64) {
 	for i, at := range l.after {
 		if at >= from && at < to {

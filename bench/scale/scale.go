@@ -68,7 +68,7 @@ type bench struct {
 	lag     []report.Line
 }
 
-// Run measures the part.
+// Run measures the part scale: the costs of one part of a very large fleet.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	b := &bench{Options: o, plan: planFor(o), results: r}
 	defer clustertest.RemoveServerBinary()
@@ -97,7 +97,8 @@ type step struct {
 	f    func(context.Context)
 }
 
-// on runs steps on newly started servers, so that no earlier step has used their memory.
+// on starts servers and runs steps on them, one after the other. The servers are new, so no step of
+// an earlier call has used their memory.
 func (b *bench) on(ctx context.Context, steps ...step) {
 	t := newOutside(b.Logf)
 	defer t.cleanUp()

@@ -16,7 +16,7 @@ import (
 )
 
 // subjects measures one stream that holds the states of many vehicles in one copy. It measures the
-// memory of the stream's server, how a feed delivers all states, and how soon the stream is
+// memory of the stream's server, how fast a feed delivers all states, and how soon the stream is
 // available again after its server was killed.
 func (b *bench) subjects(ctx context.Context) {
 	n := b.plan.subjects
