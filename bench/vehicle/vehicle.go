@@ -10,7 +10,7 @@ import (
 	"carstate/bench/report"
 )
 
-// Run measures the part.
+// Run measures the part vehicle: the cost of one vehicle in the fleet table.
 func Run(ctx context.Context, o report.Options, r *report.Results) error {
 	sizes := []int{100_000, 1_000_000, 10_000_000}
 	if o.Quick {
