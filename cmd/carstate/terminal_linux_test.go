@@ -45,8 +45,8 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	return screen
 }
 
-// TestCommands_AskBeforeWhatCannotBeUndone checks that these commands ask on a terminal, do nothing
-// without a yes, and do not ask if --yes is given.
+// TestCommands_AskBeforeWhatCannotBeUndone checks that commands whose effect cannot be undone ask
+// on a terminal, do nothing unless the answer is yes, and do not ask if --yes is given.
 func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin
@@ -93,7 +93,8 @@ func (w *writerThen) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// TestQuestion_EndsWithCtrlC checks that Ctrl-C ends a command that waits for an answer at once.
+// TestQuestion_EndsWithCtrlC checks that Ctrl-C at once ends a command
+// that waits for the answer to its question.
 func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin
