@@ -152,9 +152,9 @@ func TestLastRefusal_NewestOfASecond(t *testing.T) {
 	}
 }
 
-// TestLastRefusal_StrangersHideNone checks that a wrong password is always counted, but becomes the
-// last refusal only if there is none, or the other one is a wrong password too or older than ten
-// minutes.
+// TestLastRefusal_StrangersHideNone checks that a wrong password is always counted. It becomes the
+// last refusal of a source only if there is none, or if the present one is a wrong password too or
+// is older than ten minutes.
 func TestLastRefusal_StrangersHideNone(t *testing.T) {
 	var table access.Sources
 	src, _ := addSource(t, "gateway")
