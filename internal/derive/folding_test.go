@@ -244,7 +244,8 @@ func TestFolding_EvictionsChangeNothing(t *testing.T) {
 	})
 }
 
-// TestFits_CountsVehicles checks that fits counts vehicles, not samples.
+// TestFits_CountsVehicles checks that fits, which limits how much a folding holds in memory, counts
+// vehicles and not samples.
 func TestFits_CountsVehicles(t *testing.T) {
 	f := newFolding((*vehicle.State).Fold, 3, 3, 4)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
@@ -381,8 +382,8 @@ func TestCheckpoint_CommitsAtShutdownInBacklog(t *testing.T) {
 	})
 }
 
-// TestStateRequest_AnsweredFromMemory checks that the owner of a partition tells the state of a
-// vehicle that is not stored yet, and that this stores nothing.
+// TestStateRequest_AnsweredFromMemory checks that the owner of a partition answers a request for a
+// vehicle's state from its memory if the state is not stored yet, and stores nothing for that.
 func TestStateRequest_AnsweredFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []*vehicle.State

@@ -12,8 +12,8 @@ import (
 )
 
 // TestForgottenWhileFolding forgets a vehicle that keeps reporting, allows it, and forgets it
-// again, while samples are folded. None of its old data may come back, it must start without a past
-// each time, and another vehicle must lose no sample.
+// again, while samples are folded. None of its old data may come back. Each time that it is
+// allowed, its state must begin without earlier data. Another vehicle must lose no sample.
 func TestForgottenWhileFolding(t *testing.T) {
 	e := openStore(t)
 	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))

@@ -18,8 +18,9 @@ import (
 )
 
 // TestRun_RetriesRelease checks that if a partition is assigned to another node, this node releases
-// it and repeats this until it succeeds. If an earlier Take is stored only after that, this node
-// must release the partition again, because no other node takes a partition from a live owner.
+// the partition, and repeats the release until it succeeds. If an earlier Take of this node is
+// stored only after that, this node must release the partition again, because no other node takes a
+// partition from a live owner.
 func TestRun_RetriesRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
