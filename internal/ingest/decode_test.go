@@ -156,8 +156,8 @@ func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that, for any input, an accepted sample is possible and survives a round trip
-// through AppendJSON, and that every error is a refusal.
+// FuzzDecode checks any input. An accepted sample must have a valid vid and a possible time, and
+// must be the same after a round trip through AppendJSON. Every error must be a refusal.
 func FuzzDecode(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in))
@@ -193,8 +193,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzQuick checks that the general parser accepts every line that quick accepts, with the same
-// result.
+// FuzzQuick checks that the general parser accepts every line that quick, the fast parser of usual
+// lines, accepts, with the same result.
 func FuzzQuick(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
@@ -231,8 +231,8 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
-// TestQuickReadsWhatIsUsual checks that quick reads lines in the usual form of programs, so that
-// they do not need the general parser.
+// TestQuickReadsWhatIsUsual checks that quick, the fast parser, reads lines as programs usually
+// write them, so that these lines do not need the slower general parser.
 func TestQuickReadsWhatIsUsual(t *testing.T) {
 	for _, line := range []string{
 		usualLine,

@@ -219,8 +219,8 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	served()
 }
 
-// TestMQTTReceivingIsFull checks that a packet that has arrived in part is received completely even
-// if the quota for receiving, from which it holds memory, has no more.
+// TestMQTTReceivingIsFull checks a packet that has arrived in part and holds memory of the quota
+// for receiving. It must be received completely, even if the quota has no more memory.
 func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket

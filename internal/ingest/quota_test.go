@@ -9,7 +9,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-// queued returns the number of waiting claims.
+// queued returns the number of waiting claims (requests for memory).
 func (q *quota) queued() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -46,7 +46,8 @@ func TestQuotaServesInTurn(t *testing.T) {
 	}
 }
 
-// TestQuotaStop checks that a claim that stops waiting does not block the claims behind it.
+// TestQuotaStop checks that a claim (a request for memory) that stops
+// waiting does not block the claims behind it.
 func TestQuotaStop(t *testing.T) {
 	q := newQuota(100)
 	q.tryAcquire("a", 50)

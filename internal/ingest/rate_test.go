@@ -47,7 +47,7 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 		request
 	}{
 		{0, request{body: two, status: 202, wants: policy + `RateLimit: "source";r=2;t=15`}},
-		{0, request{body: five, status: 202, wants: policy + `RateLimit: "source";r=0;t=60`}}, // 3 samples of debt
+		{0, request{body: five, status: 202, wants: policy + `RateLimit: "source";r=0;t=60`}}, // 3 samples taken in advance
 		{0, request{body: two, status: 429, answer: over, wants: policy + "RateLimit: \"source\";r=0;t=60\nRetry-After: 60"}},
 		{59 * time.Second, request{body: two, status: 429, wants: "Retry-After: 1"}},
 		{time.Second, request{body: sampleLine("V1", 7, 1), status: 202, wants: policy + `RateLimit: "source";r=0;t=15`}},
@@ -110,7 +110,7 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 		t.Fatalf("CONNACK code %#x", code)
 	}
 	three := sampleLine("V1", 1, 1) + "\n" + sampleLine("V1", 2, 2) + "\n" + sampleLine("V1", 3, 3)
-	for id, code := range []byte{0, 0, 0x97} { // the second exceeds the rate in part, which is a debt
+	for id, code := range []byte{0, 0, 0x97} { // the second exceeds the rate in part, so it takes samples in advance
 		c.publish(2, uint16(id+1), topicV1, three)
 		c.wantPuback(uint16(id+1), code)
 	}
@@ -123,8 +123,9 @@ func TestMQTTSourceOverItsRate(t *testing.T) {
 	}
 }
 
-// TestMQTTOverTheRatePauses checks the case of a message that cannot be refused alone. Reading from
-// its connection must pause until the source's rate allows the message.
+// TestMQTTOverTheRatePauses checks messages over the rate that cannot be refused, because MQTT
+// 3.1.1 and QoS 0 have no reason codes. Reading from their connection must pause until the source's
+// rate allows the next message.
 func TestMQTTOverTheRatePauses(t *testing.T) {
 	for _, tt := range []struct {
 		version, flags byte

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestLastRefusal_ByHTTP checks that the operator sees the words that the sender was told last, but
-// nothing that the sender has put in place of the name of a signal.
+// TestLastRefusal_ByHTTP checks that the operator sees the text of the last refusal that the sender
+// received, but nothing that the sender has put in place of the name of a signal.
 func TestLastRefusal_ByHTTP(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
@@ -38,8 +38,8 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 	}
 }
 
-// TestLastRefusal_ByMQTT checks the same for messages, also by MQTT 3.1.1, which has no words for
-// the sender.
+// TestLastRefusal_ByMQTT checks the same as TestLastRefusal_ByHTTP for MQTT messages. This includes
+// MQTT 3.1.1, in which the sender itself receives no text.
 func TestLastRefusal_ByMQTT(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -101,7 +101,7 @@ func TestRefusedRequest_CountsForItsSource(t *testing.T) {
 }
 
 // TestRefusedRequest_WrongMethodWithoutKey checks that a valid key changes nothing in the answer to
-// a wrong method, and that without one, no sample is counted.
+// a wrong method, and that without a valid key, no refused sample is counted.
 func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
@@ -159,7 +159,7 @@ func TestRefusedKeys_AreCounted(t *testing.T) {
 }
 
 // TestWrongPassword_IsNotedForItsSource checks that the operator sees that a source logs in by MQTT
-// with a wrong key. The client must be told the same for every name.
+// with a wrong key. The client must receive the same answer for every name.
 func TestWrongPassword_IsNotedForItsSource(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
