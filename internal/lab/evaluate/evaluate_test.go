@@ -13,8 +13,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestEvaluator checks one drive row by row. It checks that pauses are not time driven, that old
-// verdicts are ignored, and that anomalies have a beginning, a length and a reason.
+// TestEvaluator checks one drive row by row. It checks that pauses are not counted as time driven,
+// that old verdicts are ignored, and that anomalies have a beginning, a length and a reason.
 func TestEvaluator(t *testing.T) {
 	p2135, err := vehicle.ParseTroubleCode("P2135")
 	if err != nil {
