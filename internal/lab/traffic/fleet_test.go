@@ -21,7 +21,7 @@ func TestFleetHolds(t *testing.T) {
 			PerSecond: 0.1,
 			Seed:      rapid.Uint64().Draw(t, "seed"),
 		})
-		// At some time of the tide.
+		// Begin at some time of the tide, the periodic rise and fall of the number of cars.
 		f.now = time.Duration(rapid.IntRange(0, 1800).Draw(t, "begin")) * time.Second
 		f.schedule()
 		for range rapid.IntRange(300, 3000).Draw(t, "steps") {
@@ -118,8 +118,8 @@ func TestFleet_SameSeed(t *testing.T) {
 	}
 }
 
-// TestAllStates checks that within one tide all driving states occur, and that jams form and
-// dissolve on each road.
+// TestAllStates checks that within one tide (a rise and fall of the number of cars) all driving
+// states occur, and that jams form and dissolve on each road.
 func TestAllStates(t *testing.T) {
 	f := New(Config{Vehicles: 300, PerSecond: 0.1, Seed: 1})
 	var seconds [4]int
