@@ -71,7 +71,8 @@ func TestListener_ShedsLoad(t *testing.T) {
 	}
 }
 
-// layer is a layer over a connection, which NetConn returns.
+// layer wraps a connection, as a TLS connection does. Its method
+// NetConn returns the wrapped connection.
 type layer struct{ net.Conn }
 
 func (l layer) NetConn() net.Conn { return l.Conn }

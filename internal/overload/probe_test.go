@@ -8,8 +8,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestProbe_MeanAndMinimum checks that a byte with a long delay makes the mean grow while the byte
-// is still in flight, and that the mean falls after the byte has arrived.
+// TestProbe_MeanAndMinimum checks that a byte with a long delay makes the mean delay grow while the
+// byte is still in flight, and that the mean falls after the byte has arrived.
 func TestProbe_MeanAndMinimum(t *testing.T) {
 	p := new(Probe)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -117,7 +117,7 @@ func TestProbe_Runs(t *testing.T) {
 	}
 }
 
-// overrun returns a probe whose mean and minimum are one second.
+// overrun returns a probe whose mean delay and minimum delay are one second.
 func overrun() *Probe {
 	p := &Probe{mean: time.Second}
 	p.recent[p.last] = passage{time.Now(), time.Second}
