@@ -260,7 +260,7 @@ func (n *narrow) Write(p []byte) (int, error) {
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
 	reg := prometheus.NewRegistry()
-	// Only the test drains the ring.
+	// Only the test reads the ring, which buffers the lines.
 	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
 	ids := newRequestIDs()
 	w := response{status: 200, vid: []byte("CarJam")}

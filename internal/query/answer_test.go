@@ -109,8 +109,9 @@ func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	}
 }
 
-// TestNotGrantedIsUnknown checks that the answer about a vehicle that exists but is not granted
-// equals the answer about a vehicle that does not exist, whatever the verdicts of the former are.
+// TestNotGrantedIsUnknown checks that the answer about a vehicle that exists
+// but is not granted equals the answer about a vehicle that does not exist,
+// whatever verdicts the existing vehicle has.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "NONE", access.Request{Vehicles: access.VehicleSet("Other")})
@@ -182,9 +183,9 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestRequestIDsTellNoNumber checks that consecutive IDs are as different as random ones, which
-// agree in one digit of sixteen. At most twice that is accepted. So a client cannot see from two of
-// its own IDs how many requests came between them.
+// TestRequestIDsTellNoNumber checks that a client cannot see from two of its own IDs how many
+// requests came between them. Consecutive IDs must be as different as random ones, which agree in
+// one digit of sixteen; at most twice as many equal digits are accepted.
 func TestRequestIDsTellNoNumber(t *testing.T) {
 	ids := newRequestIDs()
 	const pairs, digits = 1000, 32

@@ -120,7 +120,7 @@ type holder struct {
 	id         string
 	operations [2]bool
 	all        bool
-	vids       map[string]bool // replaced, never changed
+	vids       map[string]bool // this map is replaced, never changed
 	sandbox    bool
 	revoked    bool
 	expires    time.Time // zero: never
