@@ -143,8 +143,8 @@ func TestParseTile(t *testing.T) {
 }
 
 // TestQuartersCross checks that a quarter hour ends only once if readings arrive in the wrong order
-// at its end, as from cars whose messages take different times. Otherwise the road would be young
-// for too short a time.
+// at its end, as from cars whose messages take different times. If it counted as several, the road
+// would too soon seem to be known well enough, and its free flow would no longer count as a guess.
 func TestQuartersCross(t *testing.T) {
 	var s stretch
 	end := (unixOf(start)/quarterSeconds + 1) * quarterSeconds

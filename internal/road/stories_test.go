@@ -157,7 +157,8 @@ func TestRoadworks(t *testing.T) {
 }
 
 // TestFewFastCars checks that the free flow is the speed in the hours in which a few cars drive
-// fast, not in the hours in which many cars are slow. A fast car is on a stretch for seconds only.
+// fast, not in the hours in which many cars are slow. The few fast cars must determine the free
+// flow, although each is on a stretch for seconds only.
 func TestFewFastCars(t *testing.T) {
 	var m Map
 	f := eastbound
