@@ -59,7 +59,8 @@ func TestForgetDuringRestore(t *testing.T) {
 }
 
 // TestRestoreOverMarker checks a restore on a node that has not received a tombstone yet. The node
-// must find the marker in place of the vehicle's state, and must not restore the state over it.
+// must find the marker (an empty record) in place of the vehicle's removed state, and must not
+// replace the marker by the state of the backup.
 func TestRestoreOverMarker(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
@@ -143,8 +144,8 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	}
 }
 
-// TestEraseDue_RemovesMarkerWhenDue checks that EraseDue removes the marker when its erasure is
-// due, and records the erasure in the tombstone.
+// TestEraseDue_RemovesMarkerWhenDue checks that EraseDue removes the marker of a forgotten
+// vehicle's removed state when the erasure is due, and records the erasure in the tombstone.
 func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 	t.Parallel()
 	var c clock
