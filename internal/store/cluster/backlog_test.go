@@ -16,7 +16,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// clock is a clock that tests move.
+// clock is a clock that tests can move ahead of the real time.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time        { return time.Now().Add(time.Duration(c.ahead.Load())) }

@@ -20,8 +20,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// watchful and slowStore configure engines that check a silent subscription after 1 s instead of 10
-// s, but wait for a slow write.
+// watchful and slowStore are settings of engines. With watchful, an engine checks a silent
+// subscription after 1 s instead of 10 s, but a try of a write may take an hour. With slowStore, it
+// retries a write for up to 50 s.
 var (
 	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
 	slowStore = store.Patience{Store: 50 * time.Second}

@@ -450,8 +450,9 @@ func newWire(t *testing.T, to string) *wire {
 			w.open[client], w.open[server] = true, false
 			w.mu.Unlock()
 			running.Go(func() { pass(server, client, 0, &w.mute, &w.unheard); server.Close() })
-			// A client that connects again meanwhile receives INFO and the PONG of its log-in,
-			// without which it could never send again what the test waits for.
+			// Even while w.deaf is set, a client that reconnects receives the first two
+			// messages, INFO and the PONG of its login. Without them, it could not send
+			// again what the test waits for.
 			running.Go(func() { pass(client, server, 2, &w.deaf, io.Discard); client.Close() })
 		}
 	})
