@@ -41,7 +41,8 @@ type workload struct {
 	acked promise
 }
 
-// promise is the number of samples of each vehicle, and the last value of the workload's counter.
+// promise says how far a workload has come: the number of samples of each vehicle, and the last
+// value of the counter, which is a record that the workload updates.
 type promise struct {
 	samples [workVehicles]int
 	counter uint64
@@ -87,8 +88,8 @@ func (w *workload) open(ctx context.Context, fs vfs.FS) (err error) {
 	return err
 }
 
-// tick is the clock of the engine. It advances by a second at each look, which is mostly a commit of
-// telemetry. So old telemetry is trimmed.
+// tick is the clock of the engine. Each call advances the clock by one second. Most calls are for a
+// commit of telemetry, so the telemetry soon becomes so old that it is trimmed.
 func (w *workload) tick() time.Time { return time.Unix(w.ticks.Add(1), 0) }
 
 // promised returns what the engine has acknowledged and answered so far.
@@ -160,8 +161,9 @@ func (w *workload) append(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// count updates the counter. Twice it erases the removed bytes. First it stores large records between
-// the states, so that some blocks hold only states: a start reads the answers, but not such a block.
+// count updates the counter. Twice it erases the bytes of removed records. Before the first update,
+// it stores large records between the states, so that some blocks of the tables hold only states. A
+// start does not read such a block, because it reads only the answers.
 func (w *workload) count(ctx context.Context, r *rand.Rand) error {
 	for n := range workVehicles {
 		subject := fmt.Sprintf("large%d", n)
@@ -208,8 +210,8 @@ func (w *workload) await(do func() error) error {
 	}
 }
 
-// fold answers queries and folds all partitions, until the context ends or a partition cannot be
-// folded. It calls ready when the node would become ready.
+// fold keeps w.answers up to date and folds all partitions, until the context ends or a partition
+// cannot be folded. It calls ready when the node would become ready.
 func (w *workload) fold(ctx context.Context, stream uint64, ready func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var folding sync.WaitGroup

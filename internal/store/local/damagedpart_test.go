@@ -111,8 +111,9 @@ func TestTables_OneKindEach(t *testing.T) {
 	}
 }
 
-// damagedPart opens a store in which a bit of a table of the given letter is flipped, in the part
-// with the records. The buffer receives the log.
+// damagedPart opens a store with a flipped bit in a table whose keys begin with the given letter.
+// The parameter at is the position of the bit, as a fraction of the file's length; it must lie
+// among the records. The buffer receives the log.
 func damagedPart(
 	ctx context.Context, t *testing.T, whole *vfs.MemFS, letter byte, at float64,
 ) (*Engine, *testkit.Buffer) {
@@ -133,8 +134,8 @@ func damagedPart(
 	return e, log
 }
 
-// TestView_DamagedPart checks that damage of a part that only answers an operator is an error of that
-// answer, which is logged once, and that the engine continues.
+// TestView_DamagedPart checks damage of data that is read only to answer an operator. The answer
+// must be an error, the damage must be logged once, and the engine must continue.
 func TestView_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -205,8 +206,8 @@ func TestLoad_DamagedState(t *testing.T) {
 	}
 }
 
-// TestTrim_DamagedPart checks that damaged telemetry, which is folded, is trimmed like other
-// telemetry and ends nothing.
+// TestTrim_DamagedPart checks that damaged telemetry that is already folded is trimmed like other
+// telemetry, and does not end the engine.
 func TestTrim_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -87,8 +87,9 @@ func TestDiskFull(t *testing.T) {
 	for ; filled < wanted; rounds++ {
 		i := rounds / 2 % 2
 		n := int64(1 + rounds)
-		// Every second round is at a later write, where tables are written. Two runs of a workload do
-		// not have equally many writes.
+		// Every second round fills the disk at a random write, mostly a later one,
+		// where tables are written. The last fifth of the writes is left out,
+		// because another run may have fewer writes.
 		if last := writes[i] * 8 / 10; rounds%2 == 1 || n > last {
 			n = 1 + r.Int64N(last)
 		}
@@ -322,8 +323,8 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
-// damageFile damages one file and describes the damage. It removes no log but the newest, because a
-// start after a kill does not notice that an older one is missing.
+// damageFile damages one file and describes the damage. Of the logs, it removes only the newest,
+// because a start after a kill does not notice that an older log is missing.
 func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 	t.Helper()
 	names, err := fs.List("/data/store")
@@ -366,10 +367,10 @@ func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 	return what
 }
 
-// TestLogDamage flips a bit in the log of a killed process. Between acknowledged records, the log
-// contains large batches that were not synced. A start must either report damage, or find all
-// acknowledged records. Only the last one may be missing, because nothing after it says that it was
-// synced.
+// TestLogDamage flips a bit in the log of a killed process. Between acknowledged records,
+// the log contains large batches that were not synced. A start must either report damage, or
+// find all acknowledged records. Only the last acknowledged record may be missing, because
+// no later record says that it was synced.
 func TestLogDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

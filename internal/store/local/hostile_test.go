@@ -51,8 +51,8 @@ type answers struct {
 	states map[vehicle.ID]vehicle.State
 }
 
-// Put implements [Answers]. It records that the vehicle is known, and gives it a state that has
-// only the time of a verdict.
+// Put implements [Answers]. It records that the vehicle is known, and stores for the vehicle a
+// state that has only the time of the verdict.
 func (a *answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
 	a.put(id, &vehicle.State{Time: d.Time})
 }
@@ -194,8 +194,8 @@ func TestRestoreBehindAnswer(t *testing.T) {
 }
 
 // TestRestoreNewerThanFolded restores a state that is newer than the one that the partition's owner
-// has in memory. It checks that the owner's next commit does not replace it, that a late sample
-// does not become the answer, and that the owner must take the partition again.
+// has in memory. It checks that the owner's next commit does not replace the restored state, that a
+// late sample does not become the answer, and that the owner must take the partition again.
 func TestRestoreNewerThanFolded(t *testing.T) {
 	ctx := testkit.Context(t)
 	e, answers := openWithAnswers(t)
@@ -254,8 +254,9 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	}
 }
 
-// TestRestore_RecallsOwner checks that the owner takes the partition again after very many vehicles
-// were restored, so that the memory for their times is bounded.
+// TestRestore_RecallsOwner checks that the set of restored vehicles, which holds the times of their
+// states, is full at maxRestored vehicles. The engine then makes the owner take the partition
+// again, which empties the set, so its memory is bounded.
 func TestRestore_RecallsOwner(t *testing.T) {
 	r := restoredStates{times: make(map[vehicle.ID]vehicle.UnixMilli)}
 	for i := range maxRestored {

@@ -80,9 +80,9 @@ func TestCommit_StoresStates(t *testing.T) {
 	}
 }
 
-// TestRecallKeepsAnswers recalls a partition after answers whose states were not stored. It checks
-// that the next owner folds the samples of these answers again, and that the event time of the
-// answers never decreases.
+// TestRecallKeepsAnswers recalls a partition, so that its owner must take it again, after answers
+// whose states were not stored. It checks that the next owner folds the samples of these answers
+// again, and that the event time of the answers never decreases.
 func TestRecallKeepsAnswers(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})

@@ -17,8 +17,8 @@ import (
 )
 
 // killedWith returns the file system of a process that was killed after it had acknowledged the
-// tokens 0 to n-1, and the name of the log that contains them. If later is set, they are not in the
-// first log of the directory.
+// tokens 0 to n-1, and the name of the log that contains them. If later is set, the tokens are not
+// in the first log of the directory.
 func killedWith(ctx context.Context, t *testing.T, n int, later bool) (fs *vfs.MemFS, log string) {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
@@ -181,8 +181,9 @@ func checkSalvaged(ctx context.Context, t *testing.T, fs *vfs.MemFS, at, n int, 
 	}
 }
 
-// TestLogCut_Killed cuts the log of a killed process, and removes it. The note of synced bytes tells
-// both.
+// TestLogCut_Killed truncates the log of a killed process, or removes the log. A start
+// must report either as damage. It finds the damage by the note of synced bytes, a file
+// that says how much of the log was synced.
 func TestLogCut_Killed(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -209,8 +210,8 @@ func TestLogCut_Killed(t *testing.T) {
 	}
 }
 
-// TestSyncedNote_Damaged checks that damage of the note of synced bytes does not keep a store from
-// opening.
+// TestSyncedNote_Damaged checks that a store opens although the note of synced bytes, which says
+// how much of the log was synced, is damaged.
 func TestSyncedNote_Damaged(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
