@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// broken is an iterator over all keys from first on. Reading a key from bad up to good fails.
+// broken is an iterator over all keys from first on. Reading fails for the keys
+// from bad up to, but not including, good.
 type broken struct {
 	first, bad, good []byte
 	err              error
@@ -27,7 +28,8 @@ func (b *broken) ValueAndErr() ([]byte, error) { return nil, b.err }
 func (b *broken) Error() error                 { return b.err }
 func (b *broken) Close() error                 { return nil }
 
-// TestReadableAfter checks that a key is found after damage of many sizes, and not far after it.
+// TestReadableAfter checks that a readable key is found after damage of many sizes. The search may
+// skip at most one good key for every 16 damaged ones.
 func TestReadableAfter(t *testing.T) {
 	key := func(n *big.Int) []byte { return append([]byte{'S'}, n.FillBytes(make([]byte, TailBytes))...) }
 	begin := big.NewInt(1_000_000)
