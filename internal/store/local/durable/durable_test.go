@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestWriteFile_PowerCut cuts the power after files were written and directories created. Both must be
-// there then, with the last content.
+// TestWriteFile_PowerCut cuts the power after files were written and directories created. After the
+// power cut, the files must exist with their last content.
 func TestWriteFile_PowerCut(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	if err := MakeDir(mem, "/a/b"); err != nil {
