@@ -12,7 +12,8 @@ import (
 	"carstate/internal/store/local/durable"
 )
 
-// guarded is a file system whose logs are guarded by a note.
+// guarded is a file system that keeps a Note for its logs, which
+// says how much of the newest log is synced.
 type guarded struct {
 	vfs.FS
 	note *Note
@@ -101,8 +102,8 @@ func flip(at int) func([]byte) []byte {
 	}
 }
 
-// TestCheck damages a log. Check must find damage of what was synced, and a Mender must then show the
-// records without damage.
+// TestCheck damages a log. Check must find damage of synced bytes. A Mender, a file system that
+// leaves out the damage, must then show the good records.
 func TestCheck(t *testing.T) {
 	whole, log := killed(t)
 	for name, c := range damages {
@@ -139,7 +140,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestMissing removes the newest log, which the note names.
+// TestMissing checks that Missing reports that the newest log, which the Note names, is missing.
 func TestMissing(t *testing.T) {
 	fs, log := killed(t)
 	if missing, err := Missing(fs, storeDir); err != nil || missing {
