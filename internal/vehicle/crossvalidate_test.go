@@ -118,11 +118,11 @@ func byMean(r *recording, decay time.Duration, jam, slow float64) (c confusion) 
 	return c
 }
 
-// tuned searches thresholds at random, six times with -full, and scores the best thresholds on
-// drives that the search did not use: thresholds found with one of two cars on the drives of the
-// other, and thresholds found on all drives but one on that drive. The first drives are those of
-// the first car; the parameter first is their number. Of several searches, tuned prints the one
-// with the median score.
+// tuned searches thresholds at random, and scores the best ones on drives that the search did not
+// use. It does so in two ways. First, it searches on the drives of one of two cars, and scores on
+// those of the other car. Second, it searches on all drives but one, and scores on that one. The
+// drives begin with those of the first car; the parameter first is their number. With -full, tuned
+// searches six times and prints the search with the median score.
 func tuned(t *testing.T, drives []recording, first int) {
 	const draws = 300
 	searches := 1
@@ -142,8 +142,8 @@ func tuned(t *testing.T, drives []recording, first int) {
 				tried[k] = append(tried[k], drives[i].drive(&r).confusion)
 			}
 		}
-		// best chooses the draw that scores best on the drives for which test returns false, and
-		// returns its confusion on the drives for which test returns true.
+		// best chooses the thresholds that score best on the drives for which test returns
+		// false. It returns their confusion on the drives for which test returns true.
 		best := func(test func(i int) bool) (out confusion) {
 			score := -1.0
 			for _, each := range tried {

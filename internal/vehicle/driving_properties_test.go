@@ -37,9 +37,10 @@ func genSpeeds(t *rapid.T) (speeds []float64) {
 	return speeds
 }
 
-// TestVerdictStands checks, for reports at any interval and any speeds, that within a minute of a
-// change a verdict changes only if the share is clearly beyond a border, and that the first minute
-// of a drive is never a jam.
+// TestVerdictStands checks, for reports at any interval and any speeds, when a verdict changes.
+// Within a minute of its last change, it may change again only if the share (the travel time in
+// light traffic, divided by the present one) is clearly beyond the border of a state. The first
+// minute of a drive must never be a jam.
 func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))

@@ -8,8 +8,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestIsThrottleBoundaries checks the first and last code of each family and the codes next
-// to them.
+// TestIsThrottleBoundaries checks the first and the last code of each family (range) of throttle
+// codes, and the codes next to these.
 func TestIsThrottleBoundaries(t *testing.T) {
 	for code, want := range map[string]bool{
 		"P0119": false, "P0120": true, "P0122": true, "P0124": true, "P0125": false,
