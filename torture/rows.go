@@ -20,7 +20,8 @@ import (
 	"carstate/torture/strangers"
 )
 
-// rows lists all rows, in the order of their numbers.
+// rows lists all rows of the torture, in the order of their numbers.
+// A row is one test (see package row).
 var rows = []row.Row{
 	kill.Row,
 	engine.Power,
@@ -69,7 +70,7 @@ func choose(names string) (chosen []row.Row, err error) {
 	return slices.CompactFunc(chosen, func(a, b row.Row) bool { return a.Number == b.Number }), nil
 }
 
-// counts parses the counts of rows on the command line, such as "kill=1000,power=200".
+// counts parses the sizes of rows on the command line, such as "kill=1000,power=200".
 func counts(text string) (map[string]int, error) {
 	given := make(map[string]int)
 	if text == "" {

@@ -24,7 +24,7 @@ import (
 	"carstate/torture/row"
 )
 
-// job is the task of a child process: one attempt at one row.
+// job is the task of a child process: one attempt at one row (one test of the torture).
 type job struct {
 	Row    string
 	Seed   uint64
@@ -136,7 +136,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// control runs a row against a broken build and reports whether the row caught its defect.
+// control runs a row against a build with a deliberate defect, and
+// reports whether the row caught the defect.
 func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) reliability.Control {
 	dir := filepath.Join(s.scratch, c.Defect)
 	defer os.RemoveAll(dir)
@@ -150,9 +151,9 @@ func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) 
 	return verdict(c, o, time.Since(began))
 }
 
-// verdict returns the result of a control. The control was caught only if a finding shows the
-// effect of its defect. If none does, the first finding is stored instead, such as that the row was
-// not completed.
+// verdict returns the result of a control (a deliberately broken build). The control was caught
+// only if a finding of the row shows the effect of the defect. If no finding does, the result
+// contains the first finding instead, such as that the row was not completed.
 func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Control {
 	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
 	if !v.Caught && len(o.Findings) > 0 {
@@ -165,7 +166,8 @@ func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Contr
 // longer than such an attempt takes, so an attempt that exceeds it hangs.
 const ciLimit = 15 * time.Minute
 
-// limitOf returns the time limit of an attempt of size n at a row.
+// limitOf returns the time limit of an attempt of size n at a row. A size larger than that of `make
+// torture` has a proportionally longer limit.
 func limitOf(r row.Row, n int) time.Duration {
 	return ciLimit * time.Duration(max(1, (n+r.CI-1)/r.CI))
 }
