@@ -23,7 +23,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 9 of the torture.
+// Row is row 9 of the torture: a node whose clocks jump.
 var Row = row.Row{
 	Number: 9,
 	Name:   "clocks",
@@ -115,9 +115,9 @@ func (t *trial) start(ctx context.Context) {
 	must.Do(t.node.AwaitReady(ctx, time.Minute))
 }
 
-// between is the range in which the node's count of one day's calls must lie. The limits differ
-// because it is unknown whether the node has counted a call for that day if the call was not
-// answered or was made at midnight.
+// between is the range in which the node's count of one day's calls must lie. The field least
+// leaves out the calls that were not answered or were made at midnight, because it is unknown
+// whether the node has counted them for that day. The field most includes them.
 type between struct{ least, most int64 }
 
 // called records a query with the steady token. The parameters before and after are the node's

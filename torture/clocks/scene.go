@@ -22,7 +22,7 @@ const (
 	slack   = time.Minute      // how far in the future a verdict may be before it is stale
 )
 
-// scene holds the tokens and the car of one sequence.
+// scene holds the tokens and the car of one sequence of clock jumps.
 type scene struct {
 	*trial
 	dies      string // a token that expires
@@ -31,7 +31,7 @@ type scene struct {
 	oldUntil  time.Time
 	limitedBy string // a token with a rate limit
 	vid       string
-	heard     time.Time // the newest sample of the car that was accepted
+	heard     time.Time // time of the newest accepted sample of the car
 	home      string    // the address from which secrets that expire are used
 	caller    string    // an address that guesses tokens; "": none
 }
@@ -177,7 +177,8 @@ func (s *scene) report(ctx context.Context) {
 	must.Do(err)
 }
 
-// honest returns a description of what is wrong with the age of an answer, or "".
+// honest checks that an answer is as old as it says, and is given only if it is fresh. It returns a
+// description of what is wrong, or "".
 func (s *scene) honest(a answered) string {
 	fresh := a.HTTP == http.StatusOK && a.Reason == ""
 	youngest, oldest := a.before.Sub(s.heard), a.after.Sub(s.heard)
@@ -202,11 +203,12 @@ func (s *scene) honest(a answered) string {
 	return ""
 }
 
-// exhaust sends queries until one is not answered with the given status, at most as many as the
-// parameter tries. Then the last answer must ask the caller to wait, for a window at most, and a
-// caller who has waited must receive the status again, or exhaust reports a finding with its
-// description. It returns how many queries received the status, the last answer, and whether the
-// caller had to wait.
+// exhaust sends queries until one is not answered with the given status, at most as many as
+// the parameter tries. If the last answer has status 429, it must ask the caller to wait,
+// for a window at most. After that wait, the caller must receive the given status again.
+// Otherwise exhaust reports a finding, in which the parameter what describes the caller. It
+// returns how many queries received the status, the last answer, and whether the caller
+// waited and received the status again.
 func (s *scene) exhaust(ctx context.Context, what, token, caller string, status, tries int) (n int, last answered,
 	waited bool) {
 	for ; n < tries; n++ {
@@ -230,8 +232,9 @@ func (s *scene) exhaust(ctx context.Context, what, token, caller string, status,
 	return n, last, a.HTTP == status
 }
 
-// limited uses up the rate of a token and waits as long as the node says. Then the token must be
-// valid for a call again, and after a window, for all calls of its rate.
+// limited uses up the rate of a token and waits as long as the node says. Then the node must answer
+// one call with the token. After a further window (the period of the rate), the node must answer as
+// many calls as the rate permits.
 func (s *scene) limited(ctx context.Context) {
 	served, last, waited := s.exhaust(ctx, "a token over its rate", s.limitedBy, "", http.StatusOK, burst+1)
 	// The rate permits one more call for each window/burst that has passed. Only the duration
@@ -251,7 +254,7 @@ func (s *scene) limited(ctx context.Context) {
 	}
 }
 
-// guess guesses tokens from one address until the node asks it to wait, and waits.
+// guess sends wrong tokens from one address until the node asks the caller to wait, and waits.
 func (s *scene) guess(ctx context.Context) {
 	if s.caller == "" {
 		return
