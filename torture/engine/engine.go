@@ -43,7 +43,7 @@ const (
 	notOpened   = "wrong: * it does not open: * is damaged (*"
 )
 
-// Power is the row of power cuts.
+// Power is row 2 of the torture: power cuts.
 var Power = row.Row{
 	Number: 2,
 	Name:   "power",
@@ -64,7 +64,7 @@ var Power = row.Row{
 	Run:   running("TestPowerCuts", "powercuts"),
 }
 
-// Full is the row of full disks.
+// Full is row 3 of the torture: full disks.
 var Full = row.Row{
 	Number: 3,
 	Name:   "full",
@@ -80,7 +80,7 @@ var Full = row.Row{
 	Run:   running("TestDiskFull", "fullwrites"),
 }
 
-// Damage is the row of damaged files.
+// Damage is row 8 of the torture: damaged files.
 var Damage = row.Row{
 	Number: 8,
 	Name:   "damage",
