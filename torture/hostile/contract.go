@@ -68,8 +68,8 @@ type outcome struct {
 	read      time.Time // time of the verdict; zero: none
 	challenge string    // WWW-Authenticate
 	document  *document
-	refused   bool // the refused token is counted for the caller's address
-	unsure    bool // it is uncertain whether it is counted
+	refused   bool // a refused token is counted for the caller's address
+	unsure    bool // it is uncertain whether the refused token is counted
 }
 
 // expected describes the allowed answers to one request.
@@ -106,10 +106,11 @@ var (
 )
 
 // next returns the answers that the contract allows to the first request in the stream. A request
-// that net/http cannot parse, or in which it finds a body, must be refused. But if only the target
-// or the host is wrong for net/http, a valid one replaces it, and the request is parsed again. Any
-// other request may be answered. The parameter sound says that the request is as the generator
-// wrote it; if it was changed afterwards, it may also be refused. The parameter by is the client.
+// that net/http cannot parse, or in which net/http finds a body, must be refused. There is one
+// exception: the contract allows targets and hosts that net/http refuses. If only these are wrong,
+// next replaces them by valid ones and parses the request again. Any other request may be answered.
+// The parameter sound says that the request is as the generator wrote it; a request that was
+// changed afterwards may also be refused. The parameter by is the client.
 func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -151,8 +152,8 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 }
 
 // answer determines the answer to a request with correct framing. It checks path, method, query,
-// token, operation and vehicle, in this order. If certain is false, the service may find the
-// framing wrong and not check any of these.
+// token, operation and vehicle, in this order. If certain is false, the service may also find the
+// framing wrong and refuse the request without these checks.
 func (c *contract) answer(r *http.Request, path string, certain bool, by *caller, e *expected) {
 	give := func(o outcome) {
 		o.closes, o.keepAlive = r.Close, r.ProtoMinor == 0 && !r.Close
@@ -270,7 +271,7 @@ var (
 	refusal    = regexp.MustCompile(`^\{"code":([0-9]+),"msg":"([a-z_]+): ([ !#-\[\]-~]+)","data":null\}$`)
 )
 
-// readAnswer parses one answer at the beginning of got. e says whether it has a body.
+// readAnswer parses one answer at the beginning of got. e says whether the answer has a body.
 func readAnswer(got []byte, e *expected) (*answer, error) {
 	if !statusLine.Match(got) {
 		return nil, errors.New("invalid status line")

@@ -116,7 +116,7 @@ func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	}
 }
 
-// hostility counts what hostile cars sent, and how much of it the service accepted or refused.
+// hostility counts what hostile cars sent, and how much of that the service accepted or refused.
 type hostility struct {
 	cars, letIn, stored, denied atomic.Int64 // MQTT: connections, logins, messages; subscriptions refused
 	uploads, taken, refused     atomic.Int64 // HTTP: uploads, and how many were accepted and refused

@@ -31,7 +31,7 @@ const fullCount = 100_000
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 6 of the torture.
+// Row is row 6 of the torture: hostile clients of the listeners for queries and for telemetry.
 var Row = row.Row{
 	Number: 6,
 	Name:   "hostile",

@@ -35,7 +35,7 @@ func reading(vid string) string {
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
 // ownCar returns a vehicle for which the hostile source may send. victim returns one for which no
-// source may send, so the service must never know anything about it.
+// source may send, so the service must never know anything about the victim.
 func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
 func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 

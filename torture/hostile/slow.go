@@ -28,15 +28,18 @@ import (
 // slowClients is the number of clients of slowhttptest.
 const slowClients = 4000
 
-// rounds is the maximum number of times that one attack is made. It is repeated while the delays of
-// other clients are too long. Other load can only lengthen them, so the shortest count.
+// rounds is the maximum number of times that one attack is made. The attack is repeated while the
+// delays of other clients are too long. Other load on the machine can only lengthen the delays, so
+// the result is that of the round with the shortest delays.
 const rounds = 3
 
-// recoveries is the maximum number of measurements after an attack.
+// recoveries is the maximum number of measurements after an attack. They end once the delays of
+// other clients are short enough again.
 const recoveries = 6
 
-// heldWithin is the time in which slowhttptest must have connected half of its clients. It opens
-// some hundreds of connections a second, or fewer if each client must first send a request.
+// heldWithin is the time in which slowhttptest must have connected half of its clients.
+// The program slowhttptest opens some hundreds of connections a second, or fewer if
+// each client must first send a request.
 const heldWithin = 15 * time.Second
 
 // attack is one kind of slow client.
@@ -145,7 +148,8 @@ type underway struct {
 	held int             // median of the node's open descriptors
 }
 
-// under measures while slowhttptest runs, on its own processor if there is one.
+// under measures the delays of other clients while slowhttptest attacks,
+// on a processor of its own if there is one.
 func (w *world) under(ctx context.Context, p *probe, windows, connections, processor int, x *attack) (u underway) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
