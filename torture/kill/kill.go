@@ -20,7 +20,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is the row of kill -9.
+// Row is row 1 of the torture: kill -9 at a random moment.
 var Row = row.Row{
 	Number: 1,
 	Name:   "kill",
@@ -52,7 +52,8 @@ type torture struct {
 	kills    [3]int // number of kills, by moment
 }
 
-// The moments at which the process is killed.
+// The moments at which the process is killed: under load after a start, during a start, and under
+// load from the beginning of a start, while the node recovers from the kill before.
 const (
 	loaded = iota
 	starting
@@ -121,8 +122,7 @@ func (t *torture) killStart(ctx context.Context) {
 	must.Do(t.load.Refused(err))
 }
 
-// loadAndKill puts the node under load and kills it at a random moment within the given
-// time.
+// loadAndKill puts the node under load and kills the node at a random moment within the given time.
 func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within time.Duration) {
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })
