@@ -20,8 +20,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Refused returns nil if the node did not start because it was killed. If the node refused to
-// start, Refused reports a finding and returns err.
+// Refused evaluates the error of a start that failed. If the node was killed
+// during the start, Refused returns nil. If the node itself refused to start,
+// Refused reports a finding and returns err.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
 		l.wrong("it does not start after kill -9: %s", e.Last)
@@ -51,8 +52,8 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 }
 
 // Hold waits until the node shows every sample that was acknowledged before the call, and then
-// calls look. It is a finding if the node does not show them in time, or ends by itself. A look that
-// fails is no finding.
+// calls look. It is a finding if the node does not show the samples in time, or ends by itself. If
+// look fails, that is no finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	look func(context.Context, *nodeprocess.Node)) {
 	err := l.Settle(ctx, n)
@@ -73,8 +74,8 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	must.Do(err)
 }
 
-// End reports the size of the journal, checks that each kind of operation has happened, and
-// stops the last node.
+// End reports the size of the journal, checks that each kind of
+// operation has happened, and stops the node.
 func (l *Load) End(n *nodeprocess.Node) {
 	tokens, revoked := l.journal.count(false)
 	sources, removed := l.journal.count(true)
@@ -101,7 +102,8 @@ func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]
 // Vehicles returns all vehicles with an acknowledged sample.
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
-// holdLimit is longer than a check of all vehicles of a row takes.
+// holdLimit is the time limit of HoldVehicles. It is longer
+// than a check of all vehicles of a row takes.
 const holdLimit = 5 * time.Minute
 
 // HoldVehicles waits until the node shows every sample that was acknowledged before the call. Then
@@ -170,16 +172,18 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car
 // is slow.
 const settleLimit = time.Minute
 
-// barrierCar is the vehicle whose samples show how far the node has folded.
+// barrierCar is a vehicle of the load's own. When an answer includes one of its samples, the node
+// has folded all samples that were stored before that one.
 const barrierCar = "manybarrier"
 
-// errNotSeen means that the node acknowledged a sample and does not show it.
+// errNotSeen means that the node acknowledged a sample, but its answers do not include the sample.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// Settle waits until everything that was acknowledged before the call must be visible. To find out,
-// it sends a further sample and waits until that sample is visible, and then does the same with a
-// second one. One sample is not enough: samples are folded and delivered to nodes in order, but the
-// states of one fold become visible in any order.
+// Settle waits until everything that was acknowledged before the call must be visible. To
+// find out, it sends a sample of barrierCar and waits until an answer includes that sample.
+// Then it repeats both with a second sample. One sample is not enough. Groups of samples
+// are folded, and their states are delivered to nodes, one after the other. But the states
+// of one group become visible in any order.
 func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -221,13 +225,15 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 }
 
 // maxEvents is the maximum number of audit events that one call returns: the newest ones. If it
-// returns that many, only tokens issued after the oldest of them are looked for in the audit.
+// returns that many, older events may be missing, so only tokens issued after the oldest returned
+// event are looked for in the audit.
 const maxEvents = 1000
 
-// adminLimit is longer than any call of the admin API takes.
+// adminLimit is longer than any call of the admin API takes, in particular
+// an operation until its acknowledgement.
 const adminLimit = 30 * time.Second
 
-// These limits define how much is compared after each restart.
+// These numbers of vehicles, states and secrets are compared after each restart.
 const (
 	newestCars  = 1500
 	anyCars     = 500
@@ -269,7 +275,8 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkOperations checks the n newest results of each kind of operation.
+// checkOperations checks that the node shows the effects of the acknowledged operations of an
+// operator: of the n newest of each kind.
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n int) {
 	c := must.Get(node.AdminClient())
 	groups := make(map[[2]bool]int)
@@ -312,7 +319,7 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 	}
 }
 
-// storedLimit is the time limit for storing a state that is already part of an answer.
+// storedLimit is the time limit for the node to store a state that an answer already includes.
 const storedLimit = 10 * time.Second
 
 // checkStates checks some stored states. No reading in a state may be older than the vehicle's

@@ -35,7 +35,8 @@ type finding struct {
 	lost bool
 }
 
-// Patterns of findings about lost data, for the controls of rows.
+// Patterns of findings about lost data. Rows use them to describe what their
+// controls (deliberately broken builds) cause.
 const (
 	LostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	LostCar    = "lost: * was acknowledged with a sample of * and is unknown"

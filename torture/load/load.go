@@ -15,15 +15,17 @@ import (
 	"carstate/torture/row"
 )
 
-// Flags are the flags of a node under load. A vehicle may send many samples in a second, each one
-// second newer than the one before. So their times begin 23 hours in the past.
+// Flags are the flags of a node under load. A vehicle may send many samples in a second
+// of real time, but its event times advance by one second per sample. So that they do
+// not reach the future, they begin 23 hours in the past. The flag --max-age keeps the
+// node from answering that they are stale.
 var Flags = []string{"--max-age", "48h"}
 
 // Numbers of concurrent senders and watchers.
 const (
-	posters     = 4   // HTTP, each with its own fleet
-	connections = 2   // MQTT
-	publishers  = 4   // on each connection, each with its own fleet
+	posters     = 4   // goroutines that send by HTTP, each with its own fleet
+	connections = 2   // by MQTT
+	publishers  = 4   // goroutines on each MQTT connection, each with its own fleet
 	fleetSize   = 150 // vehicles that report repeatedly
 	watchers    = 2
 )
@@ -45,7 +47,7 @@ type Load struct {
 	Asked, Unanswered, posted, published atomic.Int64
 }
 
-// ownSource is the name of the load's own source.
+// ownSource is the name of the source with which the load sends telemetry.
 const ownSource = "fleet"
 
 // New returns a load whose random numbers depend on the attempt's seed.
@@ -61,7 +63,8 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-// Prepare adds the load's source and issues its token on a node that is ready.
+// Prepare adds the source with which the load sends telemetry, and issues the token with which it
+// queries. The node must be ready.
 func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) {
 	l.key = must.Get(n.AddSource(ctx, ownSource))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
@@ -106,7 +109,7 @@ func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	running.Wait()
 }
 
-// fleet is the group of vehicles of one sender. The times of their samples increase.
+// fleet is the group of vehicles of one sender. The event times of a vehicle's samples increase.
 type fleet struct {
 	rnd    *rand.Rand
 	number int

@@ -104,7 +104,8 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	}
 }
 
-// done calls note with the journal locked if the operation was acknowledged.
+// done calls note, with the journal locked, if the operation was
+// acknowledged, which means that err is nil.
 func (l *Load) done(err error, note func()) error {
 	if err != nil {
 		return err
