@@ -39,13 +39,14 @@ const inCI = 100_000
 //go:embed row.md.tmpl
 var prose string
 
-// Parts of the findings by which the row catches its controls.
+// Parts of the findings by which the row catches its controls (deliberately broken builds).
 const (
 	notGranted  = `wrong: a token, *, a vehicle that is not granted`
 	wantUnknown = `, want "Carstate-Reason: unknown"`
 )
 
-// Row is the row of the authorisation matrix.
+// Row is row 11 of the torture: the authorisation matrix, which says which token receives which
+// answer about which vehicle.
 var Row = row.Row{
 	Number: 11,
 	Name:   "matrix",
@@ -130,16 +131,17 @@ func machine(ctx context.Context, a *row.Attempt) {
 const (
 	rounds = 6000
 	batch  = 16
-	// aim is the maximum difference of the medians, in percent of an answer's time.
+	// aim is the maximum difference between the median answer times of two sorts of vehicles,
+	// in percent of an answer's time.
 	aim = 3.0
-	// detectable is the difference of the medians, in percent, that a defect must exceed to be
-	// caught. The bound of the confidence interval is not used for that, because a noisy
-	// machine increases it, too.
+	// detectable is the difference of the median answer times, in percent, that a defect must
+	// exceed to be caught. The bound of the confidence interval is not used for that, because a
+	// noisy machine increases it, too.
 	detectable = 10.0
 )
 
 // The sorts of vehicles that a token must not be able to distinguish. The token covers only the
-// first sort.
+// first sort. Silent vehicles have never reported.
 const (
 	grantedSilent = iota
 	forbiddenReporting
