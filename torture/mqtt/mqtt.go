@@ -7,13 +7,13 @@ import (
 	"encoding/binary"
 )
 
-// Text returns a string preceded by its length.
+// Text returns a string as MQTT encodes it: two bytes for its length, then its bytes.
 func Text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...)
 }
 
-// Packet returns a packet. It begins with a fixed header, which consists of the parameter first and
-// the length. The parts follow.
+// Packet returns a packet. It consists of a fixed header, which is the parameter first and the
+// length of the rest, and of the parts.
 func Packet(first byte, parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)
