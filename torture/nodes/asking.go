@@ -27,8 +27,8 @@ type asking struct {
 	asked   atomic.Int64
 	running sync.WaitGroup
 
-	// frozen marks the nodes whose processes are stopped. They answer pending queries only
-	// after they are resumed, so the durations of these queries are not measured.
+	// frozen marks the nodes whose processes are stopped. A frozen node answers pending queries
+	// only after its process is resumed, so the durations of these queries are not measured.
 	frozen [carstates]atomic.Bool
 
 	mu      sync.Mutex      // guards took and longest

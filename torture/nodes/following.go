@@ -36,7 +36,7 @@ func newFollowing(a *row.Attempt) *following {
 	return &following{a: a, at: make(map[vehicle.ID]vehicle.UnixMilli)}
 }
 
-// run follows the feed until ctx ends.
+// run follows the feed of states until ctx ends.
 func (f *following) run(ctx context.Context, e *cluster.Engine) {
 	if err := e.FollowStates(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {
 		f.a.Wrong("the states cannot be followed: %v", err)
@@ -57,16 +57,16 @@ func (f *following) put(id vehicle.ID, s *vehicle.State) {
 	f.at[id] = s.Time
 }
 
-// begin starts to record arrivals, for a later call of renewed.
+// begin starts to record when states arrive, for a later call of renewed.
 func (f *following) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.came = make(map[vehicle.ID][]arrival)
 }
 
-// renewed returns the time at which a state newer than the parameter when had arrived for every
-// car. It considers only arrivals since begin. If a car has none, it returns the zero time. It also
-// ends the recording that begin started.
+// renewed returns the time by which every car had a state newer than the parameter when. It
+// considers only states that arrived since the call of begin. If a car has no such state, renewed
+// returns the zero time. It also ends the recording that begin started.
 func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,8 +119,9 @@ func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	return nil
 }
 
-// current is the maximum age at which a node's copy of the states is considered up to date. It is
-// more than two seconds, because a heartbeat on the feed renews the copy only once a second.
+// current is the maximum age at which a node's copy of the states is considered up to
+// date. It is more than two seconds, because the age falls only when a heartbeat arrives
+// on the feed, which happens once a second.
 const current = 2500 * time.Millisecond
 
 // watching observes the nodes' readiness and metrics.
@@ -133,7 +134,7 @@ type watching struct {
 	seen   [carstates]look
 }
 
-// look holds the observations of one node since begin.
+// look holds the observations of one node since the last call of [watching.begin].
 type look struct {
 	at      time.Time // zero: nothing yet
 	age     time.Duration
@@ -197,15 +198,16 @@ func (w *watching) healthy() error {
 	return nil
 }
 
-// greatestAge returns the greatest age that a node's copy has had since begin.
+// greatestAge returns the greatest age that the copy of the states of any node has had since begin.
 func (w *watching) greatestAge() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.oldest
 }
 
-// feedsBehind returns how long a node's copy was still too old after the node could store again:
-// the longest such time of all nodes since begin. ok is false if every node could always store.
+// feedsBehind returns for how long a node's copy of the states remained too old after the node had
+// become able to store again. The result is the longest such time of all nodes since begin. ok is
+// false if every node was always able to store.
 func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

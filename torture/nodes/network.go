@@ -81,7 +81,8 @@ func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 	return n, nil
 }
 
-// sweep removes what an earlier run of the torture left behind because it was killed.
+// sweep removes the network namespaces that an earlier run of the
+// torture left behind because it was killed.
 func sweep() {
 	left, _ := filepath.Glob("/run/netns/cst*")
 	for _, file := range left {

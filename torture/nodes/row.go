@@ -18,7 +18,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 4 of the torture.
+// Row is row 4 of the torture: the loss of a NATS server, or of a node, in a cluster.
 var Row = row.Row{
 	Number: 4, Name: "nodes",
 	Title:  "A NATS server killed, stopped or cut off",
@@ -112,7 +112,7 @@ type recovery struct {
 	feeds   longest // from when a node could store again until its copy was current
 }
 
-// longest is the maximum of several durations, if any was measured.
+// longest is the maximum of several measured durations. If measured is false, there was none.
 type longest struct {
 	time.Duration
 	measured bool

@@ -45,11 +45,11 @@ const (
 	settleWithin = 90 * time.Second
 )
 
-// turn is one disturbance.
+// turn is one disturbance of the NATS servers.
 type turn struct {
 	kind
 	lasting bool // a leader is disabled until writes and verdicts resume; else any server for seconds
-	freeze  bool // before that, the process of a node that folds is stopped for a while
+	freeze  bool // before the disturbance, the process of a node that folds is stopped for a while
 }
 
 // plan returns n disturbances in their order. Each kind occurs once before any kind occurs again.
@@ -119,11 +119,11 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 }
 
 // outlast waits until the service works without the struck server: every stream has a leader,
-// samples are acknowledged, and every car has a new verdict. It adds to r the time from the end of
-// the writers' longest wait for an acknowledgement until every car had a newer verdict. That time
-// does not begin at the strike, because samples may still be acknowledged right after it: another
-// server may lead the telemetry's stream, and the nodes may not have noticed yet that they cannot
-// store states.
+// samples are acknowledged, and every car has a new verdict. It adds to r the time from the
+// end of the writers' longest wait for an acknowledgement until every car had a newer verdict.
+// That time does not begin at the strike, because samples may still be acknowledged right
+// after the strike. This happens if another server leads the telemetry's stream, until the
+// nodes notice that they cannot store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -148,7 +148,7 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 }
 
 // settle waits until the system has recovered: new samples are acknowledged and folded, all nodes
-// are ready with current copies, and no server is missing.
+// are ready and have up-to-date copies of the states, and no server is missing.
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
@@ -209,8 +209,8 @@ func (s *system) promise(ctx context.Context, limit time.Duration, when string, 
 	}
 }
 
-// folderDies kills a node that has only the role derive, while all servers run. It returns the time
-// until other nodes have taken its partitions.
+// folderDies kills a node that has only the role derive, while all NATS servers run. It returns the
+// time until other nodes have taken its partitions.
 func (s *system) folderDies(ctx context.Context) (taken time.Duration) {
 	s.startFolder(ctx)
 	defer s.folder.Kill()
