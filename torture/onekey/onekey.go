@@ -25,7 +25,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 13 of the torture.
+// Row is row 13 of the torture: floods of requests with one stolen key.
 var Row = row.Row{
 	Number: 13,
 	Name:   "onekey",
@@ -46,9 +46,9 @@ var Row = row.Row{
 
 const (
 	windows = 8 // seconds measured before and during each flood
-	// rounds is the maximum number of times that a flood is made. It is repeated while the
-	// other source's delays are too long. Other load can only lengthen them, so the shortest
-	// count.
+	// rounds is the maximum number of times that a flood is made. The flood is repeated while
+	// the other source's delays are too long. Other load on the machine can only lengthen the
+	// delays, so the result is that of the round in which they grew least.
 	rounds = 3
 )
 
@@ -123,7 +123,8 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	a.None("samples of the other source that failed, "+t.name, p.failed)
 }
 
-// compare compares the delays of the other source during a flood with its delays before the flood.
+// compare compares the delays before a flood with those during the flood,
+// for the source whose key is not stolen.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
