@@ -17,10 +17,11 @@ type Send func(context.Context) error
 // window is the time over which a percentile is measured.
 const window = time.Second
 
-// Measure lets clients send rate requests a second in turn, for a number of windows of one second.
-// It returns the 99th percentile of the delays in each window. A request that failed has taken at
-// least its delay, so it is included. The function done receives the error of each request, or nil,
-// one at a time. Measure ends early if ctx ends.
+// Measure sends rate requests a second in total, for a number of windows of one second. The
+// clients take turns. Measure returns the 99th percentile of the delays in each window. A
+// failed request is included with its delay until the failure, because its answer would have
+// taken at least as long. The function done receives the error of each request, or nil, one
+// at a time. Measure ends early if ctx ends.
 func Measure(ctx context.Context, windows, rate int, clients []Send, done func(error)) (p99 []time.Duration) {
 	began := time.Now()
 	end := began.Add(time.Duration(windows) * window)
